@@ -1,0 +1,44 @@
+"""The one family of errors: each message is a sentence with the value that was wrong and the remedy."""
+
+from __future__ import annotations
+
+__all__ = [
+    "DataError",
+    "MemoryLimitError",
+    "MissingExtraError",
+    "ModelFolderError",
+    "NoLabelsError",
+    "ParameterError",
+    "RipmlError",
+]
+
+
+class RipmlError(Exception):
+    """Anything ripml refuses to do; the shell prints it as one line and exits with 2."""
+
+
+class ParameterError(RipmlError, ValueError):
+    """A setting is outside its range, or two settings contradict each other."""
+
+
+class DataError(RipmlError, ValueError):
+    """The input is malformed: a bad line of a file, a wrong shape, a label that cannot be."""
+
+
+class NoLabelsError(DataError):
+    """No training row carries a label, so there is nothing to learn."""
+
+
+class ModelFolderError(RipmlError, ValueError):
+    """A model folder is missing, damaged, hostile, or of a format this version cannot read."""
+
+
+class MemoryLimitError(RipmlError, MemoryError):
+    """The work would need more memory than the machine has; the message has the number and the remedy."""
+
+
+class MissingExtraError(RipmlError, ImportError):
+    """An optional dependency is absent; the message has the exact `pip install` line."""
+
+    def __init__(self, package: str, extra: str) -> None:
+        super().__init__(f"{package} is needed for this; install it with: pip install 'ripml[{extra}]'")
