@@ -1,0 +1,50 @@
+# Every target sets up all it needs: a virtual environment in .venv with the versions of requirements-dev.lock.
+
+PYTHON ?= $(shell python3.11 -c '' 2>/dev/null && echo python3.11 || echo python3)
+# Twice quiet: errors only.
+PIP := -m pip --quiet --quiet --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench format lock
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
+
+demo: .venv/.installed ## a small model, trained and asked
+	@.venv/bin/ripml demo
+
+test: .venv/.installed ## all tests, with the examples in docstrings and pages
+	@.venv/bin/pytest -n 2
+
+check: .venv/.installed ## format, lint, types, import layers, links of the pages
+	@.venv/bin/ruff format --check .
+	@.venv/bin/ruff check .
+	@.venv/bin/mypy
+	@.venv/bin/lint-imports
+	@.venv/bin/pytest tests/test_docs.py
+
+bench: .venv/.installed ## every benchmark; the figures go to benchmarks/results/
+	@mkdir -p benchmarks/results
+	@set -e; for f in benchmarks/*.py; do \
+		echo "== $$f"; .venv/bin/python "$$f" --json "benchmarks/results/$$(basename "$$f" .py).json"; \
+	done
+
+format: .venv/.installed ## format the code and fix what the linter can fix
+	@.venv/bin/ruff check --fix-only .
+	@.venv/bin/ruff format .
+
+# Nothing but the lock's versions is fetched: the build backend is among them, hence no build isolation.
+.venv/.installed: pyproject.toml requirements-dev.lock
+	@echo "Setting up .venv"
+	@$(PYTHON) -m venv .venv
+	@.venv/bin/python $(PIP) install -r requirements-dev.lock
+	@.venv/bin/python $(PIP) install --no-deps --no-build-isolation -e .
+	@touch $@
+
+# The newest versions that agree, for Python 3.11 (the version of development): one `name==version` a line.
+lock: ## resolve the newest versions into requirements-dev.lock
+	@set -e; folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
+	$(PYTHON) -m venv "$$folder"; \
+	"$$folder/bin/python" $(PIP) install -r requirements-dev.in -e '.[all]'; \
+	"$$folder/bin/python" $(PIP) freeze --exclude ripml > "$$folder/frozen"; \
+	cp "$$folder/frozen" requirements-dev.lock

@@ -1,0 +1,29 @@
+"""Tag things out of thousands to millions of labels, on ordinary CPUs, in minutes."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0.dev0"
+__all__ = ["RIPML", "datasets", "load", "metrics"]
+
+if TYPE_CHECKING:
+    from ripml import datasets, metrics
+    from ripml.estimator import RIPML, load
+
+# Loaded when first asked for, so that `ripml --help` does not wait for NumPy and scikit-learn.
+_HOMES = {"RIPML": "ripml.estimator", "load": "ripml.estimator"}
+_MODULES = {"datasets", "metrics"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    if name in _MODULES:
+        return import_module(f"ripml.{name}")
+    raise AttributeError(f"module 'ripml' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,300 @@
+"""Mulan's pair of files: an ARFF of attributes and rows, and an XML that says which attributes are labels.
+
+::
+
+    @relation tiny                           <labels xmlns="http://mulan.sourceforge.net/labels">
+    @attribute height numeric                  <label name="tall"></label>
+    @attribute 'is red' {0,1}                  <label name="warm"></label>
+    @attribute tall {0,1}                    </labels>
+    @attribute warm {0,1}
+    @data
+    1.5,0,1,0
+    {1 1, 3 1}
+
+A row is dense, or sparse between braces: `{attribute value, …}`, attributes counted from 0 and 0 where left out. An
+attribute is numeric (also `real`, `integer`) or nominal with numbers for values. Labels get columns in the order of
+the XML, features in the order of the ARFF. A line that begins with % is a comment. A missing value `?` is an error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import IO, Final
+from xml.etree import ElementTree
+from xml.sax.saxutils import quoteattr
+
+import numpy as np
+
+from ripml.datasets.dataset import Dataset, csr, join
+from ripml.datasets.rows import MAX_FLOAT32, shortest
+from ripml.datasets.source import Place, Source, fault, open_source, open_target
+from ripml.errors import DataError, ParameterError
+
+__all__ = ["iter_blocks", "read", "write", "xml_path"]
+
+_QUOTED: Final = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
+_ATTRIBUTE: Final = re.compile(rf"@attribute\s+({_QUOTED}|[^\s'\"{{][^\s{{]*)\s*(.+)", re.IGNORECASE)
+_ITEM: Final = re.compile(rf"\s*({_QUOTED}|[^,'\"]*)\s*(?:,|$)")
+_ESCAPED: Final = re.compile(r"\\(.)")
+_PLAIN_NAME: Final = re.compile(r"[^\s'\"%{},\\@]+")
+_ROWS_PER_BLOCK: Final = 4096
+
+
+def read(source: Source, *, xml: Place | None = None) -> Dataset:
+    """Read all rows.
+
+    Parameters
+    ----------
+    xml : path or binary file, optional
+        The label file; by default `NAME.xml` beside `NAME.arff`, `NAME-train.arff` or `NAME-test.arff`.
+    """
+    return join(iter_blocks(source, xml=xml))
+
+
+def iter_blocks(source: Source, *, xml: Place | None = None) -> Iterator[Dataset]:
+    """Yield blocks of rows, each with X of shape (rows, d) and Y of shape (rows, L); the last may have no rows."""
+    label_names = _xml_labels(_xml_beside(source.name) if xml is None else xml)
+    lines = _lines(source)
+    attributes = _header(source.name, lines)
+    names = [attribute.name for attribute in attributes]
+    known = set(names)
+    for name in label_names:
+        if name not in known:
+            guess = "".join(f", unlike '{close}'" for close in get_close_matches(name, names, n=1))
+            raise fault(source.name, None, f"label '{name}' of the XML is not an attribute{guess}; correct the XML.")
+    is_label = np.isin(names, label_names)
+    feature_names = [name for name in names if name not in set(label_names)]
+    # The column of each attribute within Y or X.
+    label_column = {name: j for j, name in enumerate(label_names)}
+    columns = np.where(is_label, [label_column.get(name, 0) for name in names], np.cumsum(~is_label) - 1)
+    parse = _RowParser(source.name, attributes, is_label.tolist())
+    rows = (parse(at, line) for at, line in lines)
+    full = True
+    while full:
+        entries = list(islice(rows, _ROWS_PER_BLOCK))
+        full = len(entries) == _ROWS_PER_BLOCK
+        row = np.repeat(np.arange(len(entries)), [len(entry) for entry in entries])
+        attribute = np.array([a for entry in entries for a in entry], np.int64)
+        value = np.array([v for entry in entries for v in entry.values()], np.float64)
+        parts = []
+        for chosen, width in ((~is_label, len(feature_names)), (is_label, len(label_names))):
+            mask = chosen[attribute] if len(attribute) else np.zeros(0, bool)
+            order = np.lexsort((columns[attribute[mask]], row[mask]))
+            indptr = np.searchsorted(row[mask], np.arange(len(entries) + 1))
+            parts.append(csr(value[mask][order], columns[attribute[mask]][order], indptr, width))
+        X, Y = parts
+        yield Dataset(X=X, Y=Y, label_names=label_names, feature_names=feature_names, name=source.name)
+
+
+def write(dataset: Dataset, file: IO[bytes], *, xml: Place | None = None) -> None:
+    """Write sparse rows, features first, and the label file to `xml`; features without names are called f0, f1, …"""
+    if xml is None:
+        raise ParameterError("ARFF has its labels in a second file; say where to write it with xml=….")
+    d = dataset.X.shape[1]
+    features = [f"f{j}" for j in range(d)] if dataset.feature_names is None else dataset.feature_names
+    names = [*features, *dataset.label_names]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise DataError(f"'{twice}' names two attributes; ARFF needs different names for all features and labels.")
+    for name in names:
+        if not name or "\n" in name or "\r" in name:
+            raise DataError(f"{name!r} cannot be a name in ARFF; it is empty or has a line break.")
+    with open_target(xml) as xml_file:
+        labels = "".join(f"<label name={quoteattr(name)}></label>\n" for name in dataset.label_names)
+        head = '<?xml version="1.0" encoding="utf-8"?>\n<labels xmlns="http://mulan.sourceforge.net/labels">\n'
+        xml_file.write(f"{head}{labels}</labels>\n".encode())
+    kinds = ["numeric"] * d + ["{0,1}"] * len(dataset.label_names)
+    file.write(f"@relation {_quoted(dataset.name or 'data')}\n\n".encode())
+    file.writelines(f"@attribute {_quoted(name)} {kind}\n".encode() for name, kind in zip(names, kinds, strict=True))
+    file.write(b"\n@data\n")
+    cells = [f"{j} {v}" for j, v in zip(dataset.X.indices.tolist(), shortest(dataset.X.data), strict=True)]
+    ones = [f"{d + j} 1" for j in dataset.Y.indices.tolist()]
+    for (a, b), (p, q) in zip(pairwise(dataset.X.indptr.tolist()), pairwise(dataset.Y.indptr.tolist()), strict=True):
+        file.write(("{" + ",".join(cells[a:b] + ones[p:q]) + "}\n").encode())
+
+
+@dataclass(frozen=True)
+class _Attribute:
+    name: str
+    values: tuple[float, ...] | None  # of a nominal attribute; None if numeric
+
+
+def _lines(source: Source) -> Iterator[tuple[int, str]]:
+    """Yield the lines that say something: no comments, no blank lines."""
+    at = 0
+    for at, line in source.lines():
+        try:
+            text = line.decode("utf-8").strip()
+        except UnicodeDecodeError as error:
+            raise fault(
+                source.name, at, f"byte {error.start + 1} of the line is not UTF-8; save the file as UTF-8."
+            ) from None
+        if text and not text.startswith("%"):
+            yield at, text
+    if at == 0:
+        raise fault(source.name, None, "the file is empty.")
+
+
+def _header(name: str, lines: Iterator[tuple[int, str]]) -> list[_Attribute]:
+    """Take the lines up to @data."""
+    attributes: list[_Attribute] = []
+    seen: set[str] = set()
+    for at, line in lines:
+        word = line.split(maxsplit=1)[0].lower()
+        if word == "@data":
+            if not attributes:
+                raise fault(name, at, "there is no @attribute before @data.")
+            return attributes
+        if word == "@attribute":
+            attribute = _attribute(name, at, line)
+            if attribute.name in seen:
+                raise fault(name, at, f"attribute '{attribute.name}' is declared twice.")
+            seen.add(attribute.name)
+            attributes.append(attribute)
+        elif word != "@relation":
+            raise fault(name, at, f"'{line[:40]}' is not @relation, @attribute or @data.")
+    raise fault(name, None, "there is no @data line.")
+
+
+def _attribute(name: str, at: int, line: str) -> _Attribute:
+    match = _ATTRIBUTE.fullmatch(line)
+    if match is None:
+        raise fault(name, at, f"'{line[:40]}' is not '@attribute name type'.")
+    attribute, kind = _unquoted(match[1]), match[2].strip()
+    if kind.lower() in ("numeric", "real", "integer"):
+        return _Attribute(attribute, None)
+    if not (kind.startswith("{") and kind.endswith("}")):
+        raise fault(
+            name, at, f"attribute '{attribute}' is of type '{kind[:40]}'; only numbers and {{0,1}} can be read."
+        )
+    try:
+        return _Attribute(attribute, tuple(float(item) for item in _items(kind[1:-1])))
+    except ValueError:
+        raise fault(
+            name, at, f"attribute '{attribute}' has values {kind[:40]} that are not numbers; encode them as numbers."
+        ) from None
+
+
+class _RowParser:
+    """Turns a line of @data into its entries {attribute: value}."""
+
+    def __init__(self, name: str, attributes: list[_Attribute], is_label: list[bool]) -> None:
+        self._name = name
+        self._attributes = attributes
+        self._is_label = is_label
+        # The trap of sparse ARFF: a nominal attribute left out of a row has its first value, which need not be 0.
+        self._not_to_be_left_out = {a for a, attribute in enumerate(attributes) if (attribute.values or (0,))[0] != 0}
+
+    def __call__(self, at: int, line: str) -> dict[int, float]:
+        return self._sparse(at, line) if line.startswith("{") else self._dense(at, line)
+
+    def _dense(self, at: int, line: str) -> dict[int, float]:
+        try:
+            items = _items(line)
+        except ValueError as error:
+            raise fault(self._name, at, f"{error}.") from None
+        if len(items) != len(self._attributes):
+            raise fault(self._name, at, f"there are {len(items)} values, but {len(self._attributes)} attributes.")
+        values = (self._value(at, a, item) for a, item in enumerate(items))
+        return {a: value for a, value in enumerate(values) if value}
+
+    def _sparse(self, at: int, line: str) -> dict[int, float]:
+        if not line.endswith("}"):
+            raise fault(self._name, at, "a sparse row must end with '}'.")
+        entries: dict[int, float] = {}
+        body = line[1:-1].strip()
+        for cell in body.split(",") if body else ():
+            index, *rest = cell.split(maxsplit=1)[:2] or [""]
+            if not (rest and index.isascii() and index.isdigit()):
+                raise fault(
+                    self._name, at, f"'{cell.strip()[:40]}' is not 'attribute value', attributes counted from 0."
+                )
+            a = int(index[:18])
+            if a >= len(self._attributes):
+                raise fault(
+                    self._name, at, f"attribute {a} is not below {len(self._attributes)}, the number of attributes."
+                )
+            if a in entries:
+                raise fault(self._name, at, f"attribute {a} is given twice.")
+            entries[a] = self._value(at, a, _unquoted(rest[0].strip()))
+        for a in self._not_to_be_left_out - entries.keys():
+            attribute = self._attributes[a].name
+            raise fault(self._name, at, f"'{attribute}' is left out of a sparse row, but its first value is not 0.")
+        return {a: value for a, value in entries.items() if value or not self._is_label[a]}
+
+    def _value(self, at: int, a: int, item: str) -> float:
+        attribute = self._attributes[a]
+        if item == "?":
+            raise fault(self._name, at, f"the value of '{attribute.name}' is missing ('?'); fill it in first.")
+        try:
+            value = float(item)
+        except ValueError:
+            raise fault(self._name, at, f"value '{item[:40]}' of '{attribute.name}' is not a number.") from None
+        if not abs(value) <= MAX_FLOAT32:
+            raise fault(self._name, at, f"value {item[:40]} of '{attribute.name}' is not a finite float32 number.")
+        if self._is_label[a] and value not in (0, 1):
+            raise fault(self._name, at, f"label '{attribute.name}' must be 0 or 1; got {item[:40]}.")
+        if attribute.values is not None and value not in attribute.values:
+            raise fault(self._name, at, f"value {item[:40]} of '{attribute.name}' is not one of those declared.")
+        return value
+
+
+def _items(text: str) -> list[str]:
+    """Split at commas outside quotes; a ValueError if quotes do not match."""
+    if "'" not in text and '"' not in text:
+        return [item.strip() for item in text.split(",")]
+    items, end = [], -1
+    while end < len(text):
+        match = _ITEM.match(text, max(end, 0))
+        if match is None:
+            raise ValueError(f"quotes do not match in {text[:40]}")
+        items.append(_unquoted(match[1].strip()))
+        end = match.end() if match[0].endswith(",") else len(text)
+    return items
+
+
+def _unquoted(text: str) -> str:
+    return _ESCAPED.sub(r"\1", text[1:-1]) if text[:1] in ("'", '"') and len(text) > 1 else text
+
+
+def _quoted(name: str) -> str:
+    if _PLAIN_NAME.fullmatch(name):
+        return name
+    return "'" + name.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _xml_labels(place: Place) -> list[str]:
+    with open_source(place) as source:
+        text = source.stream.read()
+        if b"<!DOCTYPE" in text or b"<!ENTITY" in text:
+            raise fault(source.name, None, "a label file has no use for DOCTYPE or ENTITY; remove them.")
+        try:
+            root = ElementTree.fromstring(text)
+        except (ElementTree.ParseError, ValueError) as error:
+            raise fault(source.name, None, f"this is not XML ({error}).") from None
+        # Labels may be nested to say which is a part of which; here every one counts as a label.
+        names = [label.get("name") for label in root.iter() if label.tag.rpartition("}")[2] == "label"]
+        if not names or None in names:
+            raise fault(source.name, None, 'there must be labels, each as <label name="…">.')
+        if len(set(names)) < len(names):
+            raise fault(source.name, None, "a label is named twice.")
+        return [str(name) for name in names]
+
+
+def _xml_beside(name: str) -> Path:
+    first = xml_path(name)
+    stem = re.sub(r"[-_](train|test)$", "", first.stem)
+    for path in (first, first.with_name(f"{stem}.xml")):
+        if path.exists():
+            return path
+    raise DataError(f"{name}: the label file {first.name} is not beside it; name it with xml=….")
+
+
+def xml_path(name: str) -> Path:
+    """Return where the label file of this ARFF is expected: the same name with .xml."""
+    return Path(re.sub(r"(\.arff)?(\.gz)?$", "", name) + ".xml")

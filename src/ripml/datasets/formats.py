@@ -1,0 +1,164 @@
+"""`read`, `iter_blocks` and `write`: one way into and out of every file format.
+
+A format is a module with `read(source, **options)`, `iter_blocks(source, **options)` and `write(dataset, file)`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from types import ModuleType
+from typing import Any, Final
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from ripml.datasets import arff, jsonl, svmlight, xmc
+from ripml.datasets.dataset import Dataset
+from ripml.datasets.source import Place, Source, open_source, open_target
+from ripml.errors import DataError, ParameterError
+
+__all__ = ["FORMATS", "iter_blocks", "read", "write"]
+
+FORMATS: Final[dict[str, ModuleType]] = {"xmc": xmc, "arff": arff, "svmlight": svmlight, "jsonl": jsonl}
+
+_SUFFIXES: Final = {
+    ".arff": "arff",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".svm": "svmlight",
+    ".svmlight": "svmlight",
+    ".libsvm": "svmlight",
+    ".xmc": "xmc",
+}
+
+
+def read(place: Place, format: str | None = None, **options: Any) -> Dataset:
+    """Read a whole file.
+
+    Parameters
+    ----------
+    place : path, "-" or binary file
+        "-" is standard input. Gzip is recognised and unpacked.
+    format : "xmc", "arff", "svmlight", "jsonl", or None
+        None: by the suffix of the name, else by the first line.
+    **options
+        Of the format: `xml` (arff), `zero_based`, `n_features`, `n_labels` (svmlight), `label_names`, `feature_names`
+        (jsonl).
+
+    Examples
+    --------
+    >>> import io
+    >>> read(io.BytesIO(b"2 3 4\\n0,3 0:1 2:0.5\\n1 1:2\\n"))
+    <Dataset <file>: 2 rows, 3 features, 4 labels>
+    """
+    with open_source(place) as source:
+        module = FORMATS[_format_of_source(source, format)]
+        _check_options(module.read, options)
+        dataset: Dataset = module.read(source, **options)
+        return dataset
+
+
+def iter_blocks(place: Place, format: str | None = None, **options: Any) -> Iterator[Dataset]:
+    """Yield a file as consecutive blocks of rows, some megabytes of text each; the rest is as in `read`.
+
+    Examples
+    --------
+    >>> import io
+    >>> [block.Y.shape for block in iter_blocks(io.BytesIO(b"2 3 4\\n0,3 0:1 2:0.5\\n1 1:2\\n"))]
+    [(2, 4)]
+    """
+    with open_source(place) as source:
+        module = FORMATS[_format_of_source(source, format)]
+        _check_options(module.iter_blocks, options)
+        yield from module.iter_blocks(source, **options)
+
+
+def write(dataset: Dataset, place: Place, format: str | None = None, **options: Any) -> None:
+    """Write a whole file; a path that ends in .gz is compressed.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    place : path, "-" or binary file
+        "-" is standard output.
+    format : "xmc", "arff", "svmlight", "jsonl", or None
+        None: by the suffix of the name, where .txt stands for "xmc".
+    **options
+        Of the format: `xml` (arff), the place of the label file.
+    """
+    name = os.fspath(place) if isinstance(place, (str, os.PathLike)) else ""
+    format = format or {**_SUFFIXES, ".txt": "xmc"}.get(_suffix(name))
+    if format is None:
+        raise ParameterError(f"the format cannot be told from the name '{name}'; say format='xmc' or another.")
+    module = FORMATS[_known(format)]
+    _check_options(module.write, options)
+    if format == "arff" and "xml" not in options and name not in ("", "-"):
+        options["xml"] = arff.xml_path(name)
+    dataset = _checked(dataset, format)
+    with open_target(place) as file:
+        module.write(dataset, file, **options)
+
+
+def _format_of_source(source: Source, format: str | None) -> str:
+    if format is not None:
+        return _known(format)
+    by_name = _SUFFIXES.get(_suffix(source.name))
+    if by_name is not None:
+        return by_name
+    head = source.peek()
+    line = head.split(b"\n", 1)[0]
+    if head.lstrip()[:1] in (b"@", b"%"):
+        return "arff"
+    if line[:1] == b"{":
+        return "jsonl"
+    words = line.split()
+    if len(words) == 3 and all(word.isdigit() for word in words):
+        return "xmc"
+    if b":" in line and b'"' not in line:
+        return "svmlight"
+    text = line[:40].decode("utf-8", "backslashreplace")
+    raise DataError(
+        f"{source.name}: the format cannot be told from the name or the first line '{text}'; say which of "
+        f"{', '.join(FORMATS)} it is with format=…."
+    )
+
+
+def _known(format: str) -> str:
+    if format not in FORMATS:
+        raise ParameterError(f"`format` must be one of {', '.join(FORMATS)}; got {format!r}.")
+    return format
+
+
+def _suffix(name: str) -> str:
+    return os.path.splitext(name.removesuffix(".gz"))[1].lower()
+
+
+def _check_options(function: Callable[..., Any], options: dict[str, Any]) -> None:
+    known = [p.name for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    for option in options:
+        if option not in known:
+            format = function.__module__.rpartition(".")[2]
+            raise ParameterError(
+                f"`{option}` is no option of the format {format}; it has {', '.join(known) or 'none'}."
+            )
+
+
+def _checked(dataset: Dataset, format: str) -> Dataset:
+    """Return the data set with canonical matrices; raise where the format cannot hold it."""
+    Y = csr_array(dataset.Y, dtype=np.float32, copy=True)
+    Y.sum_duplicates()
+    Y.eliminate_zeros()
+    if not (Y.data == 1).all():
+        raise DataError("Y must be an indicator of zeros and ones.")
+    if dataset.X is None:
+        if format != "jsonl":
+            raise DataError(f"the format {format} needs features, but this data set has only texts; write jsonl.")
+        return replace(dataset, Y=Y)
+    X = csr_array(dataset.X, dtype=np.float32, copy=True)
+    X.sum_duplicates()
+    if not np.isfinite(X.data).all():
+        raise DataError("X has a value that is not finite.")
+    return replace(dataset, X=X, Y=Y)

@@ -1,0 +1,145 @@
+"""Where bytes come from and go to: a path, "-" (standard input or output) or an open binary file, gzipped or not.
+
+Gzip is recognised by its first two bytes, not by the name. Text is handed out in chunks of whole lines, so memory is
+bounded by the chunk and not by the file, and every chunk knows its line number for messages.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import sys
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import IO, Any, Final, TypeAlias
+
+from ripml.errors import DataError, ParameterError
+
+__all__ = ["CHUNK_BYTES", "Place", "Source", "fault", "open_source", "open_target"]
+
+Place: TypeAlias = "str | os.PathLike[str] | IO[bytes]"
+
+CHUNK_BYTES: Final = 2**21
+_GZIP_MAGIC: Final = b"\x1f\x8b"
+
+
+def fault(name: str, line: int | None, sentence: str) -> DataError:
+    """Return the one form of complaint about a file: `name:line: sentence`."""
+    return DataError(f"{name}: {sentence}" if line is None else f"{name}:{line}: {sentence}")
+
+
+@dataclass
+class Source:
+    """Decompressed bytes with a name for messages."""
+
+    name: str
+    stream: io.BufferedReader
+
+    def peek(self) -> bytes:
+        """Return some first bytes without taking them."""
+        with self._reading():
+            return self.stream.peek()
+
+    def chunks(self, size: int = CHUNK_BYTES) -> Iterator[tuple[int, bytes]]:
+        """Yield (number of the first line, whole lines); only the last chunk may lack its final newline."""
+        line = 1
+        rest: list[bytes] = []
+        while True:
+            with self._reading():
+                block = self.stream.read(size)
+            cut = block.rfind(b"\n") + 1
+            if block and not cut:  # a line longer than the chunk
+                rest.append(block)
+                continue
+            chunk = b"".join((*rest, block[:cut]))
+            if chunk:
+                yield line, chunk
+            if not block:
+                return
+            line += chunk.count(b"\n")
+            rest = [block[cut:]]
+
+    def lines(self) -> Iterator[tuple[int, bytes]]:
+        """Yield (line number, line without its newline)."""
+        for first, chunk in self.chunks():
+            lines = chunk.split(b"\n")
+            if not lines[-1]:
+                lines.pop()
+            yield from enumerate(lines, first)
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
+        except EOFError:
+            raise fault(self.name, None, "the gzip data ends too early; the file is truncated.") from None
+        except (gzip.BadGzipFile, zlib.error):
+            raise fault(self.name, None, "the gzip data is damaged.") from None
+        except OSError as error:
+            raise fault(self.name, None, f"cannot be read ({error.strerror or error}).") from None
+
+
+@contextmanager
+def open_source(place: Place) -> Iterator[Source]:
+    """Open for reading; closes only what it opened."""
+    if isinstance(place, (str, os.PathLike)) and os.fspath(place) != "-":
+        name = os.fspath(place)
+        try:
+            file = open(name, "rb", buffering=0)  # noqa: SIM115  # closed by the `with` below
+        except OSError as error:
+            reason = "no such file" if isinstance(error, FileNotFoundError) else error.strerror or str(error)
+            raise DataError(f"{name}: cannot be read ({reason}).") from None
+        with file, _decompressed(name, file) as source:
+            yield source
+    elif isinstance(place, (str, os.PathLike)):
+        with _decompressed("<stdin>", sys.stdin.buffer) as source:
+            yield source
+    else:
+        with _decompressed(str(getattr(place, "name", "<file>")), _binary(place)) as source:
+            yield source
+
+
+@contextmanager
+def open_target(place: Place) -> Iterator[IO[bytes]]:
+    """Open for writing; a path that ends in .gz is compressed. Closes only what it opened."""
+    if isinstance(place, (str, os.PathLike)) and os.fspath(place) != "-":
+        name = os.fspath(place)
+        try:
+            file = open(name, "wb")  # noqa: SIM115  # closed by the `with` below
+        except OSError as error:
+            raise DataError(f"{name}: cannot be written ({error.strerror or error}).") from None
+        with file:
+            if name.endswith(".gz"):
+                # No time and no name inside: the same data gives the same bytes.
+                packed: Any = gzip.GzipFile("", "wb", 6, file, mtime=0)
+                with packed:
+                    yield packed
+            else:
+                yield file
+        return
+    target = sys.stdout.buffer if isinstance(place, (str, os.PathLike)) else _binary(place)
+    yield target
+    target.flush()
+
+
+def _binary(file: Any) -> IO[bytes]:
+    if isinstance(file, io.TextIOBase) or not hasattr(file, "read"):
+        raise ParameterError(f"a path, '-' or a file open in binary mode is needed; got {type(file).__name__}.")
+    binary: IO[bytes] = file
+    return binary
+
+
+@contextmanager
+def _decompressed(name: str, file: Any) -> Iterator[Source]:
+    raw = io.BufferedReader(file, 2**16)  # needs only readinto() of the file, for which typing has no name
+    try:
+        source = Source(name, raw)
+        if source.peek()[:2] == _GZIP_MAGIC:
+            unpacked: Any = gzip.GzipFile(fileobj=raw)
+            source = Source(name, io.BufferedReader(unpacked, 2**16))
+        yield source
+    finally:
+        raw.detach()  # otherwise collecting `raw` would close the caller's file

@@ -1,0 +1,109 @@
+"""Threads and memory: the two things every stage asks the machine for.
+
+Work is cut into blocks whose size does not depend on the number of threads, and BLAS runs on one thread inside each
+block, so that a result is the same whatever `n_jobs` is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ripml.errors import MemoryLimitError, ParameterError
+
+__all__ = ["available_memory", "blocks", "map_blocks", "require_memory", "thread_count"]
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def thread_count(n_jobs: int | None) -> int:
+    """Number of threads for `n_jobs`: None or -1 is every core this process may use, -2 all but one, and so on.
+
+    >>> thread_count(3)
+    3
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if n_jobs is None:
+        return cores
+    if not isinstance(n_jobs, int) or isinstance(n_jobs, bool) or n_jobs == 0:
+        raise ParameterError(
+            f"`n_jobs` must be None, an integer ≥ 1, or negative to count from all cores; got {n_jobs!r}."
+        )
+    return n_jobs if n_jobs > 0 else max(1, cores + 1 + n_jobs)
+
+
+def blocks(n: int, size: int) -> Iterator[slice]:
+    """Consecutive slices of at most `size` that cover range(n).
+
+    >>> list(blocks(5, 2))
+    [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
+    """
+    return (slice(start, min(start + size, n)) for start in range(0, n, size))
+
+
+def map_blocks(function: Callable[[Item], Result], items: Iterable[Item], n_jobs: int | None = None) -> list[Result]:
+    """`[function(item) for item in items]` on threads, with BLAS on one thread inside each call.
+
+    NumPy, SciPy's sparse products and BLAS let go of the interpreter lock, so threads are enough.
+    """
+    items = list(items)
+    threads = min(thread_count(n_jobs), len(items))
+    with _blas().limit(limits=1, user_api="blas"):
+        if threads <= 1:
+            return [function(item) for item in items]
+        with ThreadPoolExecutor(threads) as pool:
+            return list(pool.map(function, items))
+
+
+@functools.cache
+def _blas() -> Any:
+    # SciPy carries a BLAS of its own; it must be loaded before the controller looks for libraries.
+    import scipy.linalg  # noqa: F401
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
+
+def available_memory() -> int:
+    """Bytes this process can still take: the smaller of what the machine and its control group have left."""
+    groups = (
+        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+        ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+    )
+    room = [_meminfo_available()]
+    for limit, used in groups:
+        with contextlib.suppress(OSError, ValueError):  # no such file, or "max"
+            room.append(int(Path(limit).read_text()) - int(Path(used).read_text()))
+    return max(0, min(room))
+
+
+def _meminfo_available() -> int:
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def require_memory(needed: float, what: str, remedy: str) -> None:
+    """Raise before `needed` bytes are taken if the machine does not have them.
+
+    >>> require_memory(1e15, "XᵀX for d = 11,000,000", "use solver='cg'")
+    Traceback (most recent call last):
+    ripml.errors.MemoryLimitError: XᵀX for d = 11,000,000 would need 1,000,000 GB and ... GB are free; use solver='cg'.
+    """
+    free = available_memory()
+    if needed > free:
+        raise MemoryLimitError(f"{what} would need {_gigabytes(needed)} and {_gigabytes(free)} are free; {remedy}.")
+
+
+def _gigabytes(size: float) -> str:
+    return f"{size / 1e9:,.1f} GB" if size < 1e11 else f"{size / 1e9:,.0f} GB"

@@ -1,0 +1,152 @@
+"""`TfIdf`: texts to sparse rows, x_w = (1 + ln tf_w) · (1 + ln((1 + n) / (1 + df_w))), each row of length 1.
+
+scikit-learn's TfidfVectorizer with settings that suit ridge regression on text, and a state of JSON and plain arrays,
+so that it is saved without pickle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from sklearn.feature_extraction.text import TfidfVectorizer
+
+from ripml.errors import DataError, ModelFolderError, ParameterError
+
+__all__ = ["TfIdf"]
+
+# Japanese kana and Chinese characters stand without spaces between words: there each character counts as a word, and
+# ngrams=2 adds the pairs. Elsewhere a word is a run of letters, digits and underscores, single ones ("C", "R") too.
+_UNSPACED: Final = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+_WORD: Final = rf"[{_UNSPACED}]|[^\W{_UNSPACED}]+"
+
+
+class TfIdf:
+    """Turn texts into tf-idf rows.
+
+    Parameters
+    ----------
+    max_features : int or None, default=100_000
+        At most this many words, those with the most occurrences; None for all. Bounds d, and with it the memory of a
+        regression on these features.
+    min_df : int, default=2
+        A word must occur in at least this many texts: one seen once cannot generalise.
+    ngrams : int, default=1
+        Also take up to this many successive words as one.
+
+    Examples
+    --------
+    >>> vectorizer = TfIdf(min_df=1)
+    >>> vectorizer.fit_transform(["red apple", "green apple", ""]).shape
+    (3, 3)
+    >>> vectorizer.feature_names
+    ['apple', 'green', 'red']
+    >>> vectorizer.transform(["blue plum"]).nnz
+    0
+    """
+
+    def __init__(self, *, max_features: int | None = 100_000, min_df: int = 2, ngrams: int = 1) -> None:
+        for name, value in (("max_features", max_features), ("min_df", min_df), ("ngrams", ngrams)):
+            if value is None and name == "max_features":
+                continue
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ParameterError(f"`{name}` must be an integer ≥ 1; got {value!r}.")
+        self.max_features = max_features
+        self.min_df = min_df
+        self.ngrams = ngrams
+
+    def fit(self, texts: Iterable[str]) -> TfIdf:
+        """Learn words and their weights from the texts."""
+        self.fit_transform(texts)
+        return self
+
+    def fit_transform(self, texts: Iterable[str]) -> Any:
+        """Learn from the texts and return their rows: CSR float32, shape (n, d)."""
+        texts = _strings(texts)
+        vectorizer = self._new_vectorizer()
+        if self.min_df > len(texts):
+            raise DataError(f"`min_df` = {self.min_df} is above the number of texts, {len(texts)}; lower it.")
+        try:
+            rows = vectorizer.fit_transform(texts)
+        except ValueError:  # scikit-learn's word for an empty vocabulary
+            raise DataError(f"no word occurs in at least min_df = {self.min_df} of the {len(texts)} texts.") from None
+        self._vectorizer = vectorizer
+        return _sorted_csr(rows)
+
+    def transform(self, texts: Iterable[str]) -> Any:
+        """Return the rows of the texts: CSR float32, shape (n, d); all zero where no word is known."""
+        return _sorted_csr(self._fitted().transform(_strings(texts)))
+
+    @property
+    def feature_names(self) -> list[str]:
+        """The d words, in the order of the columns."""
+        return [str(word) for word in self._fitted().get_feature_names_out()]
+
+    def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Return (parameters for JSON, arrays); `from_state` makes the same object of them."""
+        words = [word.encode() for word in self.feature_names]
+        offsets = np.concatenate(([0], np.cumsum([len(word) for word in words], dtype=np.int64)))
+        parameters = {"max_features": self.max_features, "min_df": self.min_df, "ngrams": self.ngrams}
+        arrays = {
+            "words": np.frombuffer(b"".join(words), np.uint8),
+            "word_offsets": offsets,
+            "idf": np.asarray(self._fitted().idf_, np.float32),
+        }
+        return parameters, arrays
+
+    @classmethod
+    def from_state(cls, parameters: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> TfIdf:
+        """Return the object that `to_state` was asked of."""
+        try:
+            tfidf = cls(**parameters)
+            offsets = np.asarray(arrays["word_offsets"], np.int64)
+            blob = np.asarray(arrays["words"], np.uint8).tobytes()
+            idf = np.array(arrays["idf"], np.float32)
+            if not (offsets[0] == 0 and offsets[-1] == len(blob) and (np.diff(offsets) > 0).all()):
+                raise ValueError("word_offsets do not divide words")
+            words = [blob[a:b].decode() for a, b in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)]
+            if idf.shape != (len(words),) or not np.isfinite(idf).all():
+                raise ValueError("idf must be one finite number a word")
+            if len(set(words)) < len(words):
+                raise ValueError("a word occurs twice")
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise ModelFolderError(f"the saved tf-idf is damaged ({error}).") from None
+        vectorizer = tfidf._new_vectorizer(words)
+        vectorizer.idf_ = idf
+        tfidf._vectorizer = vectorizer
+        return tfidf
+
+    def _new_vectorizer(self, vocabulary: Sequence[str] | None = None) -> Any:
+        return TfidfVectorizer(
+            token_pattern=_WORD,
+            ngram_range=(1, self.ngrams),
+            min_df=self.min_df,
+            max_features=self.max_features,
+            sublinear_tf=True,
+            dtype=np.float32,
+            vocabulary=vocabulary,
+        )
+
+    def _fitted(self) -> Any:
+        if not hasattr(self, "_vectorizer"):
+            raise ParameterError("this TfIdf has not been fitted; call fit(texts) first.")
+        return self._vectorizer
+
+
+def _strings(texts: Iterable[str]) -> list[str]:
+    if isinstance(texts, str):
+        raise DataError("a list of texts is needed; got one string.")
+    texts = list(texts)
+    for i, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise DataError(f"text {i} is not a string; got {type(text).__name__}.")
+    return texts
+
+
+def _sorted_csr(rows: Any) -> Any:
+    rows = csr_array(rows, dtype=np.float32)
+    rows.sort_indices()
+    return rows

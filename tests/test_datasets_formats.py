@@ -1,0 +1,236 @@
+"""read, iter_blocks and write over all formats: round trips, streams, compressed and standard input, detection."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import itertools
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.sparse import csr_array, random_array
+
+from ripml.datasets import Dataset, iter_blocks, read, source, write
+from ripml.errors import DataError, ParameterError
+
+FORMATS = ["xmc", "svmlight", "arff", "jsonl"]
+names = st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"]), min_size=1, max_size=8)
+
+
+@st.composite
+def datasets(draw: st.DrawFn) -> Dataset:
+    n, d, n_labels = draw(st.integers(1, 6)), draw(st.integers(1, 5)), draw(st.integers(1, 4))
+    all_names = draw(st.lists(names, min_size=d + n_labels, max_size=d + n_labels, unique=True))
+    cells = st.one_of(st.just(0.0), st.floats(width=32, allow_nan=False, allow_infinity=False))
+    X = np.array([[draw(cells) for _ in range(d)] for _ in range(n)], np.float32)
+    Y = np.array([[draw(st.booleans()) for _ in range(n_labels)] for _ in range(n)], np.float32)
+    return Dataset(X=csr_array(X), Y=csr_array(Y), label_names=all_names[d:], feature_names=all_names[:d])
+
+
+def written(dataset: Dataset, format: str) -> tuple[bytes, dict[str, Any]]:
+    """Return the bytes of a file and the options that read it back with the same columns."""
+    file, xml = io.BytesIO(), io.BytesIO()
+    write(dataset, file, format, **({"xml": xml} if format == "arff" else {}))
+    d, n_labels = dataset.X.shape[1], dataset.Y.shape[1]
+    return file.getvalue(), {
+        "xmc": {},
+        "svmlight": {"n_features": d, "n_labels": n_labels},
+        "arff": {"xml": io.BytesIO(xml.getvalue())},
+        "jsonl": {"label_names": dataset.label_names, "feature_names": dataset.feature_names},
+    }[format]
+
+
+def assert_same(left: Dataset, right: Dataset) -> None:
+    for a, b in ((left.X, right.X), (left.Y, right.Y)):
+        assert a.shape == b.shape
+        assert a.dtype == b.dtype == np.float32
+        assert a.indices.dtype == np.int32
+        assert (a != b).nnz == 0
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@settings(max_examples=40, deadline=None)
+@given(dataset=datasets())
+def test_what_is_written_reads_back_the_same(format: str, dataset: Dataset) -> None:
+    data, options = written(dataset, format)
+    back = read(io.BytesIO(data), format, **options)
+    assert_same(back, dataset)
+    if format in ("arff", "jsonl"):
+        assert back.label_names == dataset.label_names
+        assert back.feature_names == dataset.feature_names
+
+
+@pytest.fixture
+def dataset() -> Dataset:
+    rng = np.random.default_rng(0)
+    X = csr_array(random_array((300, 40), density=0.2, rng=rng, dtype=np.float32))
+    Y = csr_array((random_array((300, 20), density=0.1, rng=rng) > 0).astype(np.float32))
+    return Dataset(
+        X=X,
+        Y=Y,
+        label_names=[f"label {j}" for j in range(20)],
+        feature_names=[f"feature {j}" for j in range(40)],
+        texts=[f"text {i} ü" for i in range(300)],
+        ids=[str(i) for i in range(300)],
+    )
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_blocks_of_a_stream_put_together_are_the_whole(
+    format: str, dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source.Source.chunks, "__defaults__", (700,))
+    monkeypatch.setattr("ripml.datasets.arff._ROWS_PER_BLOCK", 64)
+    data, options = written(dataset, format)
+    if format == "svmlight":
+        options["zero_based"] = False
+    blocks = list(iter_blocks(io.BytesIO(data), format, **options))
+    assert len(blocks) > 3
+    first = itertools.accumulate((len(block) for block in blocks), initial=0)
+    for start, block in zip(first, blocks, strict=False):
+        rows = slice(start, start + len(block))
+        assert_same(block, Dataset(X=dataset.X[rows], Y=dataset.Y[rows], label_names=dataset.label_names))
+    assert sum(len(block) for block in blocks) == len(dataset)
+
+
+def test_a_line_longer_than_the_chunk_is_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source.Source.chunks, "__defaults__", (4,))
+    assert read(io.BytesIO(b"2 30 4\n0,3 0:1 12:0.5\n1 21:2.125")).X.data.tolist() == [1, 0.5, 2.125]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_a_path_decides_format_and_compression(format: str, suffix: str, dataset: Dataset, tmp_path: Path) -> None:
+    path = tmp_path / f"data.{'txt' if format == 'xmc' else format}{suffix}"
+    write(dataset, path)
+    assert (path.read_bytes()[:2] == b"\x1f\x8b") == bool(suffix)
+    back = read(path)
+    assert len(back) == len(dataset)
+    assert back.Y.sum() == dataset.Y.sum()
+    assert back.name == str(path)
+
+
+def test_compressed_files_are_the_same_bytes_every_time(dataset: Dataset, tmp_path: Path) -> None:
+    write(dataset, tmp_path / "a.txt.gz")
+    write(dataset, tmp_path / "b.txt.gz")
+    assert (tmp_path / "a.txt.gz").read_bytes() == (tmp_path / "b.txt.gz").read_bytes()
+
+
+XMC = b"2 3 4\n0,3 0:1 2:0.5\n1 1:2\n"
+
+
+def test_gzip_is_known_by_its_first_bytes_whatever_the_name(tmp_path: Path) -> None:
+    (tmp_path / "plain.txt").write_bytes(gzip.compress(XMC))
+    (tmp_path / "odd.gz").write_bytes(XMC)
+    assert_same(read(tmp_path / "plain.txt"), read(tmp_path / "odd.gz"))
+
+
+def test_a_dash_is_standard_input_and_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Standard:
+        def __init__(self, data: bytes = b"") -> None:
+            self.buffer = io.BytesIO(data)
+
+    monkeypatch.setattr(sys, "stdin", Standard(gzip.compress(XMC)))
+    output = Standard()
+    monkeypatch.setattr(sys, "stdout", output)
+    whole = read("-")
+    write(whole, "-", "xmc")
+    assert output.buffer.getvalue() == XMC
+
+
+def test_the_callers_file_stays_open() -> None:
+    for data in (XMC, gzip.compress(XMC)):
+        file = io.BytesIO(data)
+        read(file)
+        assert not file.closed
+
+
+@pytest.mark.parametrize(
+    ("data", "format"),
+    [
+        (XMC, "xmc"),
+        (b"0,3 1:1 3:0.5\n", "svmlight"),
+        (b'{"labels": ["a"], "text": "b"}\n', "jsonl"),
+    ],
+)
+def test_the_first_line_tells_the_format(data: bytes, format: str) -> None:
+    assert repr(read(io.BytesIO(data))) == repr(read(io.BytesIO(data), format))
+
+
+def test_a_format_that_cannot_be_told_is_asked_for(dataset: Dataset, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"^<file>: the format cannot be told .*'hello'; say which of xmc, arff"):
+        read(io.BytesIO(b"hello\n"))
+    with pytest.raises(ParameterError, match=r"`format` must be one of xmc, arff, svmlight, jsonl; got 'csv'\."):
+        read(io.BytesIO(XMC), "csv")
+    with pytest.raises(ParameterError, match=r"cannot be told from the name 'x\.csv'; say format="):
+        write(dataset, "x.csv")
+
+
+def test_an_option_of_another_format_is_refused(dataset: Dataset) -> None:
+    with pytest.raises(ParameterError, match=r"`zero_based` is no option of the format xmc; it has none\."):
+        read(io.BytesIO(XMC), zero_based=True)
+    with pytest.raises(ParameterError, match=r"`xml` is no option of the format jsonl"):
+        write(dataset, io.BytesIO(), "jsonl", xml="x")
+
+
+def test_a_missing_file_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"none\.txt: cannot be read \(no such file\)\.$"):
+        read(tmp_path / "none.txt")
+    with pytest.raises(DataError, match=r"cannot be read \(Is a directory\)\.$"):
+        read(tmp_path)
+    with pytest.raises(DataError, match=r"x\.txt: cannot be written \(No such file or directory\)\.$"):
+        write(read(io.BytesIO(XMC)), tmp_path / "none" / "x.txt")
+
+
+def test_a_text_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ParameterError, match="a file open in binary mode is needed; got StringIO"):
+        read(io.StringIO("1"))  # type: ignore[arg-type]
+    with pytest.raises(ParameterError, match="a file open in binary mode is needed; got int"):
+        read(5)  # type: ignore[arg-type]
+
+
+def test_truncated_and_damaged_gzip_are_told_apart(tmp_path: Path) -> None:
+    packed = gzip.compress(XMC * 1000)
+    (tmp_path / "short.txt.gz").write_bytes(packed[:-12])
+    with pytest.raises(DataError, match=r"short\.txt\.gz: the gzip data ends too early; the file is truncated\.$"):
+        read(tmp_path / "short.txt.gz", "xmc")
+    (tmp_path / "bad.txt.gz").write_bytes(packed[:20] + b"\xff\xff\xff" + packed[23:])
+    with pytest.raises(DataError, match=r"bad\.txt\.gz: the gzip data is damaged\.$"):
+        read(tmp_path / "bad.txt.gz", "xmc")
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_an_empty_file_is_an_error(format: str, tmp_path: Path) -> None:
+    (tmp_path / "x.xml").write_text('<labels><label name="a"/></labels>')
+    (tmp_path / "x.arff").write_bytes(b"")
+    with pytest.raises(DataError, match="the file is empty"):
+        read(tmp_path / "x.arff", format)
+
+
+def test_a_data_set_that_a_format_cannot_hold_is_not_written(tmp_path: Path) -> None:
+    Y = csr_array(np.eye(2, dtype=np.float32))
+    texts = Dataset(X=None, Y=Y, label_names=["a", "b"], texts=["x", "y"])
+    with pytest.raises(DataError, match="the format xmc needs features, but this data set has only texts"):
+        write(texts, tmp_path / "x.txt")
+    with pytest.raises(DataError, match="X has a value that is not finite"):
+        write(Dataset(X=csr_array([[np.nan], [1.0]]), Y=Y, label_names=["a", "b"]), tmp_path / "x.txt")
+    with pytest.raises(DataError, match="Y must be an indicator"):
+        write(Dataset(X=Y, Y=2 * Y, label_names=["a", "b"]), tmp_path / "x.txt")
+    assert not (tmp_path / "x.txt").exists()
+
+
+def test_a_data_set_whose_parts_do_not_fit_is_refused() -> None:
+    Y = csr_array(np.eye(2, dtype=np.float32))
+    with pytest.raises(DataError, match="there are 1 label names but 2 columns of Y"):
+        Dataset(X=None, Y=Y, label_names=["a"])
+    with pytest.raises(DataError, match="there are 3 rows of X but 2 rows of Y"):
+        Dataset(X=csr_array(np.eye(3)), Y=Y, label_names=["a", "b"])
+    with pytest.raises(DataError, match="there are 1 feature names but 2 columns of X"):
+        Dataset(X=Y, Y=Y, label_names=["a", "b"], feature_names=["x"])
+    with pytest.raises(DataError, match="there are 0 texts but 2 rows of Y"):
+        Dataset(X=Y, Y=Y, label_names=["a", "b"], texts=[])

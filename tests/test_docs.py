@@ -1,0 +1,108 @@
+"""The pages: their links lead somewhere, every page can be found, and none knows the machine it was written on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import unquote
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
+
+FENCED = re.compile(r"^ *(```|~~~).*?^ *\1", re.MULTILINE | re.DOTALL)
+INLINE_CODE = re.compile(r"`[^`\n]*`")
+# [text](target), ![image](target "title"), and [name]: target on a line of its own.
+LINK = re.compile(r"\]\(\s*<?([^)\s>]+)>?[^)]*\)|^ {0,3}\[[^\]]+\]:\s*(\S+)", re.MULTILINE)
+EXTERNAL = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
+HEADING = re.compile(r"^#{1,6}\s+(.*?)\s*#*$", re.MULTILINE)
+HTML_ANCHOR = re.compile(r"<a\s+(?:id|name)=\"([^\"]+)\"")
+MACHINE_PATH = re.compile(r"(?<![\w.~/-])(?:/(?:home|root|work|Users|mnt|opt|tmp)/|[A-Z]:\\)[\w.-]+")
+
+
+def links(page: Path) -> Iterator[str]:
+    """The targets of a page's relative links; code is not searched."""
+    prose = INLINE_CODE.sub("``", FENCED.sub("", page.read_text(encoding="utf-8")))
+    for match in LINK.finditer(prose):
+        target = match[1] or match[2]
+        if not EXTERNAL.match(target):
+            yield unquote(target)
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors GitHub gives a page: headings in lower case, no punctuation, hyphens for blanks, repeats numbered."""
+    text = FENCED.sub("", page.read_text(encoding="utf-8"))
+    names = set(HTML_ANCHOR.findall(text))
+    for heading in HEADING.findall(text):
+        shown = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", heading)
+        slug = re.sub(r"[^\w\- ]", "", shown.lower()).replace(" ", "-")
+        repeat = 0
+        name = slug
+        while name in names:
+            repeat += 1
+            name = f"{slug}-{repeat}"
+        names.add(name)
+    return names
+
+
+def fault(page: Path, target: str) -> str | None:
+    """What is wrong with a link, or None."""
+    path, _, anchor = target.partition("#")
+    file = (page.parent / path).resolve() if path else page
+    where = f"{page.relative_to(ROOT)}: {target}"
+    if path.startswith("/") or not file.is_relative_to(ROOT):
+        return f"{where} leaves the repository"
+    if not file.exists():
+        return f"{where} does not exist"
+    if anchor and file.suffix == ".md" and anchor not in anchors(file):
+        return f"{where} has no such heading"
+    return None
+
+
+def test_every_relative_link_leads_to_a_file_and_a_heading_that_exist() -> None:
+    assert [problem for page in PAGES for target in links(page) if (problem := fault(page, target))] == []
+
+
+def test_every_page_of_the_docs_is_linked_from_the_readme_or_the_index_of_the_docs() -> None:
+    indexes = [page for page in (ROOT / "README.md", DOCS / "README.md") if page.exists()]
+    linked = {(page.parent / target.partition("#")[0]).resolve() for page in indexes for target in links(page)}
+    pages = [page for page in PAGES if page.is_relative_to(DOCS)]
+    assert [str(page.relative_to(ROOT)) for page in pages if page not in linked] == []
+
+
+def test_no_page_names_a_path_of_one_machine() -> None:
+    assert [
+        f"{page.relative_to(ROOT)}: {path}"
+        for page in PAGES
+        for path in MACHINE_PATH.findall(page.read_text(encoding="utf-8"))
+    ] == []
+
+
+def test_a_broken_link_a_missing_heading_and_a_link_out_of_the_repository_are_noticed() -> None:
+    here = ROOT / "CONTRIBUTING.md"
+    assert fault(here, "pyproject.toml") is None
+    assert fault(here, "no-such-page.md") == "CONTRIBUTING.md: no-such-page.md does not exist"
+    assert fault(here, "#no-such-heading") == "CONTRIBUTING.md: #no-such-heading has no such heading"
+    assert fault(here, "../elsewhere.md") == "CONTRIBUTING.md: ../elsewhere.md leaves the repository"
+
+
+def test_links_in_code_are_not_links(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        '[a](one.md) ![b](two.png "title") `[c](code.md)` [d](https://example.org)\n'
+        "```python\nx[0](fenced.md)\n```\n\n[e]: three.md#part\n",
+        encoding="utf-8",
+    )
+    assert list(links(page)) == ["one.md", "two.png", "three.md#part"]
+
+
+def test_anchors_are_made_as_github_makes_them(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# The `k` of P@k\n## Why?\n## Why?\n### [Linked](x.md) text ###\n", encoding="utf-8")
+    assert anchors(page) == {"the-k-of-pk", "why", "why-1", "linked-text"}
+
+
+def test_machine_paths_are_told_from_addresses_and_relative_paths() -> None:
+    text = "see https://example.org/work/page, docs/work/x and ~/work/y, not /home/someone/data"
+    assert MACHINE_PATH.findall(text) == ["/home/someone"]
