@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
 
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ripml.datasets.rows import Rows, _parse_fast, parse, parse_slowly, shortest
+from ripml.datasets.fast_rows import _parse_fast, parse
+from ripml.datasets.rows import Rows, parse_slowly, shortest
 from ripml.errors import DataError
 
 floats = st.floats(width=32, allow_nan=False, allow_infinity=False)
@@ -19,7 +21,11 @@ value_texts = st.one_of(
     floats.map(lambda v: f"{v:e}"),
     st.decimals(-1000, 1000, places=5).map(str),
     st.integers(0, 10**18).map(str),
-    st.from_regex(r"[0-9]{1,12}\.[0-9]{1,12}", fullmatch=True),
+    st.from_regex(r"-?[0-9]{1,17}\.[0-9]{1,21}", fullmatch=True),
+    # Decimals at and around the middle of two float32 numbers, where rounding is hardest.
+    st.tuples(st.integers(2**23, 2**24), st.integers(0, 30), st.sampled_from(["", "1", "0000000001"])).map(
+        lambda t: f"{Decimal(2 * t[0] + 1) / 2 ** t[1]:f}" + (t[2] if t[1] else "")
+    ),
     st.sampled_from(["1.", ".5", "+1", "-0", "1e5", "00012.5000", "inf", "nan", "1e39", "1_0", "0x1", "", ".", "-"]),
 )
 index_texts = st.one_of(
@@ -71,9 +77,9 @@ def outcome(chunk: bytes, parser: Callable[..., Rows], bounds: tuple[int | None,
         rows = parser(chunk, "f", 1, *bounds)
     except DataError as error:
         return str(error)
-    return [
-        (part.dtype, part.tolist()) for part in (rows.label_ptr, rows.labels, rows.feature_ptr, rows.features)
-    ] + [rows.values.view(np.uint32).tolist()]
+    return [(part.dtype, part.tolist()) for part in (rows.label_ptr, rows.labels, rows.feature_ptr, rows.features)] + [
+        rows.values.view(np.uint32).tolist()
+    ]
 
 
 @settings(max_examples=400, deadline=None)
@@ -92,6 +98,9 @@ def outcome(chunk: bytes, parser: Callable[..., Rows], bounds: tuple[int | None,
 @example(b"1 2:3.4.5\n", (None, None))
 @example(b"1 2:1e5.3\n", (None, None))
 @example(b" 3,4 1:2\n", (None, None))
+@example(b"1 1:-0 2:-0.5 3:--5 4:-.5\n", (None, None))
+@example(b"1 1:-0 2:-0.5 3:-1e-3 4:-12345678901234567.5\n", (None, None))
+@example(b"1 1:-\n", (None, None))
 def test_fast_and_slow_parser_agree_on_every_chunk(chunk: bytes, bounds: tuple[int | None, int | None]) -> None:
     assert outcome(chunk, parse, bounds) == outcome(chunk, parse_slowly, bounds)
 

@@ -5,6 +5,7 @@ A query goes to the nearest centre. Clusters that end up without a row are dropp
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -22,12 +23,16 @@ def partition(X: Any, n_clusters: int, seed: int, n_jobs: int | None = None) -> 
     if n_clusters == 1:
         return np.zeros((1, X.shape[1]), X.dtype), np.zeros(X.shape[0], np.int64)
     from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
     from threadpoolctl import threadpool_limits
 
     rng = np.random.RandomState(seed % 2**32)
     sample = X if X.shape[0] <= _SAMPLE else X[np.sort(rng.choice(X.shape[0], _SAMPLE, replace=False))]
     # One thread, because sums over threads come out differently for different numbers of them.
-    with threadpool_limits(1):
+    with threadpool_limits(1), warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore", ConvergenceWarning
+        )  # fewer distinct rows than clusters: the empty ones go below
         centres = KMeans(n_clusters, n_init=1, random_state=rng).fit(sample).cluster_centers_
     cluster = assign(X, centres, n_jobs)
     occupied, cluster = np.unique(cluster, return_inverse=True)

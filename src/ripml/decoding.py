@@ -16,17 +16,21 @@ from numpy.typing import NDArray
 
 __all__ = ["best_threshold", "keep_above", "tally", "top", "vote_weights"]
 
-
 _NEARNESS = 1e-4  # its share of a score
 
 
 def vote_weights(
-    ids: NDArray[np.int64], counts: NDArray[np.int64], k: int, left_out: NDArray[np.int64] | None = None
+    ids: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    k: int,
+    n_learners: int = 1,
+    left_out: NDArray[np.int64] | None = None,
 ) -> NDArray[np.float64]:
     """The weight of each of these nearest label sets among the k nearest rows, (n, K) like `ids`, summing to 1.
 
-    Sets come nearest first; each stands for as many rows as carry it until k are reached. With `left_out` (n,), one row
-    of that set is not there (the query itself, when a training row is asked about).
+    Sets come nearest first; each stands for as many rows as carry it until k are reached. The share of nearness stays
+    below one vote of the k · `n_learners` that are averaged. With `left_out` (n,), one row of that set is not there (the
+    query itself, when a training row is asked about).
 
     >>> vote_weights(np.array([[4, 2, 0]]), counts=np.array([9, 9, 1, 9, 2]), k=5).round(2).tolist()
     [[0.4, 0.2, 0.4]]
@@ -39,7 +43,7 @@ def vote_weights(
     harmonic = np.concatenate([[0], np.cumsum(1 / np.arange(1.0, k + 1))])
     total = np.maximum(until[:, -1:], 1)
     votes, nearness = (until - before) / total, (harmonic[until] - harmonic[before]) / harmonic[total]
-    share = min(_NEARNESS, 0.5 / k)
+    share = min(_NEARNESS, 0.5 / (k * n_learners))
     return np.asarray((1 - share) * votes + share * nearness)
 
 

@@ -11,6 +11,7 @@ In arrays, a column of Phi is a *row* (label-major, contiguous): `columns(keys, 
 from __future__ import annotations
 
 import functools
+import numbers
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
@@ -52,7 +53,8 @@ def mix(x: Keys) -> Keys:
     """
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
+    mixed: Keys = x ^ (x >> np.uint64(31))
+    return mixed
 
 
 def _hashes(keys: Keys, n_words: int, seed: int) -> Keys:
@@ -72,6 +74,11 @@ def _signs(packed: NDArray[np.uint8], n_dims: int) -> Floats:
     """Bits (n, ≥ n_dims / 8) to signs (n, n_dims)."""
     signs: Floats = _byte_signs()[packed].reshape(len(packed), -1)
     return signs[:, :n_dims]
+
+
+def _check_positive(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
+        raise ParameterError(f"`{name}` must be an integer ≥ 1; got {value!r}.")
 
 
 @dataclass(frozen=True)
@@ -100,6 +107,16 @@ class Ensemble(ABC):
 
         map_blocks(fill, blocks(len(keys), _COLUMN_BLOCK), n_jobs)
         return out
+
+
+def check_capacity(ensemble: Ensemble, n_dims: int, n_labels: int) -> None:
+    """Raise if the ensemble has fewer columns than there are labels."""
+    capacity = ensemble.capacity(n_dims)
+    if capacity is not None and n_labels > capacity:
+        raise ParameterError(
+            f"{ensemble} holds {capacity:,} labels at n_dims = {n_dims}; got {n_labels:,}: raise `n_dims`, or use "
+            "ensemble='gaussian', which has no limit."
+        )
 
 
 @functools.cache
@@ -131,7 +148,8 @@ class Bernoulli(Ensemble):
     def rule(self, keys: Keys, n_dims: int, seed: int) -> Floats:
         """The columns of `keys`."""
         words = _hashes(keys, -(-n_dims // 64), seed).astype("<u8", copy=False)
-        return _signs(words.view(np.uint8), n_dims) * np.float32(n_dims**-0.5)
+        columns: Floats = _signs(words.view(np.uint8), n_dims) * np.float32(n_dims**-0.5)
+        return columns
 
 
 @dataclass(frozen=True)
@@ -141,15 +159,16 @@ class SparseSign(Ensemble):
     n_nonzeros: int = 8
 
     def __post_init__(self) -> None:
-        if self.n_nonzeros < 1:
-            raise ParameterError(f"`n_nonzeros` must be an integer ≥ 1; got {self.n_nonzeros}.")
+        _check_positive("n_nonzeros", self.n_nonzeros)
 
     def rule(self, keys: Keys, n_dims: int, seed: int) -> Floats:
         """The columns of `keys`."""
         s = min(self.n_nonzeros, n_dims)
-        edges = np.arange(s + 1) * n_dims // s  # stripe i is edges[i]:edges[i + 1]
+        edges = (
+            np.arange(s + 1, dtype=np.uint64) * np.uint64(n_dims) // np.uint64(s)
+        )  # stripe i is edges[i]:edges[i + 1]
         words = _hashes(keys, s, seed)
-        position = edges[:-1] + (words >> np.uint64(1)) % np.diff(edges).astype(np.uint64)
+        position = edges[:-1] + (words >> np.uint64(1)) % np.diff(edges)
         columns = np.zeros((len(keys), n_dims), np.float32)
         sign = 1 - 2 * (words & np.uint64(1)).astype(np.float32)
         np.put_along_axis(columns, position.astype(np.intp), sign * np.float32(s**-0.5), axis=1)
@@ -168,13 +187,14 @@ class Structured(Ensemble):
     def rule(self, keys: Keys, n_dims: int, seed: int) -> Floats:
         """The columns of `keys`."""
         parities = _hadamard_parities(n_dims, seed)
-        key_bytes = keys.astype("<u8", copy=False).view(np.uint8).reshape(-1, 8)
+        key_bytes = np.ascontiguousarray(keys, "<u8").view(np.uint8).reshape(-1, 8)
         # popcount(r & c) mod 2 is linear over XOR, so the parity of a key is the XOR of the parities of its bytes.
         packed = parities[0][key_bytes[:, 0]]
         for byte in range(1, 8):
             packed ^= parities[byte][key_bytes[:, byte]]
         flip = (_hashes(keys, 1, seed) & np.uint64(1)).astype(np.float32)
-        return _signs(packed, n_dims) * ((1 - 2 * flip) * np.float32(n_dims**-0.5))
+        columns: Floats = _signs(packed, n_dims) * ((1 - 2 * flip) * np.float32(n_dims**-0.5))
+        return columns
 
 
 @functools.lru_cache(maxsize=64)
@@ -183,7 +203,7 @@ def _hadamard_parities(n_dims: int, seed: int) -> NDArray[np.uint8]:
     offset, *factors = (int(word) for word in _hashes(np.array([seed], np.uint64), 5, seed)[0])
     rows = np.arange(n_dims, dtype=np.uint64) + np.uint64(offset)
     for factor in factors:
-        # Multiplying by an odd number and adding an even multiple of itself are bijections modulo every 2^q.
+        # Multiplying by an odd number and XOR with an even multiple of itself are bijections modulo every 2^q.
         rows *= np.uint64(factor | 1)
         rows ^= rows * np.uint64(factor & ~1)
     row_bytes = rows.astype("<u8", copy=False).view(np.uint8).reshape(-1, 8)
@@ -206,11 +226,10 @@ class PolynomialPhase(Ensemble):
     degree: int = 3
 
     def __post_init__(self) -> None:
-        if self.degree < 1:
-            raise ParameterError(f"`degree` must be an integer ≥ 1; got {self.degree}.")
+        _check_positive("degree", self.degree)
 
     def capacity(self, n_dims: int) -> int | None:
-        """p^D labels.
+        """p^D labels, none where no prime above D is at most m/2.
 
         >>> PolynomialPhase(degree=2).capacity(100)
         2209
@@ -219,19 +238,15 @@ class PolynomialPhase(Ensemble):
 
     def coherence(self, n_dims: int) -> float:
         """Weil's bound on the inner product of two columns: (D − 1)/√p."""
-        return float(max(self.degree - 1, 0) / np.sqrt(self._prime(n_dims)))
+        return float((self.degree - 1) / np.sqrt(self._prime(n_dims) or np.nan))
 
     def _prime(self, n_dims: int) -> int:
-        for p in range(n_dims // 2, self.degree, -1):
-            if all(p % q for q in range(2, int(p**0.5) + 1)):
-                return p
-        raise ParameterError(
-            f"a polynomial of degree {self.degree} needs two rows for each residue of a prime above the degree; "
-            f"raise `n_dims`, got {n_dims}."
-        )
+        candidates = range(n_dims // 2, self.degree, -1)
+        return next((p for p in candidates if all(p % q for q in range(2, int(p**0.5) + 1))), 0)
 
     def rule(self, keys: Keys, n_dims: int, seed: int) -> Floats:
         """The columns of `keys`, which must be below the capacity."""
+        check_capacity(self, n_dims, int(keys.max(initial=0)) + 1)
         p = self._prime(n_dims)
         capacity = p**self.degree
         multiplier, offset = (int(word) for word in _hashes(np.array([seed], np.uint64), 2, seed)[0])
@@ -284,12 +299,7 @@ class Projection:
 
     def check_capacity(self, n_labels: int) -> None:
         """Raise if the ensemble has fewer columns than there are labels."""
-        capacity = self.ensemble.capacity(self.n_dims)
-        if capacity is not None and n_labels > capacity:
-            raise ParameterError(
-                f"{self.ensemble} holds {capacity:,} labels at n_dims = {self.n_dims}; got {n_labels:,}: raise "
-                "`n_dims`, or use ensemble='gaussian', which has no limit."
-            )
+        check_capacity(self.ensemble, self.n_dims, n_labels)
 
     def columns(self, keys: Keys, n_jobs: int | None = None) -> Floats:
         """The stacked columns of `keys`, (len(keys), F·m)."""
@@ -360,7 +370,7 @@ def measure_isometry(
     rows, where = np.unique(np.concatenate([left, right]), return_inverse=True)
     Z = Projection(ensemble, n_dims, 1, seed).embed(Y[rows], keys).astype(np.float64)
     difference = Z[where[: len(left)]] - Z[where[len(left) :]]
-    sizes = np.diff(Y.indptr)
+    sizes = np.diff(Y.indptr).astype(np.float64)
     shared = np.asarray(Y[left].multiply(Y[right]).sum(axis=1)).ravel()
     distance = 2 - 2 * shared / np.sqrt(sizes[left] * sizes[right])  # ‖u − v‖² of rows of length 1
     return Isometry(n_dims, np.einsum("ij,ij->i", difference, difference) / distance)
@@ -371,24 +381,25 @@ def smallest_dims(
 ) -> int:
     """The smallest m (within 2 %) at which the measured δ of this share of pairs is at most `delta`.
 
-    δ falls like 1/√m, so the first m past the mark is found by doubling and then by halving the interval.
+    δ falls like 1/√m but by chance, and from prime to prime in the deterministic family, so a search by halves could end
+    past the mark: m is doubled until it is reached, and the last octave is walked through. Where the ensemble does not
+    hold all labels, δ counts as not reached.
     """
     if not 0 < delta < 1:
         raise ParameterError(f"`delta` must be between 0 and 1; got {delta}.")
 
     def reached(m: int) -> bool:
+        capacity = ensemble.capacity(m)
+        if capacity is not None and int(keys.max(initial=0)) >= capacity:
+            return False
         return measure_isometry(ensemble, m, Y, keys, n_pairs, seed).delta(quantile) <= delta
 
-    high = 16
+    high = 1
     while not reached(high):
         high *= 2
         if high > _MOST_DIMS:
             raise ParameterError(f"δ = {delta} is not reached with {_MOST_DIMS:,} dimensions; ask for a larger δ.")
-    low = high // 2
-    while high - low > max(1, high // 50):
-        middle = (low + high) // 2
-        low, high = (low, middle) if reached(middle) else (middle, high)
-    return high
+    return next((m for m in range(high // 2 + 1, high, max(1, high // 100)) if reached(m)), high)
 
 
 _MOST_DIMS = 16384

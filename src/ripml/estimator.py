@@ -6,8 +6,9 @@ predict  validate → assign → ẑ = x Psi → neighbours → votes → top
 
 from __future__ import annotations
 
+import logging
 import numbers
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from os import PathLike
 from typing import Any
@@ -33,7 +34,7 @@ from ripml.ensembles import (
     resolve_ensemble,
 )
 from ripml.errors import DataError, ModelFolderError, NoLabelsError, ParameterError
-from ripml.labels import distinct_sets, encode_labels, label_keys, names_from_arrays, names_to_arrays
+from ripml.labels import check_names, distinct_sets, encode_labels, label_keys, names_from_arrays, names_to_arrays
 from ripml.neighbors import Exact, Index, resolve_index
 from ripml.part import Part, parts_from_arrays, parts_to_arrays
 from ripml.resources import blocks, require_memory, thread_count
@@ -44,11 +45,12 @@ from ripml.ridge import (
     Primal,
     RidgeSolver,
     Solution,
-    leave_one_out,
     resolve_solver,
 )
 
 __all__ = ["RIPML", "load"]
+
+_log = logging.getLogger("ripml")  # what fit is doing, for those who listen
 
 # ridge="auto" starts here (times the mean squared length of a row) and walks by half decades while precision rises.
 _RIDGE_START, _RIDGE_STEP, _RIDGE_MOST_STEPS = 0.3, 10**0.5, 8
@@ -178,15 +180,18 @@ class RIPML(BaseEstimator):  # type: ignore[misc]
 
     # -------------------------------------------------------------------------------------------------------- fit
 
-    def fit(self, X: Any, Y: Any) -> RIPML:
+    def fit(self, X: Any, Y: Any, label_names: Sequence[str] | None = None) -> RIPML:
         """Learn from features X (n, d) and labels Y.
 
         X is dense, CSR or a DataFrame. Y is a CSR or dense indicator (n, L), or a sequence with the label names of each
-        row (strings or integers). Rows without labels are left out and counted in `n_unlabelled_`.
+        row (strings or integers). `label_names` names the L columns of an indicator; without it they are 0 … L − 1.
+        Rows without labels are left out and counted in `n_unlabelled_`.
         """
         self._check_settings()
         X = self._validated(X, reset=True)
         Y, self.classes_ = encode_labels(Y)
+        if label_names is not None:
+            self.classes_ = check_names(label_names, n_labels=Y.shape[1])
         if X.shape[0] != Y.shape[0]:
             raise DataError(f"X has {X.shape[0]} rows and Y has {Y.shape[0]}; they must have the same number.")
         X, Y = self._labelled_rows(X, Y)
@@ -201,12 +206,14 @@ class RIPML(BaseEstimator):  # type: ignore[misc]
 
         keys = self._keys()
         sets = distinct_sets(Y, keys)
+        _log.info("embedding %s label sets into %s dimensions", f"{len(sets.counts):,}", f"{n_targets:,}")
         Z = projection.embed(sets.sets, keys, self.n_jobs)
         self.centres_, cluster = partition(X, self.n_clusters, self.seed_, self.n_jobs)
         self.parts_, self.solutions_, left_out = [], [], []
         for c in range(len(self.centres_)):
             rows = slice(None) if len(self.centres_) == 1 else np.flatnonzero(cluster == c)
             used, of_row, counts = np.unique(sets.of_row[rows], return_inverse=True, return_counts=True)
+            _log.info("cluster %d of %d: %s rows", c + 1, len(self.centres_), f"{len(of_row):,}")
             unsolved = np.empty((X.shape[1], 0), np.float32)
             draft = Part(unsolved, Z[used], sets.sets[used], counts, resolve_index(self.index), self.n_learners)
             part, solution, truth_and_scores = self._solve_part(draft, X[rows], of_row)
@@ -225,17 +232,18 @@ class RIPML(BaseEstimator):  # type: ignore[misc]
         """Fit the regression of one cluster whose row i carries label set `of_row[i]`, with the best `ridge`."""
         solver, reason = resolve_solver(self.solver, *X.shape)
         targets = draft.Z[of_row]
+        _log.info("%s", reason if reason != "given" else f"solver='{solver.word}'")
         solve = solver.prepare(X, targets, self.n_jobs)
         most = _LEFT_OUT_TO_TUNE if self.ridge == "auto" else _LEFT_OUT_TO_CUT
         most = most if solver.exact else _LEFT_OUT_ITERATIVE
         asked = np.sort(np.random.default_rng(self.seed_).permutation(len(of_row))[:most])
-        X_asked, truth = X[asked], draft.sets[of_row[asked]]
+        truth = draft.sets[of_row[asked]]
 
         def attempt(ridge: float) -> _Attempt:
             solution = solve(ridge)
-            embedding = leave_one_out(solution, X_asked, targets[asked], self.n_jobs)
-            scores = draft.votes(embedding, self.n_neighbors, self.n_jobs, left_out=of_row[asked])
+            scores = draft.votes(solution.left_out(asked), self.n_neighbors, self.n_jobs, left_out=of_row[asked])
             quality = float(np.mean(list(_precision(truth, scores).values())))
+            _log.info("ridge %.3g: mean P@1, 3, 5 on rows left out %.2f %%", ridge, 100 * quality)
             return _Attempt(ridge, quality, solution, scores)
 
         if self.ridge == "auto":
@@ -297,6 +305,9 @@ class RIPML(BaseEstimator):  # type: ignore[misc]
         X = validate_data(self, X=X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32])
         if scipy.sparse.issparse(X):
             X = scipy.sparse.csr_array(X)
+            if not X.has_canonical_format:  # the caller's arrays stay as they are
+                X = X.copy()
+                X.sum_duplicates()
         return normalize_rows(X) if self.normalize else X
 
     # ---------------------------------------------------------------------------------------------------- predict
@@ -335,6 +346,12 @@ class RIPML(BaseEstimator):  # type: ignore[misc]
             raise DataError(f"X has {scores.shape[0]} rows and Y has {Y.shape[0]}; they must have the same number.")
         scores.resize((Y.shape[0], len(names)))  # labels the model never saw can only be missed
         return metrics.precision_at_k(Y, scores, k=1)
+
+    def training_labels(self) -> Any:
+        """The label sets that were learnt from, CSR (n_rows_, L), one a training row, in no particular order."""
+        check_is_fitted(self)
+        rows = [part.sets[np.repeat(np.arange(len(part.counts)), part.counts)] for part in self.parts_]
+        return scipy.sparse.vstack(rows, format="csr")
 
     # ------------------------------------------------------------------------------------------------ save and load
 

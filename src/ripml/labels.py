@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import numbers
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +20,16 @@ from numpy.typing import NDArray
 
 from ripml.errors import DataError
 
-__all__ = ["LabelSets", "distinct_sets", "encode_labels", "label_keys", "names_from_arrays", "names_to_arrays"]
+__all__ = [
+    "LabelSets",
+    "align_columns",
+    "check_names",
+    "distinct_sets",
+    "encode_labels",
+    "label_keys",
+    "names_from_arrays",
+    "names_to_arrays",
+]
 
 Names = NDArray[Any]  # int64, or object holding str
 
@@ -29,25 +39,28 @@ def encode_labels(Y: Any, known: Names | None = None) -> tuple[Any, Names]:
 
     Y is a CSR or dense indicator (names 0 … L − 1; a DataFrame's columns), a sequence with one collection of names a
     row, or a one-dimensional sequence with one name a row. Names found in sequences are sorted. With `known`, columns
-    are those names first and then, sorted, names that are new.
+    are those names first and then names that are new; an indicator without names of its own must have as many columns.
 
     >>> Y, names = encode_labels([["b", "a"], [], ["a"]])
     >>> Y.toarray().tolist(), names.tolist()
     ([[1.0, 1.0], [0.0, 0.0], [1.0, 0.0]], ['a', 'b'])
     """
-    if scipy.sparse.issparse(Y) or getattr(Y, "ndim", 1) == 2:
+    if getattr(Y, "ndim", 1) == 2:
         return _encode_indicator(Y, known)
     return _encode_names(Y, known)
 
 
 def _encode_indicator(Y: Any, known: Names | None) -> tuple[Any, Names]:
-    names = np.arange(Y.shape[1], dtype=np.int64)
     if hasattr(Y, "columns"):  # a DataFrame: its columns are the labels
-        if all(isinstance(column, str) for column in Y.columns):
-            names = np.array([*Y.columns, None], object)[:-1]  # the None keeps NumPy from making fixed-width strings
-        Y = Y.to_numpy()
-    if known is not None and len(names) != len(known):
-        raise DataError(f"Y has {len(names)} columns, but the model knows {len(known)} labels.")
+        names = _column_names(Y.columns.tolist())
+        indicator, _ = _encode_indicator(Y.to_numpy(), None)
+        if known is None:
+            return indicator, names
+        _check_one_kind(names, known)
+        indicator, merged = align_columns(indicator, names.tolist(), known.tolist())
+        return indicator, _names_array(merged)
+    if known is not None and Y.shape[1] != len(known):
+        raise DataError(f"Y has {Y.shape[1]} columns, but the model knows {len(known)} labels.")
     try:
         indicator = scipy.sparse.csr_array(Y, dtype=np.float32, copy=True)
     except (TypeError, ValueError):
@@ -59,18 +72,32 @@ def _encode_indicator(Y: Any, known: Names | None) -> tuple[Any, Names]:
     wrong = indicator.data[indicator.data != 1]
     if len(wrong):
         raise DataError(f"a two-dimensional Y must be an indicator of 0s and 1s; got the value {wrong[0]:g}.")
-    return indicator, names if known is None else known
+    return indicator, np.arange(Y.shape[1], dtype=np.int64) if known is None else known
+
+
+def _column_names(columns: list[Any]) -> Names:
+    if all(isinstance(column, str) for column in columns):
+        return check_names(columns, len(columns))
+    if len(_row_names(columns, number=0)) != len(columns):
+        raise DataError("two columns of Y have the same name.")
+    return _names_array([int(column) for column in columns])
+
+
+def _names_array(names: Sequence[str | int]) -> Names:
+    # The None keeps NumPy from making fixed-width strings.
+    return np.array([*names, None], object)[:-1] if names and isinstance(names[0], str) else np.array(names, np.int64)
+
+
+def _check_one_kind(*names: Sequence[str | int] | Names) -> None:
+    if len({isinstance(name, str) for group in names for name in group}) > 1:
+        raise DataError("label names must be all strings or all integers; got both.")
 
 
 def _encode_names(Y: Any, known: Names | None) -> tuple[Any, Names]:
     rows = [_row_names(row, number) for number, row in enumerate(_as_sequence(Y))]
     found = set().union(*rows) if rows else set()
-    kinds = {str if isinstance(name, str) else int for name in found}
-    if known is not None and len(known):
-        kinds.add(str if known.dtype == object else int)
-    if len(kinds) > 1:
-        raise DataError("label names must be all strings or all integers; got both.")
     start = [] if known is None else known.tolist()
+    _check_one_kind([*found], start[:1])
     columns = {name: column for column, name in enumerate(start)}
     for name in sorted(found.difference(columns)):
         columns[name] = len(columns)
@@ -78,12 +105,15 @@ def _encode_names(Y: Any, known: Names | None) -> tuple[Any, Names]:
     np.cumsum([len(row) for row in rows], out=indptr[1:])
     indices = np.fromiter((column for row in rows for column in sorted(columns[name] for name in row)), np.int64)
     ones = np.ones(len(indices), np.float32)
-    names = np.array([*columns, None], object)[:-1] if str in kinds else np.array(list(columns), np.int64)
-    return scipy.sparse.csr_array((ones, indices, indptr), shape=(len(rows), len(columns))), names
+    indicator = scipy.sparse.csr_array((ones, indices, indptr), shape=(len(rows), len(columns)))
+    return indicator, _names_array(list(columns))
 
 
 def _as_sequence(Y: Any) -> Sequence[Any]:
-    if isinstance(Y, (str, bytes)) or not (hasattr(Y, "__len__") and hasattr(Y, "__iter__")):
+    if Y is None:
+        raise DataError("learning requires y to be passed, but the target y is None; give the labels of each row.")
+    unordered = isinstance(Y, (str, bytes, Set, Mapping)) or not (hasattr(Y, "__len__") and hasattr(Y, "__iter__"))
+    if unordered or getattr(Y, "ndim", 1) == 0 or scipy.sparse.issparse(Y):
         raise DataError(
             f"Y must be an indicator matrix or a sequence of label names for each row; got {type(Y).__name__}."
         )
@@ -92,19 +122,47 @@ def _as_sequence(Y: Any) -> Sequence[Any]:
 
 def _row_names(row: Any, number: int) -> set[str | int]:
     """The label names of one row: a collection of names, or a single name."""
-    single = isinstance(row, (str, numbers.Number))
+    single = isinstance(row, (str, bytes, numbers.Number))
     if not single and not hasattr(row, "__iter__"):
         raise DataError(f"the labels of row {number} must be a name or a collection of names; got {row!r}.")
     names: set[str | int] = set()
     for name in [row] if single else row:
         whole = isinstance(name, numbers.Integral) or (isinstance(name, float) and name.is_integer())
         if isinstance(name, str):
-            names.add(name)
-        elif whole and not isinstance(name, bool):
+            names.add(str(name))  # not NumPy's own kind of string
+        elif whole and not isinstance(name, bool) and -(2**63) <= int(name) < 2**63:
             names.add(int(name))
         else:
-            raise DataError(f"row {number} has the label {name!r}; a label name is a string or an integer.")
+            raise DataError(f"row {number} has the label {name!r}; a label name is a string or a 64-bit integer.")
     return names
+
+
+def check_names(names: Sequence[str], n_labels: int) -> Names:
+    """Given names of the columns of Y: as many strings as columns, no two the same."""
+    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+        raise DataError("label names must be strings.")
+    if len(names) != n_labels:
+        raise DataError(f"there are {len(names)} label names for {n_labels} columns of Y.")
+    if len(set(names)) != n_labels:
+        twice = next(name for name, count in Counter(names).items() if count > 1)
+        raise DataError(f"the label name {twice!r} stands for more than one column.")
+    return _names_array(list(names))
+
+
+def align_columns(matrix: Any, names: Sequence[Any], known: Sequence[Any]) -> tuple[Any, list[Any]]:
+    """The columns of a CSR matrix moved to where `known` has their names; new names follow, in their order.
+
+    >>> moved, names = align_columns(scipy.sparse.csr_array([[1, 2, 3]]), ["b", "new", "a"], ["a", "b"])
+    >>> moved.toarray().tolist(), names
+    ([[3, 1, 2]], ['a', 'b', 'new'])
+    """
+    columns = {name: column for column, name in enumerate(known)}
+    target = np.array([columns.setdefault(name, len(columns)) for name in names], np.int64)
+    moved = scipy.sparse.csr_array(
+        (matrix.data, target[matrix.indices], matrix.indptr), shape=(matrix.shape[0], len(columns))
+    )
+    moved.sort_indices()
+    return moved, list(columns)
 
 
 def label_keys(names: Names) -> NDArray[np.uint64]:
@@ -149,9 +207,9 @@ def distinct_sets(Y: Any, keys: NDArray[np.uint64]) -> LabelSets:
 
 
 def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    for shift, factor in ((33, 0xFF51AFD7ED558CCD), (33, 0xC4CEB9FE1A85EC53)):
-        x = (x ^ (x >> np.uint64(shift))) * np.uint64(factor)
-    return x ^ (x >> np.uint64(33))
+    for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53, 1):
+        x = (x ^ (x >> np.uint64(33))) * np.uint64(factor)
+    return x
 
 
 def names_to_arrays(names: Names) -> dict[str, NDArray[Any]]:
@@ -164,10 +222,12 @@ def names_to_arrays(names: Names) -> dict[str, NDArray[Any]]:
 
 
 def names_from_arrays(arrays: dict[str, NDArray[Any]]) -> Names:
-    """The inverse of `names_to_arrays`."""
+    """The inverse of `names_to_arrays`. Arrays that cannot come from there: ValueError."""
     if "name_ends" not in arrays:
         return np.array(arrays["names"], np.int64)
     text, ends = arrays["names"].tobytes(), arrays["name_ends"].tolist()
     starts = [0, *ends[:-1]]
+    if not all(start <= end for start, end in zip(starts, ends, strict=True)) or (ends or [0])[-1] != len(text):
+        raise ValueError("the ends of the label names are out of order")
     names = [text[start:end].decode("utf-8", "surrogatepass") for start, end in zip(starts, ends, strict=True)]
     return np.array([*names, None], object)[:-1]

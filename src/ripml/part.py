@@ -1,4 +1,4 @@
-"""The RIPML of one cluster: ẑ = x Psi, the k nearest label sets in each learner, their votes (the paper's inference)."""
+"""The RIPML of one cluster (the paper's inference): ẑ = x Psi, the nearest label sets in each learner, their votes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Part:
         for searcher, query in zip(self.searchers, queries, strict=True):
             nearest, _ = searcher.query(query, reach, n_jobs)
             ids.append(nearest)
-            weights.append(decoding.vote_weights(nearest, self.counts, k, left_out))
+            weights.append(decoding.vote_weights(nearest, self.counts, k, self.n_learners, left_out))
         return decoding.tally(np.hstack(ids), np.hstack(weights) / self.n_learners, self.sets)
 
 
@@ -65,10 +65,13 @@ def parts_to_arrays(parts: Sequence[Part]) -> dict[str, NDArray[Any]]:
 
 def parts_from_arrays(arrays: Mapping[str, NDArray[Any]], n_labels: int, index: Index, n_learners: int) -> list[Part]:
     """The inverse of `parts_to_arrays`; Psi and Z are not copied. Arrays that contradict each other: ValueError."""
-    Psi, Z, counts, ends = arrays["Psi"], arrays["Z"], arrays["counts"], arrays["part_ends"]
-    indices, indptr = np.array(arrays["sets_indices"]), np.array(arrays["sets_indptr"])
+    Psi, Z = arrays["Psi"], arrays["Z"]
+    counts, ends, indices, indptr = (
+        arrays[name].astype(np.int64, casting="safe") for name in ("counts", "part_ends", "sets_indices", "sets_indptr")
+    )
     consistent = (
-        Psi.ndim == 3
+        Psi.dtype.kind == Z.dtype.kind == "f"
+        and Psi.ndim == 3
         and ends.shape == (len(Psi),)
         and (np.diff(ends, prepend=0) > 0).all()
         and Z.shape == (int(ends[-1]), Psi.shape[2])
@@ -86,6 +89,6 @@ def parts_from_arrays(arrays: Mapping[str, NDArray[Any]], n_labels: int, index: 
     sets = scipy.sparse.csr_array((np.ones(len(indices), np.float32), indices, indptr), shape=(len(Z), n_labels))
     bounds = zip([0, *ends[:-1]], ends, strict=True)
     return [
-        Part(Psi[c], Z[start:end], sets[start:end], np.array(counts[start:end]), index, n_learners)
+        Part(Psi[c], Z[start:end], sets[start:end], counts[start:end], index, n_learners)
         for c, (start, end) in enumerate(bounds)
     ]

@@ -31,11 +31,11 @@ def thread_count(n_jobs: int | None) -> int:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if n_jobs is None:
         return cores
-    if not isinstance(n_jobs, int) or isinstance(n_jobs, bool) or n_jobs == 0:
+    if isinstance(n_jobs, bool) or not hasattr(n_jobs, "__index__") or n_jobs == 0:
         raise ParameterError(
             f"`n_jobs` must be None, an integer ≥ 1, or negative to count from all cores; got {n_jobs!r}."
         )
-    return n_jobs if n_jobs > 0 else max(1, cores + 1 + n_jobs)
+    return int(n_jobs if n_jobs > 0 else max(1, cores + 1 + n_jobs))
 
 
 def blocks(n: int, size: int) -> Iterator[slice]:

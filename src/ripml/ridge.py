@@ -10,17 +10,18 @@ The paper writes ½ Σ‖z − Ψx‖² + λ‖Ψ‖² with Ψ = Psiᵀ, so alph
     gd       plain gradient descent, as the paper names it
 
 A solver is a value with its options; `prepare(X, Z)` does what does not depend on alpha and returns a function
-alpha ↦ `Solution`, so that a path of alphas shares it. A solution also knows the leverage hᵢ of any row, and with it
-the exact leave-one-out prediction ẑ₋ᵢ = zᵢ − (zᵢ − ẑᵢ)/(1 − hᵢ).
+alpha ↦ `Solution`, so that a path of alphas shares it. A solution also knows what it would have predicted for a row
+that it had not seen, without another fit (see `_left_out`).
 """
 
 from __future__ import annotations
 
+import numbers
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import scipy.linalg
@@ -39,7 +40,6 @@ __all__ = [
     "Solution",
     "Sums",
     "choose_solver",
-    "leave_one_out",
     "predict_embedding",
     "resolve_solver",
 ]
@@ -54,32 +54,23 @@ _DENSE_PRODUCT = 1 / 300  # mean (nnz/d)² past which a dense product of blocks 
 
 @dataclass(frozen=True)
 class Solution:
-    """Psi (d, M), how it was found, and the leverages that leave-one-out needs."""
+    """Psi (d, M), how it was found, and its leave-one-out predictions."""
 
     Psi: Floats
     solver: str
+    # numbers (r,) of training rows ↦ what would be predicted for each had the regression not seen that row, (r, M)
+    left_out: Callable[[NDArray[np.int64]], Floats] = field(repr=False)
     converged: bool = True
     steps: int = 0
     residual: float = 0.0  # the largest ‖b − A psi‖/‖b‖ over targets, for iterative solvers
-    # xᵢᵀ(XᵀX + alpha I)⁻¹xᵢ for given rows, each of which must be a row of the training X
-    leverage: Callable[[Any], Floats] = field(repr=False, default=lambda rows: np.zeros(rows.shape[0]))
-
-
-def leave_one_out(solution: Solution, X: Any, Z: Floats, n_jobs: int | None = None) -> Floats:
-    """What the regression would predict for each of these training rows had it not seen that row, (n, M).
-
-    A row of leverage 1 is fitted by itself alone, and without it its prediction is undetermined: zero is returned.
-    """
-    residual = Z - predict_embedding(X, solution.Psi, n_jobs)
-    left = 1 - np.clip(solution.leverage(X), 0, 1)
-    alone = left < 1e-9
-    held_out: Floats = Z - residual / np.where(alone, 1, left)[:, None]
-    held_out[alone] = 0
-    return held_out
 
 
 def predict_embedding(X: Any, Psi: Floats, n_jobs: int | None = None) -> Floats:
-    """Ẑ = X Psi, (n, M), in blocks of rows on threads."""
+    """Ẑ = X Psi, (n, M), in blocks of rows on threads; of Psi only rows whose feature occurs in a sparse X are read."""
+    if scipy.sparse.issparse(X) and X.nnz < X.shape[1]:
+        used = np.unique(X.indices)
+        X = type(X)((X.data, np.searchsorted(used, X.indices), X.indptr), shape=(X.shape[0], len(used)))
+        Psi = Psi[used]
     return _product(X, Psi, n_jobs)
 
 
@@ -103,7 +94,8 @@ class Sums:
     @classmethod
     def of(cls, X: Any, Z: Floats, n_jobs: int | None = None) -> Sums:
         """The sums of these rows, float64 whatever the type of X."""
-        return cls(_gram(X, n_jobs), _transposed_product(X, Z, n_jobs).astype(np.float64, copy=False), X.shape[0])
+        moment = np.asarray(_transposed_product(X, Z.astype(np.float64, copy=False), n_jobs), np.float64)
+        return cls(_gram(X, n_jobs), moment, X.shape[0])
 
     def __add__(self, other: Sums) -> Sums:
         return Sums(self.gram + other.gram, self.moment + other.moment, self.n_rows + other.n_rows)
@@ -111,10 +103,9 @@ class Sums:
     def __sub__(self, other: Sums) -> Sums:
         return Sums(self.gram - other.gram, self.moment - other.moment, self.n_rows - other.n_rows)
 
-    def solve(self, alpha: float) -> Solution:
-        """Psi of the rows summed here."""
-        factor = _Factor(self.gram, alpha)
-        return Solution(factor.solve(self.moment), "primal", leverage=lambda X: factor.quadratic(_dense(X).T))
+    def solve(self, alpha: float) -> NDArray[np.float64]:
+        """Psi (d, M) of the rows summed here."""
+        return _Factor(self.gram, alpha).solve(self.moment)
 
 
 def _dense(X: Any) -> Floats:
@@ -138,7 +129,7 @@ def _gram(X: Any, n_jobs: int | None) -> NDArray[np.float64]:
             map_blocks(fill, blocks(d, max(64, d // 32)), n_jobs)
             return gram
     for rows in blocks(X.shape[0], _ROW_BLOCK):
-        block = _dense(X[rows])
+        block = _dense(X[rows]).astype(np.float64, copy=False)
         gram += block.T @ block  # BLAS on all its threads; NumPy takes the symmetric product here
     return gram
 
@@ -146,6 +137,7 @@ def _gram(X: Any, n_jobs: int | None) -> NDArray[np.float64]:
 def _product(X: Any, V: Floats, n_jobs: int | None) -> Floats:
     """X V in blocks of rows on threads."""
     out = np.empty((X.shape[0], V.shape[1]), np.result_type(X.dtype, V.dtype))
+    V = V.astype(out.dtype, copy=False)  # once, and not again in every block
 
     def fill(rows: slice) -> None:
         out[rows] = X[rows] @ V
@@ -155,47 +147,64 @@ def _product(X: Any, V: Floats, n_jobs: int | None) -> Floats:
 
 
 def _transposed_product(X: Any, V: Floats, n_jobs: int | None, XT: Any = None) -> Floats:
-    """XᵀV; for sparse X in blocks of features on threads, for dense X in blocks of rows summed in float64."""
+    """XᵀV in the wider of the two types; sparse X in blocks of features on threads, dense X in blocks of rows."""
     if scipy.sparse.issparse(X):
-        return _product(X.T.tocsr() if XT is None else XT, V.astype(X.dtype, copy=False), n_jobs)
+        return _product(X.T.tocsr() if XT is None else XT, V, n_jobs)
     total = np.zeros((X.shape[1], V.shape[1]))
     for rows in blocks(X.shape[0], _ROW_BLOCK):
-        total += X[rows].T @ V[rows].astype(X.dtype, copy=False)
-    return total
+        total += X[rows].T @ V[rows]
+    return total.astype(np.result_type(X.dtype, V.dtype), copy=False)
 
 
 class _Factor:
-    """(A + alpha I)⁻¹ for symmetric A ≥ 0: Cholesky, or the pseudo-inverse where that is numerically singular."""
+    """(A + alpha I)⁻¹ for symmetric A ≥ 0: Cholesky, or the pseudo-inverse where that is numerically singular.
+
+    Rows and columns are first divided by the root of the diagonal, so that features of very different scale are not
+    mistaken for linear dependence.
+    """
 
     def __init__(self, A: NDArray[np.float64], alpha: float) -> None:
-        shifted = A.copy()
-        shifted.flat[:: len(A) + 1] += alpha
-        scale = np.abs(shifted).sum(axis=0).max()  # ‖A + alpha I‖₁
-        lower, failed = scipy.linalg.lapack.dpotrf(shifted.T, lower=True, clean=False, overwrite_a=True)
-        if not failed:
-            rcond, _ = scipy.linalg.lapack.dpocon(lower, scale, uplo="L")
-            failed = rcond < len(A) * np.finfo(np.float64).eps
-        self._lower = None if failed else lower
-        if failed:
+        limit = len(A) * np.finfo(np.float64).eps
+        self.singular = True
+        self._scale = np.sqrt(A.diagonal() + alpha)[:, None]
+        if (self._scale > 0).all():
+            shifted = A.copy()
+            shifted.flat[:: len(A) + 1] += alpha
+            shifted /= self._scale
+            shifted /= self._scale.T
+            norm = np.abs(shifted).sum(axis=0).max(initial=0)  # ‖·‖₁
+            self._lower, failed = scipy.linalg.lapack.dpotrf(shifted.T, lower=True, clean=False, overwrite_a=True)
+            self.singular = failed or scipy.linalg.lapack.dpocon(self._lower, norm, uplo="L")[0] < limit
+        if self.singular:
             values, vectors = scipy.linalg.eigh(A, check_finite=False)
             values = values + alpha
-            kept = values > len(A) * np.finfo(np.float64).eps * max(np.abs(values).max(initial=0), 1e-300)
+            kept = values > limit * max(np.abs(values).max(initial=0), 1e-300)
             # (A + alpha I)⁺ = H Hᵀ; directions without data get no weight: the solution of least norm
             self._half = vectors[:, kept] / np.sqrt(values[kept])
 
     def solve(self, B: Floats) -> NDArray[np.float64]:
         """(A + alpha I)⁻¹B."""
-        if self._lower is None:
+        if self.singular:
             return np.asarray(self._half @ (self._half.T @ B))
-        return np.asarray(scipy.linalg.cho_solve((self._lower, True), B, check_finite=False))
+        return np.asarray(
+            scipy.linalg.cho_solve((self._lower, True), B / self._scale, check_finite=False) / self._scale
+        )
 
-    def quadratic(self, B: Floats) -> NDArray[np.float64]:
-        """diag(Bᵀ(A + alpha I)⁻¹B)."""
-        if self._lower is None:
-            half = self._half.T @ B
-        else:
-            half = scipy.linalg.solve_triangular(self._lower, B, lower=True, check_finite=False)
-        return np.asarray(np.einsum("ij,ij->j", half, half))
+
+def _left_out(x: Floats, z: Floats, Psi: Floats, k: Floats, accuracy: float) -> Floats:
+    """What would be predicted for training rows x (r, d) had each not been seen, given k = (XᵀX + alpha I)⁻¹xᵀ (d, r).
+
+    With the leverage hᵢ = xᵢᵀkᵢ it is ẑ₋ᵢ = zᵢ − (zᵢ − ẑᵢ)/(1 − hᵢ). As hᵢ → 1 (a row that alone speaks of its
+    direction, as alpha → 0) that is 0/0, and its limit is ẑᵢ − kᵢᵀPsi/‖kᵢ‖², the solution of least norm without the
+    row. `accuracy` is that of k; where one formula takes over from the other, half of its digits are left.
+    """
+    fitted = x @ Psi
+    rest = 1 - np.einsum("ij,ji->i", x, k)
+    alone = rest < accuracy**0.5
+    held_out: Floats = z - (z - fitted) / np.where(alone, 1, rest)[:, None]
+    k = k[:, alone]
+    held_out[alone] = fitted[alone] - k.T @ Psi / np.einsum("ij,ij->j", k, k)[:, None]
+    return held_out
 
 
 # --------------------------------------------------------------------------------------------------------- solvers
@@ -206,7 +215,7 @@ class RidgeSolver(ABC):
     """A way to Psi, with its options."""
 
     word: ClassVar[str]
-    exact: ClassVar[bool] = True  # closed form, with leverages at little cost
+    exact: ClassVar[bool] = True  # closed form, with leave-one-out at little cost
 
     @abstractmethod
     def memory(self, n: int, d: int, n_targets: int) -> tuple[float, str]:
@@ -222,7 +231,8 @@ class RidgeSolver(ABC):
         >>> Primal().prepare(X, Z)(5.0).Psi
         array([[1.]])
         """
-        needed, what = self.memory(*X.shape, Z.shape[1])
+        n, d = X.shape
+        needed, what = self.memory(n, d, Z.shape[1])
         remedy = "use solver='cg'" if self.exact else "use fewer dimensions or learners"
         require_memory(needed, what, remedy)
         return self._prepare(X, Z, n_jobs)
@@ -235,11 +245,23 @@ class Primal(RidgeSolver):
     word: ClassVar[str] = "primal"
 
     def memory(self, n: int, d: int, n_targets: int) -> tuple[float, str]:
-        """XᵀX and its factor, XᵀZ and Psi."""
-        return 8.0 * (2 * d * d + 2 * d * n_targets), f"XᵀX for d = {d:,}"
+        """XᵀX and its factor, Z in float64, XᵀZ and Psi."""
+        return 8.0 * (2 * d * d + (n + 2 * d) * n_targets), f"XᵀX for d = {d:,}"
 
     def _prepare(self, X: Any, Z: Floats, n_jobs: int | None) -> Solve:
-        return Sums.of(X, Z, n_jobs).solve
+        sums = Sums.of(X, Z, n_jobs)
+
+        def solve(alpha: float) -> Solution:
+            factor = _Factor(sums.gram, alpha)
+            Psi = factor.solve(sums.moment)
+
+            def left_out(rows: NDArray[np.int64]) -> Floats:
+                x = _dense(X[rows])
+                return _left_out(x, Z[rows], Psi, factor.solve(x.T), np.finfo(np.float64).eps)
+
+            return Solution(Psi, "primal", left_out)
+
+        return solve
 
 
 @dataclass(frozen=True)
@@ -249,28 +271,30 @@ class Dual(RidgeSolver):
     word: ClassVar[str] = "dual"
 
     def memory(self, n: int, d: int, n_targets: int) -> tuple[float, str]:
-        """XXᵀ and its factor, the dual coefficients and Psi."""
-        return 8.0 * (2 * n * n + (n + d) * n_targets), f"XXᵀ for n = {n:,}"
+        """XXᵀ and its factor, Z in float64, the dual coefficients and Psi."""
+        return 8.0 * (2 * n * n + (2 * n + d) * n_targets), f"XXᵀ for n = {n:,}"
 
     def _prepare(self, X: Any, Z: Floats, n_jobs: int | None) -> Solve:
-        XT = X.T.tocsr() if scipy.sparse.issparse(X) else np.ascontiguousarray(X.T)
+        XT = X.T.tocsr() if scipy.sparse.issparse(X) else X.T
         gram = _gram(XT, n_jobs)
         targets = Z.astype(np.float64, copy=False)
 
         def solve(alpha: float) -> Solution:
             factor = _Factor(gram, alpha)
-            Psi = _transposed_product(X, factor.solve(targets), n_jobs, XT if scipy.sparse.issparse(X) else None)
+            C = factor.solve(targets)
+            Psi = _transposed_product(X, C, n_jobs, XT)
 
-            def leverage(rows: Any) -> Floats:
-                # With K = XXᵀ and k = X x:  xᵀ(XᵀX + alpha I)⁻¹x = (xᵀx − kᵀ(K + alpha I)⁻¹k)/alpha.
-                cross = _dense(X @ rows.T).astype(np.float64, copy=False)
-                length = np.asarray((rows.multiply(rows) if scipy.sparse.issparse(rows) else rows * rows).sum(axis=1))
-                if alpha > 1e-10 * length.max(initial=0):
-                    return np.asarray((length.ravel() - factor.quadratic(cross)) / alpha)
-                # As alpha → 0 that difference cancels; its limit is xᵀ(XᵀX)⁺x = ‖K⁺k‖².
-                return np.asarray(np.square(factor.solve(cross)).sum(axis=0))
+            def left_out(rows: NDArray[np.int64]) -> Floats:
+                unit = np.zeros((len(gram), len(rows)))
+                unit[rows, np.arange(len(rows))] = 1
+                inverse = factor.solve(unit)
+                if factor.singular:
+                    k = _transposed_product(X, inverse, n_jobs, XT)
+                    return _left_out(_dense(X[rows]), targets[rows], Psi, k, np.finfo(np.float64).eps)
+                # zᵢ − ẑᵢ = alpha cᵢ and 1 − hᵢ = alpha [(XXᵀ + alpha I)⁻¹]ᵢᵢ: alpha cancels, and no digits are lost.
+                return targets[rows] - C[rows] / inverse[rows, np.arange(len(rows))][:, None]
 
-            return Solution(Psi, "dual", leverage=leverage)
+            return Solution(Psi, "dual", left_out)
 
         return solve
 
@@ -285,8 +309,11 @@ class _Iterative(RidgeSolver):
     max_steps: int = 1000
 
     def __post_init__(self) -> None:
-        if not self.tol > 0 or self.max_steps < 1:
-            raise ParameterError(f"`tol` must be > 0 and `max_steps` ≥ 1; got {self.tol} and {self.max_steps}.")
+        tol, steps = cast(Any, self.tol), cast(Any, self.max_steps)
+        if not isinstance(tol, numbers.Real) or not float(tol) > 0:
+            raise ParameterError(f"`tol` must be a number > 0; got {tol!r}.")
+        if isinstance(steps, bool) or not isinstance(steps, numbers.Integral) or steps < 1:
+            raise ParameterError(f"`max_steps` must be an integer ≥ 1; got {steps!r}.")
 
     def memory(self, n: int, d: int, n_targets: int) -> tuple[float, str]:
         """Five (d, M) arrays and one (n, M)."""
@@ -309,11 +336,12 @@ class _Iterative(RidgeSolver):
                     f"solver='{self.word}' stopped after {steps} steps at a relative residual of {residual:.1e} ", self
                 )
 
-            def leverage(rows: Any) -> Floats:
-                B = _dense(rows).T.astype(X.dtype, copy=False)
-                return np.asarray(np.einsum("ij,ij->j", B, self._iterate(system, B)[0]))
+            def left_out(rows: NDArray[np.int64]) -> Floats:
+                x = _dense(X[rows])
+                k, _, accuracy = self._iterate(system, x.T)
+                return _left_out(x, Z[rows], Psi, k, accuracy)
 
-            return Solution(Psi, self.word, converged, steps, residual, leverage)
+            return Solution(Psi, self.word, left_out, converged, steps, residual)
 
         return solve
 
@@ -354,8 +382,11 @@ class ConjugateGradient(_Iterative):
     word: ClassVar[str] = "cg"
 
     def _iterate(self, system: _System, B: Floats) -> tuple[Floats, int, float]:
-        # At alpha = 0 many solutions fit; the unpreconditioned iteration from zero finds the one of least norm.
-        diagonal = system.diagonal() if system.alpha > 0 else np.ones(len(B))
+        # Without preconditioning the iteration stays in the span of the rows, where the solution is. With it only alpha
+        # brings it back, so it is used where alpha weighs enough for that.
+        diagonal = system.diagonal()
+        if system.alpha <= self.tol**0.5 * diagonal.mean():
+            diagonal = np.ones(len(B))
         scale = (1 / diagonal).astype(B.dtype)[:, None]
         V, R = np.zeros_like(B), B.copy()
         P = scale * R

@@ -28,20 +28,19 @@ from typing import IO, Final
 from xml.etree import ElementTree
 from xml.sax.saxutils import quoteattr
 
-import numpy as np
-
-from ripml.datasets.dataset import Dataset, csr, join
-from ripml.datasets.rows import MAX_FLOAT32, shortest
+from ripml.datasets.dataset import Dataset, SparseRows, join
+from ripml.datasets.rows import FLOAT32_BOUND, shortest
 from ripml.datasets.source import Place, Source, fault, open_source, open_target
 from ripml.errors import DataError, ParameterError
 
-__all__ = ["iter_blocks", "read", "write", "xml_path"]
+__all__ = ["attribute_names", "iter_blocks", "read", "write", "xml_path"]
 
 _QUOTED: Final = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
 _ATTRIBUTE: Final = re.compile(rf"@attribute\s+({_QUOTED}|[^\s'\"{{][^\s{{]*)\s*(.+)", re.IGNORECASE)
 _ITEM: Final = re.compile(rf"\s*({_QUOTED}|[^,'\"]*)\s*(?:,|$)")
 _ESCAPED: Final = re.compile(r"\\(.)")
 _PLAIN_NAME: Final = re.compile(r"[^\s'\"%{},\\@]+")
+_UNWRITABLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ufffe\uffff]")  # XML has no place for most of these
 _ROWS_PER_BLOCK: Final = 4096
 
 
@@ -62,60 +61,61 @@ def iter_blocks(source: Source, *, xml: Place | None = None) -> Iterator[Dataset
     lines = _lines(source)
     attributes = _header(source.name, lines)
     names = [attribute.name for attribute in attributes]
-    known = set(names)
-    for name in label_names:
-        if name not in known:
-            guess = "".join(f", unlike '{close}'" for close in get_close_matches(name, names, n=1))
-            raise fault(source.name, None, f"label '{name}' of the XML is not an attribute{guess}; correct the XML.")
-    is_label = np.isin(names, label_names)
-    feature_names = [name for name in names if name not in set(label_names)]
-    # The column of each attribute within Y or X.
+    if missing := set(label_names).difference(names):
+        name = next(name for name in label_names if name in missing)
+        guess = "".join(f", unlike '{close}'" for close in get_close_matches(name, names, n=1))
+        raise fault(source.name, None, f"label '{name}' of the XML is not an attribute{guess}; correct the XML.")
     label_column = {name: j for j, name in enumerate(label_names)}
-    columns = np.where(is_label, [label_column.get(name, 0) for name in names], np.cumsum(~is_label) - 1)
-    parse = _RowParser(source.name, attributes, is_label.tolist())
-    rows = (parse(at, line) for at, line in lines)
+    feature_names = [name for name in names if name not in label_column]
+    feature_column = {name: j for j, name in enumerate(feature_names)}
+    parse = _RowParser(source.name, attributes, [name in label_column for name in names])
     full = True
     while full:
-        entries = list(islice(rows, _ROWS_PER_BLOCK))
-        full = len(entries) == _ROWS_PER_BLOCK
-        row = np.repeat(np.arange(len(entries)), [len(entry) for entry in entries])
-        attribute = np.array([a for entry in entries for a in entry], np.int64)
-        value = np.array([v for entry in entries for v in entry.values()], np.float64)
-        parts = []
-        for chosen, width in ((~is_label, len(feature_names)), (is_label, len(label_names))):
-            mask = chosen[attribute] if len(attribute) else np.zeros(0, bool)
-            order = np.lexsort((columns[attribute[mask]], row[mask]))
-            indptr = np.searchsorted(row[mask], np.arange(len(entries) + 1))
-            parts.append(csr(value[mask][order], columns[attribute[mask]][order], indptr, width))
-        X, Y = parts
-        yield Dataset(X=X, Y=Y, label_names=label_names, feature_names=feature_names, name=source.name)
+        X, Y = SparseRows(), SparseRows()
+        for at, line in islice(lines, _ROWS_PER_BLOCK):
+            row = {names[a]: value for a, value in parse(at, line).items()}
+            X.add({feature_column[name]: value for name, value in row.items() if name in feature_column})
+            Y.add({label_column[name]: value for name, value in row.items() if name in label_column})
+        full = len(X) == _ROWS_PER_BLOCK
+        yield Dataset(
+            X=X.csr(len(feature_names)),
+            Y=Y.csr(len(label_names)),
+            label_names=label_names,
+            feature_names=feature_names,
+            name=source.name,
+        )
 
 
 def write(dataset: Dataset, file: IO[bytes], *, xml: Place | None = None) -> None:
     """Write sparse rows, features first, and the label file to `xml`; features without names are called f0, f1, …"""
     if xml is None:
         raise ParameterError("ARFF has its labels in a second file; say where to write it with xml=….")
-    d = dataset.X.shape[1]
-    features = [f"f{j}" for j in range(d)] if dataset.feature_names is None else dataset.feature_names
-    names = [*features, *dataset.label_names]
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise DataError(f"'{twice}' names two attributes; ARFF needs different names for all features and labels.")
-    for name in names:
-        if not name or "\n" in name or "\r" in name:
-            raise DataError(f"{name!r} cannot be a name in ARFF; it is empty or has a line break.")
+    d, names = dataset.X.shape[1], attribute_names(dataset)
     with open_target(xml) as xml_file:
         labels = "".join(f"<label name={quoteattr(name)}></label>\n" for name in dataset.label_names)
         head = '<?xml version="1.0" encoding="utf-8"?>\n<labels xmlns="http://mulan.sourceforge.net/labels">\n'
         xml_file.write(f"{head}{labels}</labels>\n".encode())
     kinds = ["numeric"] * d + ["{0,1}"] * len(dataset.label_names)
-    file.write(f"@relation {_quoted(dataset.name or 'data')}\n\n".encode())
+    file.write(f"@relation {_quoted(_UNWRITABLE.sub(' ', dataset.name) or 'data')}\n\n".encode())
     file.writelines(f"@attribute {_quoted(name)} {kind}\n".encode() for name, kind in zip(names, kinds, strict=True))
     file.write(b"\n@data\n")
     cells = [f"{j} {v}" for j, v in zip(dataset.X.indices.tolist(), shortest(dataset.X.data), strict=True)]
     ones = [f"{d + j} 1" for j in dataset.Y.indices.tolist()]
     for (a, b), (p, q) in zip(pairwise(dataset.X.indptr.tolist()), pairwise(dataset.Y.indptr.tolist()), strict=True):
         file.write(("{" + ",".join(cells[a:b] + ones[p:q]) + "}\n").encode())
+
+
+def attribute_names(dataset: Dataset) -> list[str]:
+    """Return the names to write, features first; raise where they cannot be written."""
+    features = dataset.feature_names
+    names = [*([f"f{j}" for j in range(dataset.X.shape[1])] if features is None else features), *dataset.label_names]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise DataError(f"'{twice}' names two attributes; ARFF needs different names for all features and labels.")
+    for name in names:
+        if not name or _UNWRITABLE.search(name):
+            raise DataError(f"{name!r} cannot be a name in ARFF; it is empty or has a control character in it.")
+    return names
 
 
 @dataclass(frozen=True)
@@ -235,7 +235,7 @@ class _RowParser:
             value = float(item)
         except ValueError:
             raise fault(self._name, at, f"value '{item[:40]}' of '{attribute.name}' is not a number.") from None
-        if not abs(value) <= MAX_FLOAT32:
+        if not abs(value) < FLOAT32_BOUND:
             raise fault(self._name, at, f"value {item[:40]} of '{attribute.name}' is not a finite float32 number.")
         if self._is_label[a] and value not in (0, 1):
             raise fault(self._name, at, f"label '{attribute.name}' must be 0 or 1; got {item[:40]}.")
@@ -270,7 +270,7 @@ def _quoted(name: str) -> str:
 
 def _xml_labels(place: Place) -> list[str]:
     with open_source(place) as source:
-        text = source.stream.read()
+        text = source.read()
         if b"<!DOCTYPE" in text or b"<!ENTITY" in text:
             raise fault(source.name, None, "a label file has no use for DOCTYPE or ENTITY; remove them.")
         try:

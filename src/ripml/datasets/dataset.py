@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 
 from ripml.errors import DataError
 
-__all__ = ["Dataset", "csr", "join", "numbered"]
+__all__ = ["Dataset", "SparseRows", "csr", "join", "numbered"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -74,6 +74,29 @@ def csr(data: ArrayLike, indices: NDArray[Any], indptr: NDArray[Any], n_columns:
     matrix = csr_array(parts, shape=(len(indptr) - 1, n_columns))
     matrix.has_sorted_indices = True
     return matrix
+
+
+class SparseRows:
+    """Rows {column: value} on their way to CSR."""
+
+    def __init__(self) -> None:
+        self._indices: list[int] = []
+        self._values: list[float] = []
+        self._ptr = [0]
+
+    def __len__(self) -> int:
+        return len(self._ptr) - 1
+
+    def add(self, row: dict[int, float]) -> None:
+        """Append a row."""
+        columns = sorted(row)
+        self._indices += columns
+        self._values += [row[column] for column in columns]
+        self._ptr.append(len(self._indices))
+
+    def csr(self, n_columns: int) -> Any:
+        """Return the rows so far: CSR float32, shape (rows, n_columns)."""
+        return csr(self._values, np.array(self._indices, np.int64), np.array(self._ptr, np.int64), n_columns)
 
 
 def numbered(n: int) -> list[str]:

@@ -20,7 +20,7 @@ from ripml.datasets.dataset import Dataset
 from ripml.datasets.source import Place, Source, open_source, open_target
 from ripml.errors import DataError, ParameterError
 
-__all__ = ["FORMATS", "iter_blocks", "read", "write"]
+__all__ = ["FORMATS", "format_of", "iter_blocks", "read", "write"]
 
 FORMATS: Final[dict[str, ModuleType]] = {"xmc": xmc, "arff": arff, "svmlight": svmlight, "jsonl": jsonl}
 
@@ -55,7 +55,7 @@ def read(place: Place, format: str | None = None, **options: Any) -> Dataset:
     <Dataset <file>: 2 rows, 3 features, 4 labels>
     """
     with open_source(place) as source:
-        module = FORMATS[_format_of_source(source, format)]
+        module = FORMATS[format_of(source, format)]
         _check_options(module.read, options)
         dataset: Dataset = module.read(source, **options)
         return dataset
@@ -71,7 +71,7 @@ def iter_blocks(place: Place, format: str | None = None, **options: Any) -> Iter
     [(2, 4)]
     """
     with open_source(place) as source:
-        module = FORMATS[_format_of_source(source, format)]
+        module = FORMATS[format_of(source, format)]
         _check_options(module.iter_blocks, options)
         yield from module.iter_blocks(source, **options)
 
@@ -102,13 +102,14 @@ def write(dataset: Dataset, place: Place, format: str | None = None, **options: 
         module.write(dataset, file, **options)
 
 
-def _format_of_source(source: Source, format: str | None) -> str:
+def format_of(source: Source, format: str | None) -> str:
+    """The format of an open file: as given, by the suffix of its name, or by its first line."""
     if format is not None:
         return _known(format)
     by_name = _SUFFIXES.get(_suffix(source.name))
     if by_name is not None:
         return by_name
-    head = source.peek()
+    head = source.head()
     line = head.split(b"\n", 1)[0]
     if head.lstrip()[:1] in (b"@", b"%"):
         return "arff"
@@ -117,7 +118,7 @@ def _format_of_source(source: Source, format: str | None) -> str:
     words = line.split()
     if len(words) == 3 and all(word.isdigit() for word in words):
         return "xmc"
-    if b":" in line and b'"' not in line:
+    if line[:1] == b"#" or (b":" in line and b'"' not in line):
         return "svmlight"
     text = line[:40].decode("utf-8", "backslashreplace")
     raise DataError(
@@ -148,14 +149,16 @@ def _check_options(function: Callable[..., Any], options: dict[str, Any]) -> Non
 
 def _checked(dataset: Dataset, format: str) -> Dataset:
     """Return the data set with canonical matrices; raise where the format cannot hold it."""
+    if dataset.X is None and format != "jsonl":
+        raise DataError(f"the format {format} needs features, but this data set has only texts; write jsonl.")
+    if format == "arff":
+        arff.attribute_names(dataset)  # raises before a file is opened
     Y = csr_array(dataset.Y, dtype=np.float32, copy=True)
     Y.sum_duplicates()
     Y.eliminate_zeros()
     if not (Y.data == 1).all():
         raise DataError("Y must be an indicator of zeros and ones.")
     if dataset.X is None:
-        if format != "jsonl":
-            raise DataError(f"the format {format} needs features, but this data set has only texts; write jsonl.")
         return replace(dataset, Y=Y)
     X = csr_array(dataset.X, dtype=np.float32, copy=True)
     X.sum_duplicates()

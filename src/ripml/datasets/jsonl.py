@@ -14,15 +14,14 @@ every line; other keys are left alone. Names get columns in the order in which t
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
 from typing import IO, Any, Final, NoReturn, TypeAlias
 
-import numpy as np
-
-from ripml.datasets.dataset import Dataset, csr, join
-from ripml.datasets.rows import MAX_FLOAT32, shortest
+from ripml.datasets.dataset import Dataset, SparseRows, join
+from ripml.datasets.rows import FLOAT32_BOUND, shortest
 from ripml.datasets.source import Source, fault
+from ripml.errors import DataError, ParameterError
 
 __all__ = ["iter_blocks", "read", "write"]
 
@@ -49,7 +48,7 @@ def iter_blocks(
     width: int | None = None  # of features given as lists
     at = 0
     for at, chunk in source.chunks():
-        label_rows, feature_rows = _SparseRows(), _SparseRows()
+        label_rows, feature_rows = SparseRows(), SparseRows()
         texts: list[str] = []
         ids: list[str] = []
         for number, line in enumerate(chunk.removesuffix(b"\n").split(b"\n"), at):
@@ -88,25 +87,29 @@ def iter_blocks(
 
 def write(dataset: Dataset, file: IO[bytes]) -> None:
     """Write all rows: features by name if they have names, else as full lists of d numbers."""
-    labels = [dataset.label_names[j] for j in dataset.Y.indices.tolist()]
-    for row, (a, b) in enumerate(pairwise(dataset.Y.indptr.tolist())):
+    for row in range(len(dataset)):
         record: dict[str, Any] = {}
         if dataset.ids is not None:
             record["id"] = dataset.ids[row]
-        record["labels"] = labels[a:b]
+        record["labels"] = [dataset.label_names[j] for j, _ in _entries(dataset.Y, row)]
         if dataset.texts is not None:
             record["text"] = dataset.texts[row]
-        if dataset.X is not None:
-            x = dataset.X[[row]]
-            pairs = zip(x.indices.tolist(), map(json.loads, shortest(x.data)), strict=True)
-            if dataset.feature_names is not None:
-                record["features"] = {dataset.feature_names[j]: value for j, value in pairs}
-            else:
-                dense = [0] * dataset.X.shape[1]
-                for j, value in pairs:
-                    dense[j] = value
-                record["features"] = dense
-        file.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
+        if dataset.feature_names is not None and dataset.X is not None:
+            record["features"] = {dataset.feature_names[j]: value for j, value in _entries(dataset.X, row)}
+        elif dataset.X is not None:
+            record["features"] = [0] * dataset.X.shape[1]
+            for j, value in _entries(dataset.X, row):
+                record["features"][j] = value
+        try:
+            file.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
+        except UnicodeEncodeError:
+            raise DataError(f"row {row} has half of a surrogate pair in it, which UTF-8 cannot hold.") from None
+
+
+def _entries(matrix: Any, row: int) -> Iterator[tuple[int, float]]:
+    """Yield (column, value) of a CSR row, values as the shortest numbers that JSON can hold."""
+    entries = slice(matrix.indptr[row], matrix.indptr[row + 1])
+    yield from zip(matrix.indices[entries].tolist(), map(json.loads, shortest(matrix.data[entries])), strict=True)
 
 
 _Where: TypeAlias = tuple[str, int]
@@ -126,8 +129,10 @@ class _Columns:
     def __init__(self, what: str, names: Iterable[str] | None) -> None:
         self._what = what
         self._closed = names is not None
-        self._at = {name: column for column, name in enumerate(names or ())}
-        self._names: list[str] = list(self._at)
+        self._names = list(names or ())
+        self._at = {name: column for column, name in enumerate(self._names)}
+        if len(self._at) < len(self._names):
+            raise ParameterError(f"`{what}_names` must have no name twice.")
 
     def __len__(self) -> int:
         return len(self._at)
@@ -145,24 +150,6 @@ class _Columns:
                 raise fault(*where, f"{self._what} '{name}' is not among the {len(self._at)} names given.")
             column = self._at[name] = len(self._at)
         return column
-
-
-class _SparseRows:
-    """Rows {column: value} on their way to CSR."""
-
-    def __init__(self) -> None:
-        self._indices: list[int] = []
-        self._values: list[float] = []
-        self._ptr = [0]
-
-    def add(self, row: dict[int, float]) -> None:
-        columns = sorted(row)
-        self._indices += columns
-        self._values += [row[column] for column in columns]
-        self._ptr.append(len(self._indices))
-
-    def csr(self, n_columns: int) -> Any:
-        return csr(self._values, np.array(self._indices, np.int64), np.array(self._ptr, np.int64), n_columns)
 
 
 def _decoded(line: bytes, where: _Where) -> dict[str, Any]:
@@ -190,8 +177,7 @@ def _decoded(line: bytes, where: _Where) -> dict[str, Any]:
 def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     record = dict(pairs)
     if len(record) < len(pairs):
-        seen: set[str] = set()
-        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        (twice, _), *_ = Counter(key for key, _ in pairs).most_common(1)
         raise ValueError(f"'{twice}' is given twice in one object.")
     return record
 
@@ -218,7 +204,7 @@ def _explain_difference(form: dict[str, str], before: dict[str, str], where: _Wh
     raise fault(*where, f"'features' is {form['features']}, but {before['features']} on the lines before.")
 
 
-def _add_labels(rows: _SparseRows, given: list[Any], labels: _Columns, where: _Where) -> None:
+def _add_labels(rows: SparseRows, given: list[Any], labels: _Columns, where: _Where) -> None:
     row: dict[int, float] = {}
     for name in given:
         if not isinstance(name, str):
@@ -233,6 +219,6 @@ def _add_labels(rows: _SparseRows, given: list[Any], labels: _Columns, where: _W
 def _number(value: Any, feature: str | int, where: _Where) -> float:
     if type(value) not in (int, float):
         raise fault(*where, f"feature '{feature}' must be a number; got {json.dumps(value)[:40]}.")
-    if not abs(value) <= MAX_FLOAT32:
+    if not abs(value) < FLOAT32_BOUND:
         raise fault(*where, f"feature '{feature}' is not a finite float32 number; got {str(value)[:40]}.")
     return float(value)

@@ -24,9 +24,7 @@ import warnings
 from collections.abc import Iterator
 from typing import Any, Final
 
-import numpy as np
-
-from ripml.datasets.dataset import Dataset, csr
+from ripml.datasets.dataset import Dataset, SparseRows
 from ripml.text import TfIdf
 
 __all__ = ["build_numpydoc"]
@@ -58,6 +56,8 @@ _SIGNATURES: Final = re.compile(r"\A(?:[\w.]+\([^\n]*(?:\n[ \t]+[^\n]*)*\n\s*)+"
 _SEE_ALSO_PARAGRAPH: Final = re.compile(r"^[ \t]*(?:\.\.[ ]*)?see[ ]?also\b.*?(?:\n\s*\n|\Z)", re.I | re.M | re.S)
 _ROLE: Final = re.compile(r":[\w:]+:`~?([\w.]+)`")
 _NAMES: Final = re.compile(r"[`~]*[A-Za-z_][\w.]*`*(?:\s*,\s*[`~]*[A-Za-z_][\w.]*`*)*,?\s*(?=:|$)")
+_PRINTED_SET: Final = re.compile(r"\{('\w+'(?:, '\w+')+)\}")
+_ADDRESS: Final = re.compile(r" at 0x[0-9a-f]+")
 _WORD_BREAK: Final = re.compile(r"[._]|(?<=[a-z0-9])(?=[A-Z])")
 
 
@@ -99,9 +99,10 @@ def _in_test(name: str) -> bool:
 
 
 def _indicator(rows: list[list[int]], n_columns: int) -> Any:
-    indptr = np.concatenate(([0], np.cumsum([len(row) for row in rows], dtype=np.int64)))
-    indices = np.array([j for row in rows for j in row], np.int64)
-    return csr(np.ones(len(indices)), indices, indptr, n_columns)
+    built = SparseRows()
+    for row in rows:
+        built.add(dict.fromkeys(row, 1.0))
+    return built.csr(n_columns)
 
 
 def _documents() -> tuple[dict[str, str], dict[str, str]]:
@@ -118,8 +119,14 @@ def _documents() -> tuple[dict[str, str], dict[str, str]]:
             name = name_of.setdefault(id(thing), path)
             aliases[path] = name
             if name == path:
-                docs[name] = inspect.cleandoc(doc)
+                docs[name] = _reproducible(inspect.cleandoc(doc))
     return docs, aliases
+
+
+def _reproducible(doc: str) -> str:
+    """Return the docstring the same in every process: some have a set or an address of this process printed in them."""
+    doc = _PRINTED_SET.sub(lambda match: "{" + ", ".join(sorted(match[1].split(", "))) + "}", doc)
+    return _ADDRESS.sub("", doc)
 
 
 def _public_objects() -> Iterator[tuple[str, Any]]:

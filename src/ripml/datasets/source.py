@@ -11,7 +11,7 @@ import io
 import os
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, Any, Final, TypeAlias
@@ -23,6 +23,7 @@ __all__ = ["CHUNK_BYTES", "Place", "Source", "fault", "open_source", "open_targe
 Place: TypeAlias = "str | os.PathLike[str] | IO[bytes]"
 
 CHUNK_BYTES: Final = 2**21
+_HEAD_BYTES: Final = 2**16
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 
 
@@ -37,19 +38,23 @@ class Source:
 
     name: str
     stream: io.BufferedReader
+    _head: bytes = b""  # taken from the stream to look at, not yet handed out
 
-    def peek(self) -> bytes:
-        """Return some first bytes without taking them."""
-        with self._reading():
-            return self.stream.peek()
+    def head(self) -> bytes:
+        """Return the beginning, with the whole first line if it is of any usual length; nothing is used up."""
+        while b"\n" not in self._head and len(self._head) < _HEAD_BYTES:
+            more = self._take(self.stream.read1, _HEAD_BYTES)  # a slow pipe may give less than a line
+            if not more:
+                break
+            self._head += more
+        return self._head
 
-    def chunks(self, size: int = CHUNK_BYTES) -> Iterator[tuple[int, bytes]]:
+    def chunks(self) -> Iterator[tuple[int, bytes]]:
         """Yield (number of the first line, whole lines); only the last chunk may lack its final newline."""
         line = 1
-        rest: list[bytes] = []
+        rest = [self._head]
         while True:
-            with self._reading():
-                block = self.stream.read(size)
+            block = self._take(self.stream.read, CHUNK_BYTES)
             cut = block.rfind(b"\n") + 1
             if block and not cut:  # a line longer than the chunk
                 rest.append(block)
@@ -65,15 +70,15 @@ class Source:
     def lines(self) -> Iterator[tuple[int, bytes]]:
         """Yield (line number, line without its newline)."""
         for first, chunk in self.chunks():
-            lines = chunk.split(b"\n")
-            if not lines[-1]:
-                lines.pop()
-            yield from enumerate(lines, first)
+            yield from enumerate(chunk.removesuffix(b"\n").split(b"\n"), first)
 
-    @contextmanager
-    def _reading(self) -> Iterator[None]:
+    def read(self) -> bytes:
+        """Return everything: for small files."""
+        return b"".join(chunk for _, chunk in self.chunks())
+
+    def _take(self, read: Callable[[int], bytes], size: int) -> bytes:
         try:
-            yield
+            return read(size)
         except EOFError:
             raise fault(self.name, None, "the gzip data ends too early; the file is truncated.") from None
         except (gzip.BadGzipFile, zlib.error):
@@ -137,7 +142,7 @@ def _decompressed(name: str, file: Any) -> Iterator[Source]:
     raw = io.BufferedReader(file, 2**16)  # needs only readinto() of the file, for which typing has no name
     try:
         source = Source(name, raw)
-        if source.peek()[:2] == _GZIP_MAGIC:
+        if source._take(raw.peek, 2)[:2] == _GZIP_MAGIC:
             unpacked: Any = gzip.GzipFile(fileobj=raw)
             source = Source(name, io.BufferedReader(unpacked, 2**16))
         yield source

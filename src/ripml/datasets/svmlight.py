@@ -19,7 +19,8 @@ from typing import IO, Final, Literal
 import numpy as np
 
 from ripml.datasets.dataset import Dataset, csr, join, numbered
-from ripml.datasets.rows import MOST_FEATURES, MOST_LABELS, format_rows, parse
+from ripml.datasets.fast_rows import parse
+from ripml.datasets.rows import MOST_FEATURES, MOST_LABELS, format_rows
 from ripml.datasets.source import Source, fault
 from ripml.errors import ParameterError
 
@@ -81,7 +82,7 @@ def iter_blocks(
         text = chunk
         if b"#" in chunk:
             comment_lines = [i for i, line in enumerate(chunk.split(b"\n")) if line.lstrip().startswith(b"#")]
-            text = _COMMENT.sub(b"", chunk)
+            text = _COMMENT.sub(b"", chunk if chunk.endswith(b"\n") else chunk + b"\n")
         rows = parse(text, source.name, at, feature_bound, MOST_LABELS if n_labels is None else n_labels)
         features = rows.features - shift
         if len(features):

@@ -16,7 +16,8 @@ from collections.abc import Iterator
 from typing import IO
 
 from ripml.datasets.dataset import Dataset, join, numbered
-from ripml.datasets.rows import MOST_FEATURES, MOST_LABELS, format_rows, parse
+from ripml.datasets.fast_rows import parse
+from ripml.datasets.rows import MOST_FEATURES, MOST_LABELS, format_rows
 from ripml.datasets.source import Source, fault
 
 __all__ = ["iter_blocks", "read", "write"]

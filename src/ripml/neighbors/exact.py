@@ -4,24 +4,29 @@
 float32 panels of queries × rows. Within a panel, rows are dealt into groups of `_GROUP`; the k-th largest group maximum
 seen so far bounds the k-th largest score from below, so that only the few groups that reach it are looked into.
 Candidates within the rounding error of that bound are kept, and their distances are computed again in float64 from the
-differences: the answer, ties included, does not depend on blocks, threads or the BLAS.
+differences: the answer, ties included, does not depend on blocks, threads or the BLAS. Where float32 would overflow or
+underflow, scores are made in float64.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ripml.errors import DataError
 from ripml.neighbors.base import Floats, Index
-from ripml.resources import map_blocks, thread_count
+from ripml.resources import blocks, map_blocks, thread_count
 
 __all__ = ["Exact"]
 
 _QUERIES = 256  # a panel of scores is at most _QUERIES × _PANEL float32: 4 MB a thread
 _PANEL = 4096
 _GROUP = 32
+_CANDIDATES = 1 << 20  # pairs (query, row) kept before they are cut down to the k nearest: many rows may tie
+_VERDICT_CELLS = 1 << 22  # differences held at a time in float64: 32 MB
 
 
 @dataclass(frozen=True)
@@ -30,7 +35,10 @@ class Exact(Index):
 
     def build(self, Z: Floats) -> ExactSearcher:
         """Remember Z and half its squared row norms."""
-        return ExactSearcher(Z, np.einsum("ij,ij->i", Z, Z, dtype=np.float32) / 2)
+        half_norms = np.einsum("ij,ij->i", Z, Z, dtype=np.float64) / 2
+        if not np.isfinite(half_norms).all():
+            raise DataError("the embeddings to be searched must be finite; got NaN or infinity.")
+        return ExactSearcher(Z, half_norms)
 
 
 @dataclass(frozen=True)
@@ -38,7 +46,7 @@ class ExactSearcher:
     """Z (n, m) and ½‖z‖² (n,)."""
 
     Z: Floats
-    half_norms: Floats
+    half_norms: NDArray[np.float64]
 
     def query(self, Q: Floats, k: int, n_jobs: int | None = None) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """The k nearest rows for each row of Q, (q, k), and their squared distances.
@@ -48,6 +56,8 @@ class ExactSearcher:
         >>> ids.tolist(), distances.round(2).tolist()
         ([[2, 0]], [[0.01, 0.81]])
         """
+        if not np.isfinite(Q).all():
+            raise DataError("the embeddings to search for must be finite; got NaN or infinity.")
         ids = np.empty((len(Q), k), np.int64)
         distances = np.empty((len(Q), k))
         size = min(_QUERIES, max(1, -(-len(Q) // thread_count(n_jobs))))
@@ -61,16 +71,20 @@ class ExactSearcher:
 
     def _search(self, Q: Floats, k: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         n = len(self.Z)
-        best = np.full((len(Q), k), -np.inf, np.float32)  # distinct scores seen; their least bounds the k-th largest
-        margin = self._rounding(Q)
-        found: list[tuple[NDArray[np.int64], NDArray[np.int64], Floats]] = []
-        for start in range(0, n, _PANEL):
-            panel = slice(start, min(start + _PANEL, n))
-            width = panel.stop - start
+        longest = np.sqrt(2 * self.half_norms.max())
+        scale = np.linalg.norm(Q.astype(np.float64), axis=1) * longest + longest**2 / 2
+        dtype = np.float32 if scale.min() > 1e-30 and scale.max() < 1e30 else np.float64
+        # Twice a bound on the error of a score: (m + 2) eps (‖q‖ max‖z‖ + ½ max‖z‖²).
+        margin = (2 * (self.Z.shape[1] + 2) * np.finfo(dtype).eps * scale).astype(dtype)
+        wide_Q, half_norms = Q.astype(dtype, copy=False), self.half_norms.astype(dtype)
+        best = np.full((len(Q), k), -np.inf, dtype)  # distinct scores seen; their least bounds the k-th largest
+        found: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.floating[Any]]]] = []
+        for panel in blocks(n, _PANEL):
+            width = panel.stop - panel.start
             group = _GROUP if width >= _GROUP * k else 1
-            scores = np.full((len(Q), -(-width // group) * group), -np.inf, np.float32)
-            np.matmul(Q, self.Z[panel].T, out=scores[:, :width])
-            scores[:, :width] -= self.half_norms[panel]
+            scores = np.full((len(Q), -(-width // group) * group), -np.inf, dtype)
+            np.matmul(wide_Q, self.Z[panel].T, out=scores[:, :width])
+            scores[:, :width] -= half_norms[panel]
             grouped = scores.reshape(len(Q), group, -1)  # group g holds rows g, g + width/group, …: maxima are SIMD
             maxima = grouped.max(axis=1)
             seen = np.concatenate([best, maxima], axis=1)
@@ -79,28 +93,27 @@ class ExactSearcher:
             query, column = np.nonzero(maxima >= bound[:, None])
             values = grouped[query, :, column]
             hit, member = np.nonzero(values >= bound[query, None])
-            rows = start + member * maxima.shape[1] + column[hit]
+            rows = panel.start + member * maxima.shape[1] + column[hit]
             real = rows < panel.stop  # padding has score −inf and passes only while fewer than k rows were seen
             found.append((query[hit][real], rows[real], values[hit, member][real]))
-        query, rows, value = (np.concatenate(parts) for parts in zip(*found, strict=True))
-        kept = value >= bound[query]
-        return self._verdict(Q, query[kept], rows[kept], k)
+            if sum(len(value) for _, _, value in found) > _CANDIDATES or panel.stop == n:
+                query, rows, value = (np.concatenate(parts) for parts in zip(*found, strict=True))
+                kept = value >= bound[query]
+                query, rows, distance = self._nearest(Q, query[kept], rows[kept], k)
+                found = [(query, rows, np.full(len(rows), np.inf, dtype))]
+        return rows.reshape(-1, k), distance.reshape(-1, k)
 
-    def _rounding(self, Q: Floats) -> Floats:
-        """Twice a bound on the error of a float32 score: (m + 2) eps (‖q‖ max‖z‖ + ½ max‖z‖²)."""
-        longest = np.sqrt(2 * self.half_norms.max())
-        scale = np.linalg.norm(Q, axis=1) * longest + longest**2 / 2
-        error: Floats = 2 * (self.Z.shape[1] + 2) * np.finfo(np.float32).eps * scale
-        return error
-
-    def _verdict(
+    def _nearest(
         self, Q: Floats, query: NDArray[np.int64], rows: NDArray[np.int64], k: int
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """The k nearest of the candidates (query, row) of each query by float64 distances, ties by row number."""
-        difference = self.Z[rows].astype(np.float64)
-        difference -= Q[query]
-        distance = np.einsum("ij,ij->i", difference, difference)
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+        """Of the candidates (query, row), at most k nearest for each query by float64 distances, ties by row number."""
+        distance = np.empty(len(rows))
+        for part in blocks(len(rows), max(1, _VERDICT_CELLS // self.Z.shape[1])):
+            difference = self.Z[rows[part]].astype(np.float64)
+            difference -= Q[query[part]]
+            distance[part] = np.einsum("ij,ij->i", difference, difference)
         order = np.lexsort((rows, distance, query))
         first = np.searchsorted(query[order], np.arange(len(Q)))
-        chosen = order[first[:, None] + np.arange(k)]
-        return rows[chosen], distance[chosen]
+        rank = np.arange(len(order)) - first[query[order]]
+        chosen = order[rank < k]
+        return query[chosen], rows[chosen], distance[chosen]

@@ -1,0 +1,47 @@
+"""What the benchmark scripts share: their options, timing side by side, a table with bounds, flat JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+Row = tuple[str, float, str]  # name, figure, the bound or rival it is measured against
+
+
+def options(description: str) -> argparse.Namespace:
+    """--quick and --json PATH."""
+    parser = argparse.ArgumentParser(description=description.split("\n", maxsplit=1)[0])
+    parser.add_argument("--quick", action="store_true", help="smaller, for a first look")
+    parser.add_argument("--json", type=Path, help="write the figures here")
+    return parser.parse_args()
+
+
+def side_by_side(functions: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
+    """The least seconds of each function over some rounds in which all take turns, so that noise meets all of them."""
+    best = dict.fromkeys(functions, float("inf"))
+    for _ in range(rounds):
+        for name, function in functions.items():
+            start = time.perf_counter()
+            function()
+            best[name] = min(best[name], time.perf_counter() - start)
+    return best
+
+
+def finish(rows: Sequence[Row], path: Path | None) -> None:
+    """Print the table and write the JSON."""
+    width = max(len(name) for name, _, _ in rows)
+    for name, figure, bound in rows:
+        print(f"{name:<{width}}  {figure:>12,.4g}  {bound}")
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({name: figure for name, figure, _ in rows}, indent=2, ensure_ascii=False) + "\n")
+
+
+def has_data() -> bool:
+    """Whether the named data sets can be loaded."""
+    return bool(os.environ.get("RIPML_DATA"))

@@ -1,0 +1,56 @@
+"""The shell: parse → one library call → print.
+
+Exit code 0, or 2 with one sentence on standard error; a traceback only with --debug. Nothing heavy is imported before a
+command needs it, so that `ripml --help` is quick.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from typing import Any, NoReturn
+
+from ripml.errors import RipmlError
+
+__all__ = ["main"]
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Run a command line and exit."""
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    debug = "--debug" in arguments
+    sys.exit(_run([word for word in arguments if word != "--debug"], debug))
+
+
+def _run(arguments: list[str], debug: bool) -> int:
+    from ripml.cli.app import app
+
+    try:
+        code: Any = app(args=arguments, prog_name="ripml", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except KeyboardInterrupt:
+        return _complain("stopped.", code=130)
+    except BrokenPipeError:  # the reader of our output went away, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        if type(error).__name__ == "Abort":  # of the command line library: interrupted
+            return _complain("stopped.", code=130)
+        if debug:
+            traceback.print_exc()
+        if hasattr(error, "format_message"):  # a mistake on the command line
+            return _complain(f"{error.format_message()} (ripml --help)")
+        if isinstance(error, RipmlError):
+            return _complain(str(error))
+        if isinstance(error, OSError) and error.strerror:
+            return _complain(f"{error.filename or 'input or output'}: {error.strerror}.")
+        message = str(error).strip().split("\n")[0] or "no message"
+        hint = "" if debug else "; run again with --debug to see where"
+        return _complain(f"{type(error).__name__}: {message}{hint}")
+
+
+def _complain(sentence: str, code: int = 2) -> int:
+    print(f"ripml: {' '.join(sentence.split())}", file=sys.stderr)
+    return code

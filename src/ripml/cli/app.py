@@ -1,0 +1,223 @@
+"""The commands and their options."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="ripml",
+    help="Tag things out of thousands to millions of labels, on ordinary CPUs, in minutes.",
+    no_args_is_help=True,
+    add_completion=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    epilog="A traceback only with --debug. Documentation: the docs folder, from README.md on.",
+)
+datasets_app = typer.Typer(help="Data sets: list them, describe one, fetch an original.", rich_markup_mode=None)
+app.add_typer(datasets_app, name="datasets")
+
+
+class Format(str, Enum):
+    """File formats."""
+
+    xmc = "xmc"
+    arff = "arff"
+    svmlight = "svmlight"
+    jsonl = "jsonl"
+
+
+class EnsembleWord(str, Enum):
+    """Families of random matrices."""
+
+    gaussian = "gaussian"
+    bernoulli = "bernoulli"
+    sparse = "sparse"
+    structured = "structured"
+    deterministic = "deterministic"
+
+
+class SolverWord(str, Enum):
+    """Ways to solve the regression."""
+
+    auto = "auto"
+    primal = "primal"
+    dual = "dual"
+    cg = "cg"
+    gd = "gd"
+
+
+FormatOption = Annotated[
+    Format | None,
+    typer.Option("--format", "-f", help="The file's format; told from its name or first line otherwise."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder.")]
+DataArgument = Annotated[
+    str, typer.Argument(metavar="DATA", help="A file, - for standard input, or a data set's name.")
+]
+JobsOption = Annotated[int | None, typer.Option("--jobs", help="Threads; all cores otherwise.")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from ripml import __version__
+
+        print(f"ripml {__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def ripml(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Tag things out of thousands to millions of labels, on ordinary CPUs, in minutes."""
+
+
+@app.command()
+def demo(json: JsonOption = False) -> None:
+    """Learn which functions NumPy, SciPy and scikit-learn documentation links to, and recommend some.
+
+    Builds its data from the installed packages' docstrings; needs no download and takes about half a minute.
+    """
+    from ripml.cli.demo import run_demo
+
+    run_demo(as_json=json)
+
+
+@app.command()
+def train(
+    data: DataArgument,
+    model: ModelArgument,
+    format: FormatOption = None,
+    dims: Annotated[int, typer.Option(help="m, the dimensions of a learner.")] = 100,
+    neighbors: Annotated[int, typer.Option(help="k, the rows that vote in a learner.")] = 5,
+    learners: Annotated[int, typer.Option(help="F, the number of learners.")] = 5,
+    clusters: Annotated[int, typer.Option(help="C, the k-means clusters of the features.")] = 1,
+    ridge: Annotated[str, typer.Option(help="The regularisation, a number or auto.")] = "auto",
+    ensemble: Annotated[EnsembleWord, typer.Option(help="The family of random matrices.")] = EnsembleWord.gaussian,
+    solver: Annotated[SolverWord, typer.Option(help="How the regression is solved.")] = SolverWord.auto,
+    seed: Annotated[int, typer.Option(help="The same seed, the same model.")] = 0,
+    jobs: JobsOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Learn from a file of labelled rows and save the model.
+
+    Rows are features (xmc, svmlight, arff, jsonl) or texts (jsonl with "text" and "labels").
+
+    Example: ripml train tickets.jsonl model/
+    """
+    from ripml.cli.commands import run_train
+
+    settings = {
+        "n_dims": dims,
+        "n_neighbors": neighbors,
+        "n_learners": learners,
+        "n_clusters": clusters,
+        "ridge": ridge,
+        "ensemble": ensemble.value,
+        "solver": solver.value,
+        "random_state": seed,
+        "n_jobs": jobs,
+    }
+    run_train(data, model, format.value if format else None, settings, as_json=json)
+
+
+@app.command()
+def predict(
+    model: ModelArgument,
+    data: DataArgument,
+    format: FormatOption = None,
+    n: Annotated[int, typer.Option("--top", "-n", help="How many labels for each row.")] = 5,
+    sets: Annotated[
+        bool, typer.Option("--sets", help="The labels above the model's threshold, in place of the first few.")
+    ] = False,
+    jobs: JobsOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Print the labels of each row of a file, best first, one row a line: label, score, label, score, …
+
+    Example: ripml predict model/ new.jsonl --top 3 --json
+    """
+    from ripml.cli.commands import run_predict
+
+    run_predict(model, data, format.value if format else None, n, sets, jobs, as_json=json)
+
+
+@app.command()
+def evaluate(
+    model: ModelArgument,
+    data: DataArgument,
+    format: FormatOption = None,
+    jobs: JobsOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Compare the model's answers with the labels of a file.
+
+    Example: ripml evaluate model/ test.txt.gz
+    """
+    from ripml.cli.commands import run_evaluate
+
+    run_evaluate(model, data, format.value if format else None, jobs, as_json=json)
+
+
+@app.command()
+def inspect(
+    path: Annotated[str, typer.Argument(metavar="PATH", help="A model folder, a data file, or a data set's name.")],
+    format: FormatOption = None,
+    ensemble: Annotated[EnsembleWord, typer.Option(help="Data: the family to measure.")] = EnsembleWord.gaussian,
+    dims: Annotated[int, typer.Option(help="Data: m, the dimensions to measure at.")] = 100,
+    delta: Annotated[float, typer.Option(help="Data: find the smallest m that reaches this δ.")] = 0.25,
+    quantile: Annotated[float, typer.Option(help="Data: the share of pairs that δ must hold for.")] = 0.95,
+    seed: Annotated[int, typer.Option(help="Data: draws Phi and the pairs of rows.")] = 0,
+    plot: Annotated[
+        Path | None,
+        typer.Option(help="Data: write a picture of the distribution here (.png, .svg, .pdf)."),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Show what a model learnt, or how well random matrices keep the distances between a data set's label rows.
+
+    Example: ripml inspect train.txt.gz --dims 100 --plot isometry.png
+    """
+    from ripml.cli.inspecting import run_inspect
+
+    run_inspect(path, format.value if format else None, ensemble.value, dims, delta, quantile, seed, plot, as_json=json)
+
+
+@datasets_app.command("list")
+def datasets_list(json: JsonOption = False) -> None:
+    """List the data sets that are here, and the originals that can be fetched."""
+    from ripml.cli.commands import run_datasets_list
+
+    run_datasets_list(as_json=json)
+
+
+@datasets_app.command("info")
+def datasets_info(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A data set that is here.")], json: JsonOption = False
+) -> None:
+    """Count rows, features and labels of a data set."""
+    from ripml.cli.commands import run_datasets_info
+
+    run_datasets_info(name, as_json=json)
+
+
+@datasets_app.command("get")
+def datasets_get(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="An original; see ripml datasets list.")],
+    folder: Annotated[Path | None, typer.Option(help="Where to; RIPML_DATA otherwise.")] = None,
+    sha256: Annotated[str | None, typer.Option(help="The checksum you trust.")] = None,
+    url: Annotated[str | None, typer.Option(help="Another address for the same file.")] = None,
+) -> None:
+    """Fetch the original of a data set and check it."""
+    from ripml.cli.commands import run_datasets_get
+
+    run_datasets_get(name, folder, sha256, url)

@@ -1,0 +1,217 @@
+"""What train, predict, evaluate and datasets do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ripml import datasets, decoding, metrics
+from ripml.cli.output import bar, facts, print_json, table, working
+from ripml.datasets import Dataset
+from ripml.documents import DocumentModel
+from ripml.errors import DataError, ParameterError
+from ripml.estimator import RIPML
+
+__all__ = [
+    "is_file",
+    "model_summary",
+    "readable",
+    "run_datasets_get",
+    "run_datasets_info",
+    "run_datasets_list",
+    "run_evaluate",
+    "run_predict",
+    "run_train",
+    "statistics",
+]
+
+_ROWS_AT_A_TIME = 2048
+
+
+def is_file(place: str) -> bool:
+    """Whether DATA means a file rather than the name of a data set; a file that does not exist has a dot or a slash."""
+    return place == "-" or Path(place).exists() or "." in place or "/" in place
+
+
+def run_train(data: str, folder: Path, format: str | None, settings: dict[str, Any], as_json: bool) -> None:
+    """Fit a model on a file or the training part of a named set, save it, and say what was chosen."""
+    if settings["ridge"] != "auto":
+        try:
+            settings["ridge"] = float(settings["ridge"])
+        except ValueError:
+            raise ParameterError(f"`ridge` must be 'auto' or a finite number ≥ 0; got {settings['ridge']!r}.") from None
+    with working("reading"):
+        rows = DocumentModel.read_training(data, format) if is_file(data) else (datasets.load(data)[0], None)
+    start = time.perf_counter()
+    with working("training"):
+        trained = DocumentModel.fit(*rows, RIPML(**settings))
+        trained.save(folder)
+    summary = model_summary(trained)
+    summary["seconds"] = round(time.perf_counter() - start, 2)
+    summary["megabytes"] = round(sum(file.stat().st_size for file in folder.iterdir()) / 1e6, 2)
+    if as_json:
+        print_json(summary)
+    else:
+        facts(f"Trained on {rows[0].name or data}, saved to {folder}", readable(summary))
+
+
+def model_summary(trained: DocumentModel) -> dict[str, Any]:
+    """What a model is and what its training chose, as plain values."""
+    model = trained.model
+    first = model.solutions_[0]
+    columns = "words" if trained.tfidf is not None else "features"
+    return {
+        "rows": model.n_rows_,
+        "rows_without_labels": model.n_unlabelled_,
+        columns: int(model.n_features_in_),
+        "labels": len(model.classes_),
+        "n_dims": model.n_dims,
+        "n_learners": model.n_learners,
+        "n_neighbors": model.n_neighbors,
+        "clusters": len(model.parts_),
+        "ensemble": str(model.ensemble),
+        "solver": first["solver"],
+        "solver_reason": first["reason"],
+        "converged": all(solution["converged"] for solution in model.solutions_),
+        "ridge": [float(ridge) for ridge in model.ridge_],
+        "threshold": float(model.threshold_),
+        "left_out": {name: round(value, 4) for name, value in model.left_out_precision_.items()},
+    }
+
+
+def readable(summary: dict[str, Any]) -> dict[str, str]:
+    """A summary for people."""
+    titles = {"left_out": "on rows left out"}
+    return {titles.get(name, name.replace("_", " ")): _in_words(value) for name, value in summary.items()}
+
+
+def _in_words(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {100 * share:.1f} %" for key, share in value.items())
+    if isinstance(value, list):
+        return ", ".join(f"{number:.3g}" for number in value[:8]) + (" …" if len(value) > 8 else "")
+    if isinstance(value, float):
+        return f"{value:.3g}"
+    return f"{value:,}" if type(value) is int else str(value)
+
+
+def _asked(trained: DocumentModel, data: str, format: str | None) -> Dataset:
+    with working("reading"):
+        return trained.read(data, format) if is_file(data) else datasets.load(data)[1]
+
+
+def _score_blocks(trained: DocumentModel, data: Dataset) -> Iterator[Any]:
+    X = trained.features(data)
+    with bar("asking the model", X.shape[0]) as advance:
+        for start in range(0, X.shape[0], _ROWS_AT_A_TIME):
+            scores = trained.model.decision_function(X[start : start + _ROWS_AT_A_TIME])
+            yield scores
+            advance(scores.shape[0])
+
+
+def run_predict(
+    folder: Path, data: str, format: str | None, n: int, sets: bool, jobs: int | None, as_json: bool
+) -> None:
+    """Print labels and scores of each row."""
+    if n < 1:
+        raise ParameterError(f"--top must be an integer ≥ 1; got {n}.")
+    trained = DocumentModel.load(folder)
+    trained.model.set_params(n_jobs=jobs)
+    rows = _asked(trained, data, format)
+    names = [str(name) for name in trained.model.classes_]
+    number = 0
+    for scores in _score_blocks(trained, rows):
+        if sets:
+            above = scores.multiply(decoding.keep_above(scores, trained.model.threshold_)).tocsr()
+            best = decoding.top(above, above.shape[1])
+        else:
+            best = decoding.top(scores, n)
+        for start, end in zip(best.indptr[:-1], best.indptr[1:], strict=True):
+            pairs = [(names[j], float(v)) for j, v in zip(best.indices[start:end], best.data[start:end], strict=True)]
+            if as_json:
+                record = {"id": rows.ids[number]} if rows.ids else {}
+                print_json({**record, "labels": [{"label": name, "score": round(value, 6)} for name, value in pairs]})
+            else:
+                print("\t".join(f"{name}\t{value:.4f}" for name, value in pairs))
+            number += 1
+
+
+def run_evaluate(folder: Path, data: str, format: str | None, jobs: int | None, as_json: bool) -> None:
+    """Print the metrics of the model on labelled rows."""
+    from scipy.sparse import vstack
+
+    trained = DocumentModel.load(folder)
+    model = trained.model
+    model.set_params(n_jobs=jobs)
+    rows = _asked(trained, data, format)
+    truth = trained.labels(rows)
+    if not truth.nnz:
+        raise DataError(f"{rows.name or data} has no labels to compare with.")
+    scores = vstack(list(_score_blocks(trained, rows)), format="csr")
+    sets = decoding.keep_above(scores, model.threshold_)
+    for matrix in (scores, sets):
+        matrix.resize(truth.shape)  # labels the model never saw can only be missed
+    propensities = metrics.propensities(model.training_labels())
+    unseen = np.ones(truth.shape[1] - len(propensities))  # nothing is known of labels never seen
+    report = metrics.report(truth, scores, propensities=np.concatenate([propensities, unseen]))
+    report["micro F1"] = metrics.micro_f1(truth, sets)
+    report["macro F1"] = metrics.macro_f1(truth, sets)
+    counted = int((np.diff(truth.indptr) > 0).sum())
+    if as_json:
+        print_json({"rows": counted, "rows_without_labels": len(rows) - counted, **report})
+        return
+    ranked = [name.removesuffix("@1") for name in report if name.endswith("@1")]
+    lines = [[name, *(f"{100 * report[f'{name}@{k}']:.2f}" for k in (1, 3, 5))] for name in ranked]
+    table(f"{rows.name or data}: {counted:,} rows with labels, in percent", ["metric", "@1", "@3", "@5"], lines)
+    print(f"label sets above the threshold: micro F1 {100 * report['micro F1']:.2f}, "
+          f"macro F1 {100 * report['macro F1']:.2f}")  # fmt: skip
+
+
+def statistics(data: Dataset) -> dict[str, Any]:
+    """Sizes and means of a data set, as in the paper's table."""
+    n = max(len(data), 1)
+    facts = {"rows": len(data), "labels": data.Y.shape[1], "labels_per_row": round(data.Y.nnz / n, 2)}
+    facts["rows_without_labels"] = int((np.diff(data.Y.indptr) == 0).sum())
+    if data.X is not None:
+        facts |= {"features": data.X.shape[1], "features_per_row": round(data.X.nnz / n, 2)}
+    if data.texts is not None:
+        facts["characters_per_text"] = round(sum(map(len, data.texts)) / n, 1)
+    return facts
+
+
+def run_datasets_list(as_json: bool) -> None:
+    """Print the names of the sets that are here and of the originals."""
+    here, originals = datasets.available(), datasets.fetch.ORIGINALS
+    if as_json:
+        print_json({"here": here, "originals": {name: original.url for name, original in originals.items()}})
+        return
+    print(f"Here (ripml train NAME …): {', '.join(here)}\n")
+    facts("Originals (ripml datasets get NAME):", {name: original.url for name, original in originals.items()})
+
+
+def run_datasets_info(name: str, as_json: bool) -> None:
+    """Print the statistics of the parts of a named set."""
+    train, test = (statistics(part) for part in datasets.load(name))
+    if as_json:
+        print_json({"train": train, "test": test})
+    else:
+        lines = [[key.replace("_", " "), train[key], test[key]] for key in train]
+        table(name, ["", "train", "test"], lines)
+
+
+def run_datasets_get(name: str, folder: Path | None, sha256: str | None, url: str | None) -> None:
+    """Fetch an original and print where it is."""
+    with bar(f"fetching {name}", None, unit="bytes") as advance:
+        seen = 0
+
+        def progress(done: int, total: int | None) -> None:
+            nonlocal seen
+            advance(done - seen)
+            seen = done
+
+        path = datasets.fetch.get(name, folder, sha256=sha256, url=url, progress=progress)
+    print(path)

@@ -1,0 +1,78 @@
+"""What inspect does: a model's facts, or the isometry of random matrices on a data set's label rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ripml import datasets
+from ripml.cli.commands import is_file, model_summary, readable, statistics
+from ripml.cli.output import facts, print_json, table, working
+from ripml.datasets import Dataset
+from ripml.documents import DocumentModel
+from ripml.ensembles import Isometry, measure_isometry, resolve_ensemble, smallest_dims
+from ripml.errors import ParameterError
+
+__all__ = ["run_inspect"]
+
+_QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
+
+
+def run_inspect(
+    path: str,
+    format: str | None,
+    ensemble: str,
+    dims: int,
+    delta: float,
+    quantile: float,
+    seed: int,
+    plot: Path | None,
+    as_json: bool,
+) -> None:
+    """Print the facts of a model folder, or statistics and isometry of a data set."""
+    if Path(path).is_dir():
+        summary = model_summary(DocumentModel.load(path))
+        print_json(summary) if as_json else facts(f"Model {path}", readable(summary))
+        return
+    for name, value in (("dims", dims), ("quantile", quantile), ("delta", delta)):
+        if (name == "dims" and value < 1) or (name != "dims" and not 0 < value <= 1):
+            raise ParameterError(f"--{name} is out of range; got {value}.")
+    with working("reading"):
+        data = datasets.read(path, format) if is_file(path) else datasets.load(path)[0]
+    report, measured = _isometry_report(data, ensemble, dims, delta, quantile, seed)
+    if plot is not None:
+        from ripml.plots import plot_isometry
+
+        plot_isometry(measured, quantile, f"{data.name or path}: {ensemble}, m = {dims}", plot)
+    if as_json:
+        print_json({"data": statistics(data), "isometry": report})
+        return
+    shown = {name.replace("_", " "): f"{value:,}" for name, value in statistics(data).items()}
+    facts(f"{data.name or path}", shown)
+    print()
+    ratios = [f"{value:.3f}" for value in report["ratio_quantiles"].values()]
+    title = f"‖Phi(u − v)‖²/‖u − v‖² over {report['pairs']:,} pairs of label rows: {ensemble}, m = {dims}"
+    table(title, ["quantile", *(f"{100 * q:g} %" for q in _QUANTILES)], [["ratio", *ratios]])
+    print(f"δ for {100 * quantile:g} % of the pairs: {report['delta']:.3f}")
+    print(f"smallest m with δ ≤ {delta:g}: {report['smallest_dims']:,}")
+
+
+def _isometry_report(
+    data: Dataset, ensemble: str, dims: int, delta: float, quantile: float, seed: int
+) -> tuple[dict[str, Any], Isometry]:
+    family = resolve_ensemble(ensemble)
+    keys = np.arange(data.Y.shape[1], dtype=np.uint64)
+    measured = measure_isometry(family, dims, data.Y, keys, seed=seed)
+    report = {
+        "ensemble": ensemble,
+        "n_dims": dims,
+        "pairs": len(measured.ratios),
+        "ratio_quantiles": {f"{q:g}": float(np.quantile(measured.ratios, q)) for q in _QUANTILES},
+        "quantile": quantile,
+        "delta": measured.delta(quantile),
+        "wanted_delta": delta,
+        "smallest_dims": smallest_dims(family, delta, data.Y, keys, quantile, seed=seed),
+    }
+    return report, measured

@@ -1,0 +1,94 @@
+"""What people see: results on stdout; on stderr progress, moving on a terminal and in plain lines elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+__all__ = ["bar", "facts", "print_json", "table", "working"]
+
+
+def print_json(value: Any) -> None:
+    """One line of JSON."""
+    print(json.dumps(value, ensure_ascii=False))
+
+
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """A table: the first column is words, the others numbers to the right."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    sheet = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", pad_edge=False)
+    for position, column in enumerate(columns):
+        sheet.add_column(column, justify="left" if position == 0 else "right", overflow="fold")
+    for row in rows:
+        sheet.add_row(*(str(cell) for cell in row))
+    Console(soft_wrap=not sys.stdout.isatty(), highlight=False, markup=False).print(sheet)
+
+
+def facts(title: str, values: Mapping[str, Any]) -> None:
+    """Names and values, one a line."""
+    width = max(len(name) for name in values)
+    print(title)
+    for name, value in values.items():
+        print(f"  {name:<{width}}  {value}")
+
+
+@contextlib.contextmanager
+def working(what: str) -> Iterator[None]:
+    """Say what is going on: a moving line on a terminal, plain lines elsewhere; the library's own steps show there."""
+    log = logging.getLogger("ripml")
+    level = log.level
+    log.setLevel(logging.INFO)
+    with contextlib.ExitStack() as stack:
+        if sys.stderr.isatty():
+            from rich.console import Console
+
+            status = stack.enter_context(Console(stderr=True).status(f"{what} …"))
+            handler: logging.Handler = _Listener(lambda step: status.update(f"{what}: {step}"))
+        else:
+            print(f"{what} …", file=sys.stderr)
+            handler = _Listener(lambda step: print(f"{what}: {step}", file=sys.stderr))
+        log.addHandler(handler)
+        try:
+            yield
+        finally:
+            log.removeHandler(handler)
+            log.setLevel(level)
+
+
+class _Listener(logging.Handler):
+    def __init__(self, tell: Any) -> None:
+        super().__init__()
+        self._tell = tell
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._tell(record.getMessage())
+
+
+@contextlib.contextmanager
+def bar(what: str, total: int | None, unit: str = "rows") -> Iterator[Any]:
+    """A progress bar with its rate on a terminal; elsewhere nothing but the start and the end. Yields `advance(n)`."""
+    if sys.stderr.isatty():
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+            task = progress.add_task(what, total=total)
+            yield lambda n: progress.advance(task, n)
+        return
+    done = 0
+
+    def advance(n: int) -> None:
+        nonlocal done
+        done += n
+
+    print(f"{what} …", file=sys.stderr)
+    yield advance
+    print(f"{what}: {done:,} {unit}", file=sys.stderr)

@@ -1,0 +1,120 @@
+"""A RIPML together with the way from files to its features and labels: what the shell trains, saves and asks.
+
+Rows come as numbered features (XMC text, SVMLight, ARFF, JSON lists), as named features (JSON objects), or as texts,
+which become tf-idf rows. The folder that `save` writes is a RIPML folder like any other; `ripml.load` reads it too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from os import PathLike
+from typing import Any
+
+from ripml import model_folder
+from ripml.datasets import Dataset, svmlight
+from ripml.datasets.formats import FORMATS, format_of
+from ripml.datasets.source import open_source
+from ripml.errors import DataError, ModelFolderError
+from ripml.estimator import RIPML
+from ripml.labels import align_columns
+from ripml.text import TfIdf
+
+__all__ = ["DocumentModel"]
+
+
+@dataclass(frozen=True)
+class DocumentModel:
+    """A fitted RIPML, and what its columns mean: words of texts, named features, or just numbers."""
+
+    model: RIPML
+    tfidf: TfIdf | None = None
+    feature_names: list[str] | None = None
+    first_feature: int | None = None  # of SVMLight files: 0 or 1
+
+    @classmethod
+    def fit(cls, data: Dataset, first_feature: int | None, model: RIPML) -> DocumentModel:
+        """Fit `model` on a data set; texts are turned into tf-idf rows where there are no features."""
+        names = data.label_names
+        numbered = all(name == str(number) for number, name in enumerate(names))  # a name of its own for nothing
+        tfidf = None
+        X = data.X
+        if X is None:
+            if data.texts is None:
+                raise DataError(f"{data.name} has neither features nor texts.")
+            tfidf = TfIdf()
+            X = tfidf.fit_transform(data.texts)
+        model.fit(X, data.Y, label_names=None if numbered else names)
+        return cls(model, tfidf, data.feature_names if tfidf is None else None, first_feature)
+
+    @staticmethod
+    def read_training(place: Any, format: str | None = None) -> tuple[Dataset, int | None]:
+        """Read a file to train on; also, of SVMLight, whether its features count from 0 or 1: what `fit` wants."""
+        with open_source(place) as source:
+            format = format_of(source, format)
+            if format != "svmlight":
+                return FORMATS[format].read(source), None
+            data = svmlight.read(source, zero_based=True)
+            first = 0 if (data.X.indices == 0).any() else 1
+            return replace(data, X=data.X[:, first:]), first
+
+    def read(self, place: Any, format: str | None = None) -> Dataset:
+        """Read a file to be asked about. SVMLight files say neither their width nor where they count from; we know."""
+        with open_source(place) as source:
+            format = format_of(source, format)
+            if format != "svmlight":
+                data: Dataset = FORMATS[format].read(source)
+                return data
+            return svmlight.read(source, zero_based=self.first_feature == 0, n_features=self.model.n_features_in_)
+
+    def features(self, data: Dataset) -> Any:
+        """The rows of `data` as the model's features, CSR (n, d); words and names it never saw are left out."""
+        d = self.model.n_features_in_
+        if self.tfidf is not None:
+            if data.texts is None:
+                raise DataError(f"the model was trained on texts, but {data.name} has none.")
+            return self.tfidf.transform(data.texts)
+        if data.X is None:
+            raise DataError(f"the model was trained on {d} features, but {data.name} has only texts.")
+        if self.feature_names is not None and data.feature_names is not None:
+            return align_columns(data.X, data.feature_names, self.feature_names)[0][:, :d]
+        if data.X.shape[1] != d:
+            raise DataError(f"the model was trained on {d} features, but {data.name} has {data.X.shape[1]}.")
+        return data.X
+
+    def labels(self, data: Dataset) -> Any:
+        """The labels of `data` by the model's columns, CSR (n, ≥ L): names that it never saw come after its own."""
+        return align_columns(data.Y, data.label_names, [str(name) for name in self.model.classes_])[0]
+
+    def scores(self, data: Dataset) -> Any:
+        """Scores for the rows of `data`, CSR (n, L)."""
+        return self.model.decision_function(self.features(data))
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the folder."""
+        parameters, arrays = self.model.to_state()
+        parameters["columns"] = self.feature_names
+        parameters["first_feature"] = self.first_feature
+        if self.tfidf is not None:
+            text, words = self.tfidf.to_state()
+            parameters["text"] = text
+            arrays |= {f"text_{name}": array for name, array in words.items()}
+        model_folder.save(path, "RIPML", parameters, arrays)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> DocumentModel:
+        """Read a folder written by `save`, or by `RIPML.save`."""
+        contents = model_folder.load(path)
+        if contents.kind != "RIPML":
+            raise ModelFolderError(f"{path}: holds a model of kind {contents.kind!r}, not RIPML.")
+        model = RIPML.from_state(contents.parameters, contents.arrays)
+        names = contents.parameters.get("columns")
+        if names is not None and (not isinstance(names, list) or len(names) != model.n_features_in_):
+            raise ModelFolderError(f"{path}: the names of the features do not fit their number.")
+        tfidf = None
+        if "text" in contents.parameters:
+            words = {name[5:]: array for name, array in contents.arrays.items() if name.startswith("text_")}
+            tfidf = TfIdf.from_state(contents.parameters["text"], words)
+        first_feature = contents.parameters.get("first_feature")
+        if first_feature not in (None, 0, 1):
+            raise ModelFolderError(f"{path}: `first_feature` must be 0 or 1; got {first_feature!r}.")
+        return cls(model, tfidf, names, first_feature)

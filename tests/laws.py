@@ -1,0 +1,225 @@
+"""The laws of the core: each a function whose docstring is the law; the test files run them over their subjects."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+from sklearn.base import clone
+
+import ripml
+from ripml import RIPML
+from ripml.ensembles import Ensemble, Projection
+from ripml.neighbors import Index
+from ripml.ridge import RidgeSolver
+
+Array = NDArray[Any]
+
+# ------------------------------------------------------------------------------------------------------- ensembles
+
+
+def a_column_depends_on_seed_and_key_alone(ensemble: Ensemble, n_dims: int, keys: Array) -> None:
+    """Column j of Phi is a pure function of (seed, key j): the same in any subset, order, block and stride."""
+    whole = ensemble.columns(keys, n_dims, seed=5)
+    assert whole.shape == (len(keys), n_dims)
+    assert whole.dtype == np.float32
+    shuffled = np.random.default_rng(0).permutation(len(keys))
+    np.testing.assert_array_equal(ensemble.columns(keys[shuffled], n_dims, seed=5), whole[shuffled])
+    np.testing.assert_array_equal(ensemble.columns(keys[::-3], n_dims, seed=5), whole[::-3])
+    np.testing.assert_array_equal(ensemble.columns(keys[7:8], n_dims, seed=5), whole[7:8])
+    np.testing.assert_array_equal(ensemble.columns(np.repeat(keys[:1], 3), n_dims, seed=5), whole[[0, 0, 0]])
+    assert ensemble.columns(keys[:0], n_dims, seed=5).shape == (0, n_dims)
+
+
+def columns_do_not_depend_on_threads(ensemble: Ensemble, n_dims: int, keys: Array) -> None:
+    """Any number of threads makes the same columns."""
+    one = ensemble.columns(keys, n_dims, seed=5, n_jobs=1)
+    for n_jobs in (2, 3, None):
+        np.testing.assert_array_equal(ensemble.columns(keys, n_dims, 5, n_jobs), one)
+
+
+def columns_have_length_one_on_average(ensemble: Ensemble, n_dims: int, keys: Array) -> None:
+    """E‖column‖² = 1: the mean over many columns is 1 within five standard errors."""
+    squares = np.square(ensemble.columns(keys, n_dims, seed=5), dtype=np.float64).sum(axis=1)
+    assert abs(squares.mean() - 1) <= 5 * squares.std() / np.sqrt(len(keys)) + 1e-5
+
+
+def fewer_learners_are_the_first_of_more(ensemble: Ensemble, n_dims: int, keys: Array) -> None:
+    """The columns of F learners are a prefix of those of any larger F."""
+    three = Projection(ensemble, n_dims, 3, seed=9).columns(keys)
+    five = Projection(ensemble, n_dims, 5, seed=9).columns(keys)
+    np.testing.assert_array_equal(three, five[:, : 3 * n_dims])
+
+
+def learners_and_seeds_differ(ensemble: Ensemble, n_dims: int, keys: Array) -> None:
+    """No two learners and no two seeds give the same matrix, and they are as good as uncorrelated."""
+    stacked = np.hstack([Projection(ensemble, n_dims, 3, seed).columns(keys) for seed in (0, 1)]).astype(np.float64)
+    matrices = [part.ravel() for part in np.split(stacked, 6, axis=1)]
+    correlation = np.corrcoef(matrices) - np.eye(6)
+    assert np.abs(correlation).max() < 6 / np.sqrt(len(matrices[0])) + 1 / np.sqrt(n_dims)
+
+
+def an_embedding_is_the_dense_formula(ensemble: Ensemble, n_dims: int, Y: Any, keys: Array) -> None:
+    """embed(Y) = Phi y/‖y‖ for each row, float32, and zero for a row without labels; threads do not matter."""
+    projection = Projection(ensemble, n_dims, 3, seed=2)
+    Z = projection.embed(Y, keys)
+    assert Z.dtype == np.float32
+    dense = Y.toarray().astype(np.float64)
+    length = np.sqrt(dense.sum(axis=1, keepdims=True))
+    expected = dense / np.where(length, length, 1) @ projection.columns(keys).astype(np.float64)
+    np.testing.assert_allclose(Z, expected, atol=2e-6)
+    np.testing.assert_array_equal(Z[length[:, 0] == 0], 0)
+    for n_jobs in (1, 2, 3):
+        np.testing.assert_array_equal(projection.embed(Y, keys, n_jobs), Z)
+
+
+# ----------------------------------------------------------------------------------------------------------- ridge
+
+
+def reference_ridge(X: Array, Z: Array, alpha: float) -> Array:
+    """Psi by the singular values of X in float64, the solution of least norm where there are many."""
+    U, s, Vt = np.linalg.svd(X.astype(np.float64), full_matrices=False)
+    kept = s > max(X.shape) * np.finfo(np.float64).eps * s.max(initial=0)
+    filtered = np.where(kept, s / np.where(kept, s**2 + alpha, 1), 0)
+    return np.asarray(Vt.T @ (filtered[:, None] * (U.T @ Z.astype(np.float64))))
+
+
+def relative_error(found: Array, expected: Array) -> float:
+    """‖found − expected‖/‖expected‖."""
+    return float(np.linalg.norm(found - expected) / max(float(np.linalg.norm(expected)), 1e-300))
+
+
+def a_solver_finds_the_ridge_solution(solver: RidgeSolver, X: Array, Z: Array, alpha: float, bound: float) -> None:
+    """Every solver finds the one Psi, from dense and from sparse X, within its relative error bound."""
+    expected = reference_ridge(X, Z, alpha)
+    for features in (X, scipy.sparse.csr_array(X)):
+        solution = solver.prepare(features, Z)(alpha)
+        assert solution.solver == solver.word
+        assert solution.converged
+        assert relative_error(solution.Psi, expected) <= bound
+
+
+def leaving_out_equals_refitting(solver: RidgeSolver, X: Array, Z: Array, alpha: float, bound: float) -> None:
+    """The leave-one-out prediction of a row is that of a regression which never saw the row."""
+    rows = np.arange(0, len(X), 2)
+    others = [np.delete(np.arange(len(X)), row) for row in rows]
+    expected = np.stack(
+        [X[row] @ reference_ridge(X[seen], Z[seen], alpha) for row, seen in zip(rows, others, strict=True)]
+    )
+    for features in (X, scipy.sparse.csr_array(X)):
+        found = solver.prepare(features, Z)(alpha).left_out(rows)
+        assert np.abs(found - expected).max() <= bound * np.abs(expected).max()
+
+
+# ------------------------------------------------------------------------------------------------------ neighbours
+
+
+def brute_force(Z: Array, Q: Array, k: int) -> tuple[Array, Array]:
+    """The k nearest rows by float64 distances, ties by the lower row number."""
+    distances = np.stack([np.square(Z.astype(np.float64) - q).sum(axis=1) for q in Q.astype(np.float64)])
+    order = np.argsort(distances, axis=1, kind="stable")[:, :k]
+    return order, np.take_along_axis(distances, order, axis=1)
+
+
+def an_exact_index_finds_what_brute_force_finds(index: Index, Z: Array, Q: Array, k: int) -> None:
+    """An exact index returns the k nearest rows in order with their squared distances, ties by the lower number."""
+    ids, distances = index.build(Z).query(Q, k)
+    expected_ids, expected_distances = brute_force(Z, Q, k)
+    np.testing.assert_array_equal(ids, expected_ids)
+    np.testing.assert_allclose(distances, expected_distances, rtol=1e-12)
+
+
+def neighbours_do_not_depend_on_threads_or_batches(index: Index, Z: Array, Q: Array, k: int) -> None:
+    """The answer to a query is the same for any number of threads, and alone as in a batch."""
+    searcher = index.build(Z)
+    ids, distances = searcher.query(Q, k, n_jobs=1)
+    for n_jobs in (2, 3):
+        again = searcher.query(Q, k, n_jobs)
+        np.testing.assert_array_equal(again[0], ids)
+        np.testing.assert_array_equal(again[1], distances)
+    singly = [searcher.query(Q[row : row + 1], k) for row in range(len(Q))]
+    np.testing.assert_array_equal(np.concatenate([one for one, _ in singly]), ids)
+    np.testing.assert_array_equal(np.concatenate([one for _, one in singly]), distances)
+
+
+# ------------------------------------------------------------------------------------------------------- estimator
+
+
+def assert_same_scores(found: Any, expected: Any) -> None:
+    """Two CSR matrices of scores are equal cell by cell."""
+    assert found.shape == expected.shape
+    np.testing.assert_array_equal(found.toarray(), expected.toarray())
+
+
+def sparse_equals_dense(model: RIPML, X: Array, Y: Any, X_new: Array) -> None:
+    """Features give the same scores dense, as CSR array or matrix, with unsorted or doubled cells."""
+    expected = clone(model).fit(X, Y).decision_function(X_new)
+    doubled = scipy.sparse.csr_array(
+        (
+            np.repeat(X.ravel() / 2, 2),
+            np.repeat(np.tile(np.arange(X.shape[1]), len(X)), 2),
+            np.arange(len(X) + 1) * 2 * X.shape[1],
+        ),
+        shape=X.shape,
+    )
+    before = doubled.data.copy()
+    for features in (scipy.sparse.csr_array(X), scipy.sparse.csr_matrix(X), scipy.sparse.csc_array(X), doubled):
+        assert_same_scores(clone(model).fit(features, Y).decision_function(scipy.sparse.csr_array(X_new)), expected)
+    np.testing.assert_array_equal(doubled.data, before)
+
+
+def one_by_one_equals_batch(fitted: RIPML, X_new: Array) -> None:
+    """A row has the same scores alone as among others."""
+    together = fitted.decision_function(X_new)
+    singly = scipy.sparse.vstack([fitted.decision_function(X_new[row : row + 1]) for row in range(len(X_new))])
+    assert_same_scores(singly, together)
+
+
+def threads_do_not_matter(model: RIPML, X: Array, Y: Any, X_new: Array) -> None:
+    """For one random_state a model is the same whatever n_jobs is."""
+    fits = [clone(model).set_params(n_jobs=n_jobs).fit(X, Y) for n_jobs in (1, 2, 3)]
+    for fitted in fits[1:]:
+        assert_same_scores(fitted.decision_function(X_new), fits[0].decision_function(X_new))
+        assert fitted.threshold_ == fits[0].threshold_
+        assert fitted.left_out_precision_ == fits[0].left_out_precision_
+        np.testing.assert_array_equal(fitted.ridge_, fits[0].ridge_)
+
+
+def saved_equals_loaded(fitted: RIPML, X_new: Any, folder: Path) -> None:
+    """A model that was saved and loaded, memory-mapped, is the same in all that can be asked of it."""
+    fitted.save(folder)
+    loaded = ripml.load(folder)
+    assert_same_scores(loaded.decision_function(X_new), fitted.decision_function(X_new))
+    assert_same_scores(loaded.predict(X_new), fitted.predict(X_new))
+    assert loaded.recommend(X_new, n=3) == fitted.recommend(X_new, n=3)
+    assert loaded.get_params() == fitted.get_params()
+    assert loaded.classes_.tolist() == fitted.classes_.tolist()
+    assert loaded.classes_.dtype == fitted.classes_.dtype
+    for name in (
+        "n_rows_",
+        "n_unlabelled_",
+        "threshold_",
+        "left_out_precision_",
+        "solutions_",
+        "n_features_in_",
+        "seed_",
+    ):
+        assert getattr(loaded, name) == getattr(fitted, name)
+    np.testing.assert_array_equal(loaded.ridge_, fitted.ridge_)
+    assert isinstance(loaded.parts_[0].Psi.base, np.memmap)
+    assert isinstance(loaded.parts_[0].Z.base, np.memmap)
+    again = folder.parent / "again"
+    loaded.save(again)
+    assert_same_scores(ripml.load(again).decision_function(X_new), fitted.decision_function(X_new))
+
+
+def the_order_of_rows_does_not_matter(model: RIPML, X: Array, Y: Any, X_new: Array) -> None:
+    """Training rows in another order give the same scores."""
+    shuffled = np.random.default_rng(1).permutation(len(X))
+    expected = clone(model).fit(X, Y)
+    fitted = clone(model).fit(X[shuffled], Y[shuffled])
+    assert_same_scores(fitted.decision_function(X_new), expected.decision_function(X_new))
+    assert fitted.threshold_ == expected.threshold_

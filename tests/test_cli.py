@@ -1,0 +1,375 @@
+"""The shell says what Python says, in every format; mistakes are one sentence and exit code 2."""
+
+from __future__ import annotations
+
+import gzip
+import http.server
+import io
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+
+from ripml import RIPML, datasets, load, metrics
+from ripml.cli import main
+from ripml.datasets import Dataset
+
+TEXTS = [
+    ("the cat sat on the mat", ["cat"]),
+    ("a cat and a dog", ["cat", "dog"]),
+    ("the dog barks at night", ["dog"]),
+    ("my dog sleeps on the mat", ["dog"]),
+    ("cat food and cat toys", ["cat"]),
+    ("a bird sings at night", ["bird"]),
+    ("the bird flew over the dog", ["bird", "dog"]),
+    ("birds of a feather, a bird in the hand", ["bird"]),
+]
+
+
+def world(n: int = 60, seed: int = 0) -> Dataset:
+    """Three features decide three labels."""
+    rng = np.random.default_rng(seed)
+    kind = rng.integers(0, 3, n)
+    X = np.round(0.1 * rng.random((n, 4)), 3).astype(np.float32)
+    X[np.arange(n), kind] = 1
+    Y = np.eye(3, dtype=np.float32)[kind]
+    return Dataset(X=csr_array(X), Y=csr_array(Y), label_names=["0", "1", "2"], name="world")
+
+
+def run(capfd: pytest.CaptureFixture[str], *words: str | Path, code: int = 0) -> tuple[str, str]:
+    with pytest.raises(SystemExit) as stop:
+        main([str(word) for word in words])
+    out, err = capfd.readouterr()
+    assert stop.value.code == code, err
+    return out, err
+
+
+def write_texts(path: Path) -> Path:
+    lines = [json.dumps({"id": str(i), "text": t, "labels": names}) for i, (t, names) in enumerate(TEXTS)]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture
+def trained(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Path:
+    datasets.write(world(), tmp_path / "train.txt")
+    run(capfd, "train", tmp_path / "train.txt", tmp_path / "model", "--dims", "20", "--seed", "3")
+    return tmp_path / "model"
+
+
+@pytest.mark.parametrize("suffix", ["txt", "txt.gz", "svm", "arff", "jsonl"])
+def test_training_and_evaluating_give_the_same_as_python_in_every_format(
+    suffix: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    train, test = world(), world(30, seed=1)
+    for name, data in (("train", train), ("test", test)):
+        datasets.write(data, tmp_path / f"{name}.{suffix}")
+    out, _ = run(capfd, "train", tmp_path / f"train.{suffix}", tmp_path / "m", "--dims", "20", "--seed", "3", "--json")
+    summary = json.loads(out)
+    assert (summary["rows"], summary["labels"], summary["features"]) == (60, 3, 4)
+    out, _ = run(capfd, "evaluate", tmp_path / "m", tmp_path / f"test.{suffix}", "--json")
+    named = suffix in ("jsonl", "arff")
+    read_back = datasets.read(tmp_path / f"train.{suffix}")
+    names = read_back.label_names if read_back.label_names != ["0", "1", "2"] else None
+    model = RIPML(n_dims=20, random_state=3).fit(read_back.X, read_back.Y, label_names=names)
+    assert json.loads(out)["P@1"] == pytest.approx(
+        metrics.precision_at_k(test.Y, model.decision_function(test.X), k=1) if not named else 1.0
+    )
+
+
+def test_predicting_prints_what_recommend_returns(trained: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    test = world(30, seed=1)
+    path = trained.parent / "test.txt"
+    datasets.write(test, path)
+    out, _ = run(capfd, "predict", trained, path, "--top", "2", "--json")
+    printed = [[(pair["label"], pair["score"]) for pair in json.loads(line)["labels"]] for line in out.splitlines()]
+    expected = [[(str(name), round(score, 6)) for name, score in row] for row in load(trained).recommend(test.X, n=2)]
+    assert printed == expected
+    plain, _ = run(capfd, "predict", trained, path, "--top", "2")
+    assert plain.splitlines()[0].split("\t")[0] == expected[0][0][0]
+
+
+def test_predicted_sets_are_those_of_predict(trained: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    test = world(30, seed=1)
+    path = trained.parent / "test.txt"
+    datasets.write(test, path)
+    out, _ = run(capfd, "predict", trained, path, "--sets", "--json")
+    printed = [sorted(int(pair["label"]) for pair in json.loads(line)["labels"]) for line in out.splitlines()]
+    sets = load(trained).predict(test.X)
+    assert printed == [sorted(sets[[i]].indices.tolist()) for i in range(30)]
+
+
+def test_a_file_and_standard_input_give_the_same_bytes(trained: Path) -> None:
+    path = trained.parent / "test.txt"
+    datasets.write(world(30, seed=1), path)
+    command = [sys.executable, "-m", "ripml", "predict", str(trained), "--json"]
+    from_file = subprocess.run([*command, str(path)], check=True, capture_output=True).stdout
+    from_pipe = subprocess.run([*command, "-"], check=True, capture_output=True, input=path.read_bytes()).stdout
+    from_gzip = subprocess.run(
+        [*command, "-"], check=True, capture_output=True, input=gzip.compress(path.read_bytes())
+    ).stdout
+    assert from_file == from_pipe == from_gzip
+    assert len(from_file.splitlines()) == 30
+
+
+def test_texts_are_learnt_saved_and_asked(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    data = write_texts(tmp_path / "docs.jsonl")
+    run(capfd, "train", data, tmp_path / "m", "--neighbors", "2", "--ridge", "0.1")
+    (tmp_path / "new.jsonl").write_text('{"id": "x", "text": "a cat, my cat"}\n{"id": "y", "text": "the bird sings"}\n')
+    out, _ = run(capfd, "predict", tmp_path / "m", tmp_path / "new.jsonl", "--top", "1", "--json")
+    answers = [json.loads(line) for line in out.splitlines()]
+    assert [(answer["id"], answer["labels"][0]["label"]) for answer in answers] == [("x", "cat"), ("y", "bird")]
+    out, _ = run(capfd, "evaluate", tmp_path / "m", data, "--json")
+    assert json.loads(out)["P@1"] > 0.8
+    assert load(tmp_path / "m").classes_.tolist() == ["bird", "cat", "dog"] or set(
+        load(tmp_path / "m").classes_.tolist()
+    ) == {"bird", "cat", "dog"}
+
+
+def test_named_features_find_their_columns_whatever_their_order(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    rng = np.random.default_rng(0)
+    lines = []
+    for _ in range(40):
+        kind = int(rng.integers(2))
+        lines.append({"labels": ["hot" if kind else "cold"], "features": {"sun": kind, "ice": 1 - kind, "x": 0.1}})
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    run(capfd, "train", tmp_path / "train.jsonl", tmp_path / "m", "--dims", "10")
+    (tmp_path / "new.jsonl").write_text(
+        '{"features": {"never seen": 9, "ice": 1}}\n{"features": {"x": 0.1, "sun": 1}}\n'
+    )
+    out, _ = run(capfd, "predict", tmp_path / "m", tmp_path / "new.jsonl", "-n", "1")
+    assert [line.split("\t")[0] for line in out.splitlines()] == ["cold", "hot"]
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_svmlight_rows_are_asked_with_the_numbering_they_were_learnt_with(
+    first: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    rows = [f"{kind} {kind + first}:1 {2 + first}:0.1" for kind in (0, 1) * 10]
+    (tmp_path / "train.svm").write_text("\n".join(rows) + "\n")
+    run(capfd, "train", tmp_path / "train.svm", tmp_path / "m", "--dims", "10")
+    # Seen alone, this row could be of either numbering.
+    (tmp_path / "new.svm").write_text(f"1 {1 + first}:1\n")
+    out, _ = run(capfd, "predict", tmp_path / "m", tmp_path / "new.svm", "-n", "1")
+    assert out.split("\t")[0] == "1"
+
+
+def test_labels_never_seen_count_as_misses(trained: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = trained.parent / "test.jsonl"
+    path.write_text('{"labels": ["new"], "features": [1, 0, 0, 0]}\n{"labels": ["0"], "features": [1, 0, 0, 0]}\n')
+    out, _ = run(capfd, "evaluate", trained, path, "--json")
+    assert json.loads(out)["P@1"] == 0.5
+
+
+def test_a_model_is_inspected(trained: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    out, _ = run(capfd, "inspect", trained, "--json")
+    assert json.loads(out)["solver"] == "primal"
+    out, _ = run(capfd, "inspect", trained)
+    assert "factorise XᵀX" in out
+    assert "ridge" in out
+
+
+def test_the_isometry_of_a_file_is_measured_and_drawn(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib", reason="the extra `plot` is not installed")
+    datasets.write(world(), tmp_path / "train.txt")
+    picture = tmp_path / "isometry.png"
+    out, _ = run(capfd, "inspect", tmp_path / "train.txt", "--json", "--plot", picture, "--delta", "0.3")
+    isometry = json.loads(out)["isometry"]
+    assert 0.5 < isometry["ratio_quantiles"]["0.5"] < 1.5
+    assert isometry["smallest_dims"] > 1
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    out, _ = run(capfd, "inspect", tmp_path / "train.txt", "--delta", "0.3")
+    assert "smallest m with δ ≤ 0.3" in out
+    _, err = run(capfd, "inspect", tmp_path / "train.txt", "--plot", tmp_path / "picture.docx", code=2)
+    assert "ends in .png, .svg or .pdf" in err
+
+
+def test_a_missing_extra_names_its_install_line(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    datasets.write(world(), tmp_path / "train.txt")
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    _, err = run(capfd, "inspect", tmp_path / "train.txt", "--plot", tmp_path / "a.png", code=2)
+    assert err.splitlines()[-1] == ("ripml: matplotlib is needed for this; install it with: pip install 'ripml[plot]'")
+
+
+MISTAKES: dict[str, tuple[list[str], str]] = {
+    "no such file": (["train", "no.txt", "m"], r"no\.txt"),
+    "no such set": (["train", "nosuch", "m"], "nosuch"),
+    "no such model": (["predict", "nomodel", "train.txt"], "nomodel: this model folder cannot be opened"),
+    "no such option": (["train", "--nosuch"], "--nosuch"),
+    "no such command": (["fly"], "fly"),
+    "a bad line": (["train", "bad.txt", "m"], r"bad\.txt:2: label 9 is not below L = 3"),
+    "a ridge that is no number": (["train", "train.txt", "m", "--ridge", "much"], "`ridge` must be 'auto' or"),
+    "a negative ridge": (["train", "train.txt", "m", "--ridge=-1"], "`ridge` must be 'auto' or"),
+    "no dimensions": (["train", "train.txt", "m", "--dims", "0"], "`n_dims` must be an integer ≥ 1; got 0"),
+    "too many neighbours": (["train", "train.txt", "m", "--neighbors", "99"], "`n_neighbors` = 99 is more than"),
+    "a word for a number": (["train", "train.txt", "m", "--dims", "many"], "many"),
+    "an unknown ensemble": (["train", "train.txt", "m", "--ensemble", "cauchy"], "cauchy"),
+    "no top": (["predict", "model", "train.txt", "--top", "0"], "--top must be an integer ≥ 1"),
+    "other features": (["predict", "model", "wide.txt"], "trained on 4 features, but wide.txt has 5"),
+    "texts for features": (["predict", "model", "docs.jsonl"], "trained on 4 features, but docs.jsonl has only texts"),
+    "nothing to compare": (["evaluate", "model", "unlabelled.txt"], "no labels to compare with"),
+    "no labels at all": (["train", "unlabelled.txt", "m"], "none of the 2 rows carries a label"),
+    "a share above one": (["inspect", "train.txt", "--quantile", "2"], "--quantile is out of range"),
+    "an unknown original": (["datasets", "get", "nosuch", "--folder", "."], "nosuch"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_one_sentence_and_exit_code_two(
+    name: str, trained: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(trained.parent)
+    Path("bad.txt").write_text("1 4 3\n9 0:1\n")
+    Path("wide.txt").write_text("1 5 3\n1 0:1\n")
+    Path("unlabelled.txt").write_text("2 4 3\n 0:1\n 1:1\n")
+    write_texts(Path("docs.jsonl"))
+    words, sentence = MISTAKES[name]
+    out, err = run(capfd, *words, code=2)
+    last = err.splitlines()[-1]
+    assert last.startswith("ripml: ")
+    assert __import__("re").search(sentence, last), last
+    assert "Traceback" not in err
+    assert out == ""
+    assert not Path("m").exists()
+
+
+def test_debug_shows_the_traceback_too(capfd: pytest.CaptureFixture[str]) -> None:
+    _, err = run(capfd, "predict", "nomodel", "-", "--debug", code=2)
+    assert "Traceback" in err
+    assert err.splitlines()[-1].startswith("ripml: nomodel")
+
+
+def test_an_unexpected_error_is_one_sentence_too(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(as_json: bool) -> None:
+        raise ZeroDivisionError("division by zero\nsecond line")
+
+    monkeypatch.setattr("ripml.cli.demo.run_demo", broken)
+    _, err = run(capfd, "demo", code=2)
+    assert err == "ripml: ZeroDivisionError: division by zero; run again with --debug to see where\n"
+
+
+def test_an_interrupt_stops_quietly(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(as_json: bool) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ripml.cli.demo.run_demo", interrupted)
+    _, err = run(capfd, "demo", code=130)
+    assert err == "ripml: stopped.\n"
+
+
+def test_a_reader_that_goes_away_is_no_error(trained: Path) -> None:
+    path = trained.parent / "many.txt"
+    datasets.write(world(20_000, seed=1), path)
+    command = f"{sys.executable} -m ripml predict {trained} {path} --json | head -n 1"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_failed_training_leaves_the_old_model(trained: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    before = {file.name: file.read_bytes() for file in trained.iterdir()}
+    (trained.parent / "bad.txt").write_text("1 4 3\n9 0:1\n")
+    run(capfd, "train", trained.parent / "bad.txt", trained, code=2)
+    assert {file.name: file.read_bytes() for file in trained.iterdir()} == before
+
+
+def test_version_and_help_are_printed(capfd: pytest.CaptureFixture[str]) -> None:
+    import ripml
+
+    assert run(capfd, "--version")[0] == f"ripml {ripml.__version__}\n"
+    for words in ([], ["train"], ["predict"], ["evaluate"], ["inspect"], ["datasets"], ["datasets", "get"], ["demo"]):
+        assert "Usage: ripml" in run(capfd, *words, "--help")[0]
+
+
+def test_help_loads_nothing_heavy() -> None:
+    script = (
+        "import sys\nfrom ripml.cli import main\ntry:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
+        "print(sorted({'numpy', 'scipy', 'sklearn', 'rich.table', 'matplotlib'} & set(sys.modules)))"
+    )
+    out = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout
+    assert out.splitlines()[-1] == "[]"
+
+
+def test_the_demo_beats_its_baselines(capfd: pytest.CaptureFixture[str]) -> None:
+    out, err = run(capfd, "demo", "--json")
+    result = json.loads(out)
+    at_1 = {name: found["P@1"] for name, found in result["precision"].items()}
+    assert at_1["RIPML"] > at_1["feature kNN (cosine)"] > at_1["popularity"]
+    assert len(result["examples"]) == 6
+    assert "training: ridge" in err
+
+
+def test_progress_is_plain_lines_where_there_is_no_terminal(trained: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    _, err = run(capfd, "evaluate", trained, trained.parent / "train.txt")
+    assert err == "reading …\nasking the model …\nasking the model: 60 rows\n"
+
+
+def test_data_sets_are_listed_and_described(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "tiny"
+    folder.mkdir()
+    datasets.write(world(), folder / "train.txt")
+    datasets.write(world(30), folder / "test.txt")
+    monkeypatch.setenv("RIPML_DATA", str(tmp_path))
+    out, _ = run(capfd, "datasets", "list", "--json")
+    assert json.loads(out)["here"] == ["numpydoc", "tiny"]
+    assert "tiny" in run(capfd, "datasets", "list")[0]
+    out, _ = run(capfd, "datasets", "info", "tiny", "--json")
+    assert json.loads(out)["train"]["rows"] == 60
+    assert "rows" in run(capfd, "datasets", "info", "tiny")[0]
+    run(capfd, "train", "tiny", tmp_path / "m", "--dims", "20")
+    out, _ = run(capfd, "evaluate", tmp_path / "m", "tiny", "--json")
+    assert json.loads(out)["rows"] == 30
+
+
+@pytest.fixture
+def server() -> Iterator[str]:
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", "7")
+            self.end_headers()
+            self.wfile.write(b"content")
+
+        def log_message(self, *args: Any) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as httpd:
+        thread = threading.Thread(target=httpd.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{httpd.server_port}/bibtex.rar"
+        httpd.shutdown()
+        thread.join()
+
+
+def test_an_original_is_fetched_and_checked(server: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    common = ["datasets", "get", "bibtex", "--folder", str(tmp_path), "--url", server]
+    out, _ = run(capfd, *common, "--sha256", sha256(b"content").hexdigest())
+    assert Path(out.strip()).read_bytes() == b"content"
+    Path(out.strip()).unlink()
+    _, err = run(capfd, *common, "--sha256", "0" * 64, code=2)
+    assert "ripml: " in err.splitlines()[-1]
+    assert not [file for file in tmp_path.rglob("*") if file.is_file()]
+
+
+def test_python_dash_m_is_the_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "ripml", "--version"], check=True, capture_output=True, text=True)
+    assert done.stdout.startswith("ripml ")
+    assert io.StringIO(done.stdout).readline().strip()
+    assert os.linesep in done.stdout
