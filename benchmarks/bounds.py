@@ -5,7 +5,8 @@
 On EUR-Lex where RIPML_DATA has it, else on random sparse data of its shape (--quick: a quarter of the rows). Linear,
 m = 100, F = 5, so M = 500 targets; `ridge` given, so that one solution is compared with one solution.
 The least work of a fit: Z = Y Phiᵀ, XᵀX and XᵀZ as sparse products, one Cholesky factorisation and one solve. Of a
-prediction: X Psi as one sparse product, and a product of all queries with all distinct label sets for each learner. BLAS runs on all cores; SciPy's sparse products have one thread.
+prediction: X Psi as one sparse product, and a product of all queries with all distinct label sets for each learner.
+BLAS runs on all cores; SciPy's sparse products have one thread.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ import http.server
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -215,7 +216,7 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
     "a negative ridge": (["train", "train.txt", "m", "--ridge=-1"], "`ridge` must be 'auto' or"),
     "no dimensions": (["train", "train.txt", "m", "--dims", "0"], "`n_dims` must be an integer ≥ 1; got 0"),
     "too many neighbours": (["train", "train.txt", "m", "--neighbors", "99"], "`n_neighbors` = 99 is more than"),
-    "a word for a number": (["train", "train.txt", "m", "--dims", "many"], "many"),
+    "a word for a number": (["train", "train.txt", "m", "--dims", "many"], "--dims"),
     "an unknown ensemble": (["train", "train.txt", "m", "--ensemble", "cauchy"], "cauchy"),
     "no top": (["predict", "model", "train.txt", "--top", "0"], "--top must be an integer ≥ 1"),
     "other features": (["predict", "model", "wide.txt"], "trained on 4 features, but wide.txt has 5"),
@@ -240,7 +241,7 @@ def test_a_mistake_is_one_sentence_and_exit_code_two(
     out, err = run(capfd, *words, code=2)
     last = err.splitlines()[-1]
     assert last.startswith("ripml: ")
-    assert __import__("re").search(sentence, last), last
+    assert re.search(sentence, last), last
     assert "Traceback" not in err
     assert out == ""
     assert not Path("m").exists()

@@ -15,6 +15,8 @@ from ripml.errors import RipmlError
 
 __all__ = ["main"]
 
+_INTERRUPTED = 130  # what shells expect after Ctrl-C
+
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run a command line and exit."""
@@ -29,15 +31,18 @@ def _run(arguments: list[str], debug: bool) -> int:
     try:
         code: Any = app(args=arguments, prog_name="ripml", standalone_mode=False)
         sys.stdout.flush()
+        if code == _INTERRUPTED:
+            return _complain("stopped.", code)
         return code if isinstance(code, int) else 0
-    except KeyboardInterrupt:
-        return _complain("stopped.", code=130)
-    except BrokenPipeError:  # the reader of our output went away, as `head` does
+    except (BrokenPipeError, SystemExit) as stop:
+        # The reader of our output went away, as `head` does; typer makes an exit of what happens within a command.
+        if not isinstance(stop, BrokenPipeError) and not isinstance(stop.__context__, BrokenPipeError):
+            raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except Exception as error:
-        if type(error).__name__ == "Abort":  # of the command line library: interrupted
-            return _complain("stopped.", code=130)
+    except (KeyboardInterrupt, Exception) as error:
+        if isinstance(error, KeyboardInterrupt) or type(error).__name__ == "Abort":  # older typer
+            return _complain("stopped.", _INTERRUPTED)
         if debug:
             traceback.print_exc()
         if hasattr(error, "format_message"):  # a mistake on the command line
