@@ -3,9 +3,10 @@
 PYTHON ?= $(shell python3.11 -c '' 2>/dev/null && echo python3.11 || echo python3)
 # Twice quiet: errors only.
 PIP := -m pip --quiet --quiet --disable-pip-version-check
+SHELL_REFERENCE := .venv/bin/typer ripml.cli.app utils docs --name ripml
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench format lock
+.PHONY: help demo test check docs bench format lock
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
@@ -21,11 +22,15 @@ check: .venv/.installed ## format, lint, types, import layers, links of the page
 	@.venv/bin/ruff check .
 	@.venv/bin/mypy
 	@.venv/bin/lint-imports
+	@$(SHELL_REFERENCE) | diff docs/shell.md - || (echo "docs/shell.md is out of date: make docs"; exit 1)
 	@.venv/bin/pytest tests/test_docs.py
+
+docs: .venv/.installed ## write the pages that are made from the code
+	@$(SHELL_REFERENCE) > docs/shell.md
 
 bench: .venv/.installed ## every benchmark; the figures go to benchmarks/results/
 	@mkdir -p benchmarks/results
-	@set -e; for f in benchmarks/*.py; do \
+	@set -e; for f in $(filter-out benchmarks/harness.py, $(wildcard benchmarks/*.py)); do \
 		echo "== $$f"; .venv/bin/python "$$f" --json "benchmarks/results/$$(basename "$$f" .py).json"; \
 	done
 

@@ -111,7 +111,7 @@ def leaving_out_equals_refitting(solver: RidgeSolver, X: Array, Z: Array, alpha:
     )
     for features in (X, scipy.sparse.csr_array(X)):
         found = solver.prepare(features, Z)(alpha).left_out(rows)
-        assert np.abs(found - expected).max() <= bound * np.abs(expected).max()
+        assert np.abs(found - expected).max() <= bound * np.abs(Z).max()
 
 
 # ------------------------------------------------------------------------------------------------------ neighbours

@@ -49,6 +49,7 @@ Solve = Callable[[float], "Solution"]
 
 _ROW_BLOCK = 4096  # rows multiplied at a time; sums over blocks are kept in float64
 _CLOSED_FORM_LIMIT = 12_000  # the side of the largest system that `auto` factorises: 2 × 1.2 GB, about 10 s on 2 cores
+_CONDITION = 1e-10  # reciprocal condition below which the digits of a Cholesky factor are not trusted
 _DENSE_PRODUCT = 1 / 300  # mean (nnz/d)² past which a dense product of blocks beats the sparse one
 
 
@@ -157,14 +158,13 @@ def _transposed_product(X: Any, V: Floats, n_jobs: int | None, XT: Any = None) -
 
 
 class _Factor:
-    """(A + alpha I)⁻¹ for symmetric A ≥ 0: Cholesky, or the pseudo-inverse where that is numerically singular.
+    """(A + alpha I)⁻¹ for symmetric A ≥ 0: Cholesky, or on the range of A alone where that is numerically singular.
 
     Rows and columns are first divided by the root of the diagonal, so that features of very different scale are not
     mistaken for linear dependence.
     """
 
     def __init__(self, A: NDArray[np.float64], alpha: float) -> None:
-        limit = len(A) * np.finfo(np.float64).eps
         self.singular = True
         self._scale = np.sqrt(A.diagonal() + alpha)[:, None]
         if (self._scale > 0).all():
@@ -172,18 +172,18 @@ class _Factor:
             shifted.flat[:: len(A) + 1] += alpha
             shifted /= self._scale
             shifted /= self._scale.T
-            norm = np.abs(shifted).sum(axis=0).max(initial=0)  # ‖·‖₁
+            norm = scipy.linalg.lapack.dlange("1", shifted.T)
             self._lower, failed = scipy.linalg.lapack.dpotrf(shifted.T, lower=True, clean=False, overwrite_a=True)
-            self.singular = failed or scipy.linalg.lapack.dpocon(self._lower, norm, uplo="L")[0] < limit
+            self.singular = failed or scipy.linalg.lapack.dpocon(self._lower, norm, uplo="L")[0] < _CONDITION
         if self.singular:
+            self._lower = None
             values, vectors = scipy.linalg.eigh(A, check_finite=False)
-            values = values + alpha
-            kept = values > limit * max(np.abs(values).max(initial=0), 1e-300)
-            # (A + alpha I)⁺ = H Hᵀ; directions without data get no weight: the solution of least norm
-            self._half = vectors[:, kept] / np.sqrt(values[kept])
+            kept = values > len(A) * np.finfo(np.float64).eps * max(values.max(initial=0), 1e-300)
+            # H Hᵀ: directions without data get no weight, which is right for every alpha and of least norm at 0.
+            self._half = vectors[:, kept] / np.sqrt(values[kept] + alpha)
 
     def solve(self, B: Floats) -> NDArray[np.float64]:
-        """(A + alpha I)⁻¹B."""
+        """(A + alpha I)⁻¹B, of B its part in the range of A where the factor is singular."""
         if self.singular:
             return np.asarray(self._half @ (self._half.T @ B))
         return np.asarray(

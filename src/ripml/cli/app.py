@@ -19,7 +19,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     epilog="A traceback only with --debug. Documentation: the docs folder, from README.md on.",
 )
-datasets_app = typer.Typer(help="Data sets: list them, describe one, fetch an original.", rich_markup_mode=None)
+datasets_app = typer.Typer(help="List, describe, fetch data sets.", rich_markup_mode=None)
 app.add_typer(datasets_app, name="datasets")
 
 
@@ -81,7 +81,7 @@ def ripml(
     """Tag things out of thousands to millions of labels, on ordinary CPUs, in minutes."""
 
 
-@app.command()
+@app.command(short_help="Learn and recommend from docstrings.")
 def demo(json: JsonOption = False) -> None:
     """Learn which functions NumPy, SciPy and scikit-learn documentation links to, and recommend some.
 
@@ -92,7 +92,7 @@ def demo(json: JsonOption = False) -> None:
     run_demo(as_json=json)
 
 
-@app.command()
+@app.command(short_help="Learn from a file, save the model.")
 def train(
     data: DataArgument,
     model: ModelArgument,
@@ -130,7 +130,7 @@ def train(
     run_train(data, model, format.value if format else None, settings, as_json=json)
 
 
-@app.command()
+@app.command(short_help="Print the labels of each row.")
 def predict(
     model: ModelArgument,
     data: DataArgument,
@@ -151,7 +151,7 @@ def predict(
     run_predict(model, data, format.value if format else None, n, sets, jobs, as_json=json)
 
 
-@app.command()
+@app.command(short_help="Compare a model with a file's labels.")
 def evaluate(
     model: ModelArgument,
     data: DataArgument,
@@ -168,7 +168,7 @@ def evaluate(
     run_evaluate(model, data, format.value if format else None, jobs, as_json=json)
 
 
-@app.command()
+@app.command(short_help="Look into a model or a data set.")
 def inspect(
     path: Annotated[str, typer.Argument(metavar="PATH", help="A model folder, a data file, or a data set's name.")],
     format: FormatOption = None,
@@ -192,7 +192,7 @@ def inspect(
     run_inspect(path, format.value if format else None, ensemble.value, dims, delta, quantile, seed, plot, as_json=json)
 
 
-@datasets_app.command("list")
+@datasets_app.command("list", short_help="List what is here and what can be fetched.")
 def datasets_list(json: JsonOption = False) -> None:
     """List the data sets that are here, and the originals that can be fetched."""
     from ripml.cli.commands import run_datasets_list

@@ -72,10 +72,13 @@ class ExactSearcher:
     def _search(self, Q: Floats, k: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         n = len(self.Z)
         longest = np.sqrt(2 * self.half_norms.max())
-        scale = np.linalg.norm(Q.astype(np.float64), axis=1) * longest + longest**2 / 2
+        length = np.linalg.norm(Q.astype(np.float64), axis=1)
+        scale = length * longest + longest**2 / 2
         dtype = np.float32 if scale.min() > 1e-30 and scale.max() < 1e30 else np.float64
-        # Twice a bound on the error of a score: (m + 2) eps (‖q‖ max‖z‖ + ½ max‖z‖²).
-        margin = (2 * (self.Z.shape[1] + 2) * np.finfo(dtype).eps * scale).astype(dtype)
+        # Twice a bound on the error of a score, (m + 2) eps (‖q‖ max‖z‖ + ½ max‖z‖²), and on that of a float64 distance,
+        # so that all rows are candidates whose distances the verdict cannot tell apart.
+        error = np.finfo(dtype).eps * scale + np.finfo(np.float64).eps * (length + longest) ** 2
+        margin = (2 * (self.Z.shape[1] + 2) * error).astype(dtype)
         wide_Q, half_norms = Q.astype(dtype, copy=False), self.half_norms.astype(dtype)
         best = np.full((len(Q), k), -np.inf, dtype)  # distinct scores seen; their least bounds the k-th largest
         found: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.floating[Any]]]] = []

@@ -1,0 +1,26 @@
+"""RIPML among scikit-learn's own: a pipeline, a grid and cross-validation, scored by P@1.
+
+    python examples/grid_search.py
+"""
+
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.model_selection import GridSearchCV, KFold
+from sklearn.pipeline import make_pipeline
+
+from ripml import RIPML, datasets
+
+
+def main() -> None:
+    """Choose the number of neighbours by cross-validation on part of the built-in data set."""
+    train, _ = datasets.load("numpydoc")
+    texts, Y = train.texts[:600], train.Y[:600]
+    pipeline = make_pipeline(TfidfVectorizer(min_df=2), RIPML(ridge=0.1, random_state=0))
+    search = GridSearchCV(pipeline, {"ripml__n_neighbors": [2, 5, 10]}, cv=KFold(3, shuffle=True, random_state=0))
+    search.fit(texts, Y)
+    for k, precision in zip((2, 5, 10), search.cv_results_["mean_test_score"], strict=True):
+        print(f"k = {k:2}: P@1 = {100 * precision:.1f} %")
+    print(f"best: {search.best_params_}")
+
+
+if __name__ == "__main__":
+    main()
