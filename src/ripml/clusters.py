@@ -9,6 +9,7 @@ import warnings
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import NDArray
 
 from ripml.resources import blocks, map_blocks
@@ -28,6 +29,9 @@ def partition(X: Any, n_clusters: int, seed: int, n_jobs: int | None = None) -> 
 
     rng = np.random.RandomState(seed % 2**32)
     sample = X if X.shape[0] <= _SAMPLE else X[np.sort(rng.choice(X.shape[0], _SAMPLE, replace=False))]
+    if scipy.sparse.issparse(sample) and sample.nnz < 2**31:  # k-means takes 32-bit indices only
+        indices, indptr = sample.indices.astype(np.int32), sample.indptr.astype(np.int32)
+        sample = scipy.sparse.csr_array((sample.data, indices, indptr), shape=sample.shape)
     # One thread, because sums over threads come out differently for different numbers of them.
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter(

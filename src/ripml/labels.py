@@ -12,6 +12,7 @@ import numbers
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -78,6 +79,7 @@ def _encode_indicator(Y: Any, known: Names | None) -> tuple[Any, Names]:
 def _column_names(columns: list[Any]) -> Names:
     if all(isinstance(column, str) for column in columns):
         return check_names(columns, len(columns))
+    _check_one_kind(columns)
     if len(_row_names(columns, number=0)) != len(columns):
         raise DataError("two columns of Y have the same name.")
     return _names_array([int(column) for column in columns])
@@ -225,9 +227,8 @@ def names_from_arrays(arrays: dict[str, NDArray[Any]]) -> Names:
     """The inverse of `names_to_arrays`. Arrays that cannot come from there: ValueError."""
     if "name_ends" not in arrays:
         return np.array(arrays["names"], np.int64)
-    text, ends = arrays["names"].tobytes(), arrays["name_ends"].tolist()
-    starts = [0, *ends[:-1]]
-    if not all(start <= end for start, end in zip(starts, ends, strict=True)) or (ends or [0])[-1] != len(text):
+    text, bounds = arrays["names"].tobytes(), [0, *arrays["name_ends"].tolist()]
+    if bounds != sorted(bounds) or bounds[-1] != len(text):
         raise ValueError("the ends of the label names are out of order")
-    names = [text[start:end].decode("utf-8", "surrogatepass") for start, end in zip(starts, ends, strict=True)]
+    names = [text[start:end].decode("utf-8", "surrogatepass") for start, end in pairwise(bounds)]
     return np.array([*names, None], object)[:-1]

@@ -74,9 +74,9 @@ class ExactSearcher:
         longest = np.sqrt(2 * self.half_norms.max())
         length = np.linalg.norm(Q.astype(np.float64), axis=1)
         scale = length * longest + longest**2 / 2
-        dtype = np.float32 if scale.min() > 1e-30 and scale.max() < 1e30 else np.float64
-        # Twice a bound on the error of a score, (m + 2) eps (‖q‖ max‖z‖ + ½ max‖z‖²), and on that of a float64 distance,
-        # so that all rows are candidates whose distances the verdict cannot tell apart.
+        dtype = np.float32 if scale.min() > 1e-30 and length.max() + longest < 1e15 else np.float64
+        # Twice a bound on the error of a score, (m + 2) eps (‖q‖ max‖z‖ + ½ max‖z‖²), and on that of a distance in the
+        # verdict, so that all rows whose distances it cannot tell apart are candidates.
         error = np.finfo(dtype).eps * scale + np.finfo(np.float64).eps * (length + longest) ** 2
         margin = (2 * (self.Z.shape[1] + 2) * error).astype(dtype)
         wide_Q, half_norms = Q.astype(dtype, copy=False), self.half_norms.astype(dtype)

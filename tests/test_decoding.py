@@ -1,0 +1,196 @@
+"""Votes against a naive walk over rows, and the choice of labels against naive loops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+import worlds
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from ripml import decoding
+from ripml.decoding import best_threshold, keep_above, tally, top, vote_weights
+
+NEARNESS = 1e-4  # the documented share of a score that nearness has
+
+
+def naive_votes(rows_of_learner: list[list[int]], Y: NDArray[Any], k: int) -> NDArray[Any]:
+    """The paper's D = 1/(Fk) Σ_f Σ_i y_i over the first k rows of each learner, by loops."""
+    D = np.zeros(Y.shape[1])
+    for rows in rows_of_learner:
+        for row in rows[:k]:
+            D += Y[row] / (len(rows_of_learner) * min(k, len(rows)))
+    return D
+
+
+def rows_in_order(order: NDArray[Any], of_row: NDArray[Any]) -> list[int]:
+    """Row numbers, the rows of the nearest set first."""
+    return [int(row) for label_set in order for row in np.flatnonzero(of_row == label_set)]
+
+
+def random_case(seed: int) -> tuple[Any, NDArray[Any], NDArray[Any], list[NDArray[Any]], int]:
+    """Label sets, the set of each row, counts, an order of all sets for each of F learners, and k."""
+    rng = np.random.default_rng(seed)
+    n_sets, n_learners = int(rng.integers(1, 9)), int(rng.integers(1, 6))
+    sets = worlds.zipf_labels(n_sets, 12, seed=seed)
+    of_row = np.concatenate([np.arange(n_sets), rng.integers(n_sets, size=rng.integers(0, 20))])
+    orders = [rng.permutation(n_sets) for _ in range(n_learners)]
+    return sets, of_row, np.bincount(of_row), orders, int(rng.integers(1, len(of_row) + 1))
+
+
+def score(orders: list[NDArray[Any]], counts: NDArray[Any], k: int, sets: Any, left_out: Any = None) -> NDArray[Any]:
+    """What the library makes of the nearest sets of one query in each learner."""
+    reach = min(k if left_out is None else k + 1, len(counts))
+    ids = [order[None, :reach] for order in orders]
+    weights = [vote_weights(nearest, counts, k, len(orders), left_out) for nearest in ids]
+    return np.asarray(tally(np.hstack(ids), np.hstack(weights) / len(orders), sets).toarray()[0])
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, 10**6))
+def test_votes_are_the_papers_up_to_the_share_of_nearness(seed: int) -> None:
+    sets, of_row, counts, orders, k = random_case(seed)
+    found = score(orders, counts, k, sets)
+    D = naive_votes([rows_in_order(order, of_row) for order in orders], sets.toarray()[of_row], k)
+    assert np.abs(found - D).max() <= NEARNESS
+    assert found.min() >= 0
+    assert found.max() <= 1
+    np.testing.assert_array_equal(found > 0, D > 0)
+    for one in range(len(D)):  # nearness never outvotes
+        for other in range(len(D)):
+            if D[one] > D[other] + 1e-9:
+                assert found[one] > found[other]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 10**6))
+def test_leaving_a_row_out_is_its_removal(seed: int) -> None:
+    sets, of_row, counts, orders, k = random_case(seed)
+    if len(of_row) == 1:
+        return
+    k = min(k, len(of_row) - 1)
+    row = seed % len(of_row)
+    found = score(orders, counts, k, sets, left_out=of_row[[row]])
+    others = [[other for other in rows_in_order(order, of_row) if other != row] for order in orders]
+    assert np.abs(found - naive_votes(others, sets.toarray()[of_row], k)).max() <= NEARNESS
+    remaining = np.bincount(np.delete(of_row, row), minlength=len(counts))
+    kept = [order[remaining[order] > 0] for order in orders]
+    expected = np.sum(
+        [
+            vote_weights(order[None], np.maximum(remaining, 1), k, len(orders))[0] @ sets.toarray()[order]
+            for order in kept
+        ],
+        axis=0,
+    )
+    np.testing.assert_allclose(found, expected / len(orders), atol=1e-11)
+
+
+def test_a_row_left_out_with_nobody_else_leaves_no_vote() -> None:
+    sets = scipy.sparse.csr_array(np.ones((1, 2), np.float32))
+    weights = vote_weights(np.array([[0]]), np.array([1]), k=3, left_out=np.array([0]))
+    np.testing.assert_array_equal(weights, [[0]])
+    assert tally(np.array([[0]]), weights, sets).nnz == 0
+
+
+def test_among_equal_votes_the_nearer_label_is_first() -> None:
+    sets = scipy.sparse.csr_array(np.eye(3, dtype=np.float32))
+    weights = vote_weights(np.array([[2, 0, 1]]), np.array([1, 1, 1]), k=3)
+    assert top(tally(np.array([[2, 0, 1]]), weights, sets), 3).indices.tolist() == [2, 0, 1]
+
+
+@pytest.mark.parametrize(("k", "n_learners"), [(5, 5), (1001, 50), (99_999, 1), (3, 5000)])
+def test_one_vote_outweighs_all_nearness_however_many_votes_there_are(k: int, n_learners: int) -> None:
+    # In every learner set 0 is nearest and set 1 farthest with as many votes; but in one learner set 1 has one more.
+    half = k // 2
+    usual = vote_weights(np.array([[0, 2, 1]]), np.array([half, half, 1]), k, n_learners)[0]
+    once = vote_weights(np.array([[0, 1]]), np.array([half, half + 1]), k, n_learners)[0]
+    nearest = ((n_learners - 1) * usual[0] + once[0]) / n_learners
+    farthest = ((n_learners - 1) * usual[2] + once[1]) / n_learners
+    assert farthest > nearest + 1e-9
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 8))
+def test_the_weights_of_a_learner_sum_to_one(seed: int, k: int) -> None:
+    rng = np.random.default_rng(seed)
+    counts = rng.integers(1, 4, 9)
+    ids = np.stack([rng.permutation(9) for _ in range(5)])
+    weights = vote_weights(ids, counts, k)
+    np.testing.assert_allclose(weights.sum(axis=1), 1)
+    assert (weights >= 0).all()
+
+
+def test_the_same_votes_in_another_order_are_the_same_score() -> None:
+    rng = np.random.default_rng(0)
+    sets = worlds.zipf_labels(30, 20)
+    ids = rng.integers(30, size=(40, 25))
+    weights = rng.random((40, 25)) / 25
+    order = rng.permutation(25)
+    one, other = tally(ids, weights, sets), tally(ids[:, order], weights[:, order], sets)
+    np.testing.assert_array_equal(one.toarray(), other.toarray())
+    assert one.has_sorted_indices
+    assert (one.data > 0).all()
+    W = np.zeros((40, 30))
+    np.add.at(W, (np.arange(40)[:, None], ids), weights)
+    np.testing.assert_allclose(one.toarray(), W @ sets.toarray(), atol=1e-11)
+
+
+def random_scores(seed: int) -> Any:
+    """CSR scores with many ties and some empty rows."""
+    rng = np.random.default_rng(seed)
+    dense = rng.integers(0, 4, (7, 9)) / 4 * (rng.random((7, 1)) < 0.8)
+    return scipy.sparse.csr_array(dense)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 12))
+def test_the_top_labels_are_those_of_a_stable_sort(seed: int, n: int) -> None:
+    scores = random_scores(seed)
+    best = top(scores, n)
+    assert best.shape == scores.shape
+    for row, dense in enumerate(scores.toarray()):
+        expected = [label for label in np.argsort(-dense, kind="stable") if dense[label] > 0][:n]
+        part = slice(best.indptr[row], best.indptr[row + 1])
+        assert best.indices[part].tolist() == expected
+        assert best.data[part].tolist() == dense[expected].tolist()
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from([0.1, 0.25, 0.5, 0.75, 1.5]))
+def test_labels_at_or_above_the_threshold_are_kept(seed: int, threshold: float) -> None:
+    scores = random_scores(seed)
+    kept = keep_above(scores, threshold)
+    assert kept.dtype == np.float32
+    np.testing.assert_array_equal(kept.toarray(), scores.toarray() >= threshold)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 10**6))
+def test_the_best_threshold_has_the_best_micro_f1_of_all_scores(seed: int) -> None:
+    scores, Y = random_scores(seed), worlds.zipf_labels(7, 9, seed=seed)
+
+    def f1(threshold: float) -> float:
+        said = keep_above(scores, threshold)
+        return float(2 * said.multiply(Y).sum() / (said.nnz + Y.nnz))
+
+    found = best_threshold(Y, scores)
+    assert f1(found) == pytest.approx(max(f1(value) for value in [*np.unique(scores.data), 2.0]))
+    ties = [value for value in np.unique(scores.data) if f1(value) == pytest.approx(f1(found))]
+    assert not ties or found == max(ties)  # of equally good ones the highest
+
+
+def test_without_scores_the_threshold_is_one() -> None:
+    assert best_threshold(worlds.zipf_labels(3, 4), scipy.sparse.csr_array((3, 4))) == 1.0
+
+
+def test_without_hits_the_threshold_is_the_highest_score() -> None:
+    Y = scipy.sparse.csr_array([[0.0, 1.0]])
+    assert best_threshold(Y, scipy.sparse.csr_array([[0.3, 0.0]])) == 0.3
+
+
+def test_the_share_of_nearness_is_the_documented_one() -> None:
+    assert decoding._NEARNESS == NEARNESS
