@@ -1,6 +1,6 @@
 """RIPML among scikit-learn's own: a pipeline, a grid and cross-validation, scored by P@1.
 
-    python examples/grid_search.py
+python examples/grid_search.py
 """
 
 from sklearn.feature_extraction.text import TfidfVectorizer

@@ -1,6 +1,6 @@
 """Texts in, tags out: tf-idf features, a RIPML, and its suggestions for a new ticket.
 
-    python examples/tag_tickets.py
+python examples/tag_tickets.py
 """
 
 from ripml import RIPML

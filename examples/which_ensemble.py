@@ -1,6 +1,6 @@
 """Which random matrix? The isometry and the precision of every ensemble on the built-in data set.
 
-    python examples/which_ensemble.py
+python examples/which_ensemble.py
 """
 
 import numpy as np

@@ -77,7 +77,9 @@ class TestExactIndices:
         Z, Q = normal(400, 10, scale=scale), normal(30, 10, seed=1, scale=scale)
         laws.an_exact_index_finds_what_brute_force_finds(index, Z, Q, 5)
 
-    @pytest.mark.parametrize(("rows", "queries"), [(1.0, 1e30), (1e-25, 1.0), (1e-25, 1e30), (1e30, 1e-30), (0.0, 1.0), (1.0, 0.0)])
+    @pytest.mark.parametrize(
+        ("rows", "queries"), [(1.0, 1e30), (1e-25, 1.0), (1e-25, 1e30), (1e30, 1e-30), (0.0, 1.0), (1.0, 0.0)]
+    )
     def test_queries_may_have_another_scale_than_rows(self, index: Index, rows: float, queries: float) -> None:
         Z, Q = normal(400, 4, scale=rows), normal(10, 4, seed=1, scale=queries)
         laws.an_exact_index_finds_what_brute_force_finds(index, Z, Q, 3)

@@ -29,8 +29,8 @@ def vote_weights(
     """The weight of each of these nearest label sets among the k nearest rows, (n, K) like `ids`, summing to 1.
 
     Sets come nearest first; each stands for as many rows as carry it until k are reached. The share of nearness stays
-    below one vote of the k · `n_learners` that are averaged. With `left_out` (n,), one row of that set is not there (the
-    query itself, when a training row is asked about).
+    below one of the k · `n_learners` votes that are averaged. With `left_out` (n,), one row of that set is not there
+    (the query itself, when a training row is asked about).
 
     >>> vote_weights(np.array([[4, 2, 0]]), counts=np.array([9, 9, 1, 9, 2]), k=5).round(2).tolist()
     [[0.4, 0.2, 0.4]]

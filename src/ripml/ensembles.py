@@ -381,9 +381,9 @@ def smallest_dims(
 ) -> int:
     """The smallest m (within 2 %) at which the measured δ of this share of pairs is at most `delta`.
 
-    δ falls like 1/√m but by chance, and from prime to prime in the deterministic family, so a search by halves could end
-    past the mark: m is doubled until it is reached, and the last octave is walked through. Where the ensemble does not
-    hold all labels, δ counts as not reached.
+    δ falls like 1/√m but not evenly (by chance, and from prime to prime in the deterministic family), so a search by
+    halves could end past the mark: m is doubled until δ is reached, and the last octave is walked through. Where the
+    ensemble does not hold all labels, δ counts as not reached.
     """
     if not 0 < delta < 1:
         raise ParameterError(f"`delta` must be between 0 and 1; got {delta}.")

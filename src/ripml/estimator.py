@@ -189,6 +189,8 @@ class RIPML(BaseEstimator):  # type: ignore[misc]
         """
         self._check_settings()
         X = self._validated(X, reset=True)
+        if label_names is not None and getattr(Y, "ndim", 1) != 2:
+            raise DataError("`label_names` names the columns of an indicator; the labels given here have names.")
         Y, self.classes_ = encode_labels(Y)
         if label_names is not None:
             self.classes_ = check_names(label_names, n_labels=Y.shape[1])
@@ -314,7 +316,7 @@ class RIPML(BaseEstimator):  # type: ignore[misc]
 
     def decision_function(self, X: Any) -> Any:
         """Scores, CSR (n, L): the share of votes for each label that any of the neighbours carries."""
-        check_is_fitted(self)
+        check_is_fitted(self, "parts_")
         X = self._validated(X, reset=False)
         cluster = assign(X, self.centres_, self.n_jobs)
         found, order = [], []
@@ -349,7 +351,7 @@ class RIPML(BaseEstimator):  # type: ignore[misc]
 
     def training_labels(self) -> Any:
         """The label sets that were learnt from, CSR (n_rows_, L), one a training row, in no particular order."""
-        check_is_fitted(self)
+        check_is_fitted(self, "parts_")
         rows = [part.sets[np.repeat(np.arange(len(part.counts)), part.counts)] for part in self.parts_]
         return scipy.sparse.vstack(rows, format="csr")
 
@@ -357,7 +359,7 @@ class RIPML(BaseEstimator):  # type: ignore[misc]
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the model into a folder of JSON and plain arrays; see docs/model-folder.md."""
-        check_is_fitted(self)
+        check_is_fitted(self, "parts_")
         parameters, arrays = self.to_state()
         model_folder.save(path, "RIPML", parameters, arrays)
 
@@ -389,15 +391,29 @@ class RIPML(BaseEstimator):  # type: ignore[misc]
             model.classes_ = names_from_arrays(arrays)
             model.centres_ = arrays["centres"]
             model.parts_ = parts_from_arrays(arrays, len(model.classes_), resolve_index(model.index), model.n_learners)
-            shape = (len(model.solutions_), model.n_features_in_)
-            if model.centres_.shape != shape or model.parts_[0].Psi.shape != (
-                model.n_features_in_,
-                model.n_learners * model.n_dims,
-            ):
-                raise ValueError("shapes of arrays disagree with the settings")
+            model._check_loaded(parameters["feature_names"])
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, UnicodeDecodeError) as error:
             raise ModelFolderError(f"the model's parameters and arrays do not fit together: {error}.") from error
         return model
+
+    def _check_loaded(self, feature_names: list[Any]) -> None:
+        """Raise ValueError where what was loaded contradicts itself."""
+        d = self.n_features_in_
+        numbers_of = (self.seed_, self.n_rows_, self.n_unlabelled_, d)
+        consistent = (
+            all(type(number) is int and number >= 0 for number in numbers_of)
+            and all(type(value) is float for value in (self.threshold_, *self.left_out_precision_.values()))
+            and type(feature_names) is list
+            and len(feature_names) in (0, d)
+            and all(type(name) is str for name in feature_names)
+            and len(set(self.classes_.tolist())) == len(self.classes_)
+            and self.centres_.dtype.kind == "f"
+            and self.centres_.shape == (len(self.solutions_), d)
+            and self.parts_[0].Psi.shape == (d, self.n_learners * self.n_dims)
+            and sum(part.counts.sum(dtype=np.float64) for part in self.parts_) == self.n_rows_
+        )
+        if not consistent:
+            raise ValueError("types, shapes or sums disagree")
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
