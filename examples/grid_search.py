@@ -13,7 +13,7 @@ from ripml import RIPML, datasets
 def main() -> None:
     """Choose the number of neighbours by cross-validation on part of the built-in data set."""
     train, _ = datasets.load("numpydoc")
-    texts, Y = train.texts[:600], train.Y[:600]
+    texts, Y = (train.texts or [])[:600], train.Y[:600]
     pipeline = make_pipeline(TfidfVectorizer(min_df=2), RIPML(ridge=0.1, random_state=0))
     search = GridSearchCV(pipeline, {"ripml__n_neighbors": [2, 5, 10]}, cv=KFold(3, shuffle=True, random_state=0))
     search.fit(texts, Y)

@@ -9,6 +9,7 @@ import pytest
 import scipy.sparse
 import worlds
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from ripml import clusters
 from ripml.clusters import assign, partition
@@ -95,3 +96,14 @@ def test_sparse_features_with_wide_indices_are_clustered() -> None:
 def test_any_seed_is_accepted() -> None:
     for seed in (0, 2**32, 2**62):
         assert len(partition(worlds.separable_clusters().X, 3, seed)[0]) == 3
+
+
+@pytest.mark.parametrize("kind", [np.asarray, scipy.sparse.csr_array], ids=["dense", "sparse"])
+def test_the_threads_of_the_libraries_below_do_not_matter(kind: Any) -> None:
+    X = kind(np.random.default_rng(0).standard_normal((6000, 6)))
+    centres = []
+    for threads in (1, 2, 3):
+        with threadpool_limits(threads):
+            centres.append(partition(X, 9, seed=5)[0])
+    np.testing.assert_array_equal(centres[1], centres[0])
+    np.testing.assert_array_equal(centres[2], centres[0])
