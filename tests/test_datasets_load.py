@@ -186,7 +186,8 @@ def digest(parts: tuple[Dataset, Dataset]) -> str:
 
 
 def test_numpydoc_is_the_same_in_every_process(numpydoc: tuple[Dataset, Dataset]) -> None:
-    code = "from test_datasets_load import digest, load; print(digest(load('numpydoc')))"
+    imports = "from sklearn.experimental import enable_halving_search_cv, enable_iterative_imputer"
+    code = f"{imports}; from test_datasets_load import digest, load; print(digest(load('numpydoc')))"
     other = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, "PYTHONHASHSEED": "1", "PYTHONPATH": str(Path(__file__).parent)},

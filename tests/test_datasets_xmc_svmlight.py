@@ -112,6 +112,7 @@ def test_files_of_scikit_learn_read_as_scikit_learn_reads_them(seed: int, zero_b
     rng = np.random.default_rng(seed)
     X = (rng.random((8, 6)) * (rng.random((8, 6)) < 0.5)).astype(np.float32)
     X[0] = 1
+    X[:, 1] = 1  # scikit-learn loses rows with neither labels nor features
     Y = (rng.random((8, 4)) < 0.5).astype(int)
     Y[0] = 1
     file = io.BytesIO()

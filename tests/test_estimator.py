@@ -536,6 +536,16 @@ def test_an_unfitted_model_says_so(tmp_path: Path) -> None:
             unfitted.training_labels()
 
 
+def test_a_fit_that_fails_leaves_the_model_as_it_was() -> None:
+    fitted = model().fit(ZIPF.X, ZIPF.names)
+    expected = fitted.decision_function(ZIPF.X_new)
+    for X, Y in ((ZIPF.X[:, 1:], ZIPF.Y[:9]), (np.eye(9), [[]] * 9), (ZIPF.X[:3], ZIPF.names[:3])):
+        with pytest.raises(ValueError, match="rows"):
+            fitted.fit(X, Y)
+        laws.assert_same_scores(fitted.decision_function(ZIPF.X_new), expected)
+        assert fitted.classes_.dtype == object
+
+
 def test_a_stage_of_ones_own_can_be_used_but_not_saved(tmp_path: Path) -> None:
     class Mine(Exact):
         pass

@@ -185,8 +185,18 @@ class RIPML(BaseEstimator):  # type: ignore[misc]
 
         X is dense, CSR or a DataFrame. Y is a CSR or dense indicator (n, L), or a sequence with the label names of each
         row (strings or integers). `label_names` names the L columns of an indicator; without it they are 0 … L − 1.
-        Rows without labels are left out and counted in `n_unlabelled_`.
+        Rows without labels are left out and counted in `n_unlabelled_`. A fit that fails leaves the model as it was.
         """
+        before = dict(vars(self))
+        try:
+            self._learn(X, Y, label_names)
+        except BaseException:
+            vars(self).clear()
+            vars(self).update(before)
+            raise
+        return self
+
+    def _learn(self, X: Any, Y: Any, label_names: Sequence[str] | None) -> None:
         self._check_settings()
         X = self._validated(X, reset=True)
         if label_names is not None and getattr(Y, "ndim", 1) != 2:
@@ -226,7 +236,6 @@ class RIPML(BaseEstimator):  # type: ignore[misc]
         truth, scores = (scipy.sparse.vstack(part, format="csr") for part in zip(*left_out, strict=True))
         self.threshold_ = decoding.best_threshold(truth, scores)
         self.left_out_precision_ = _precision(truth, scores)
-        return self
 
     def _solve_part(
         self, draft: Part, X: Any, of_row: NDArray[np.int64]

@@ -51,6 +51,9 @@ _MODULES: Final = (
     *("sklearn.random_projection", "sklearn.semi_supervised", "sklearn.svm", "sklearn.tree", "sklearn.utils"),
 )
 
+# Public only in processes that have imported sklearn.experimental: the data set must not depend on that.
+_EXPERIMENTAL: Final = {"HalvingGridSearchCV", "HalvingRandomSearchCV", "IterativeImputer"}
+
 _HEADING: Final = re.compile(r"^(\S[^\n]*)\n-{3,}[ \t]*$", re.MULTILINE)
 _SIGNATURES: Final = re.compile(r"\A(?:[\w.]+\([^\n]*(?:\n[ \t]+[^\n]*)*\n\s*)+")
 _SEE_ALSO_PARAGRAPH: Final = re.compile(r"^[ \t]*(?:\.\.[ ]*)?see[ ]?also\b.*?(?:\n\s*\n|\Z)", re.I | re.M | re.S)
@@ -136,7 +139,7 @@ def _public_objects() -> Iterator[tuple[str, Any]]:
         except ImportError:  # not in this version
             continue
         names = getattr(module, "__all__", None)
-        for name in sorted(set(names or dir(module))):
+        for name in sorted(set(names or dir(module)) - _EXPERIMENTAL):
             try:
                 thing = getattr(module, name)
             except (AttributeError, ImportError):  # declared, but absent or to be enabled first
