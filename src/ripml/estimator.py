@@ -187,12 +187,12 @@ class RIPML(BaseEstimator):  # type: ignore[misc]
         row (strings or integers). `label_names` names the L columns of an indicator; without it they are 0 … L − 1.
         Rows without labels are left out and counted in `n_unlabelled_`. A fit that fails leaves the model as it was.
         """
-        before = dict(vars(self))
+        before = dict(self.__dict__)
         try:
             self._learn(X, Y, label_names)
         except BaseException:
-            vars(self).clear()
-            vars(self).update(before)
+            self.__dict__.clear()
+            self.__dict__.update(before)
             raise
         return self
 
