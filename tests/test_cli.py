@@ -23,6 +23,8 @@ from scipy.sparse import csr_array
 from ripml import RIPML, datasets, load, metrics
 from ripml.cli import main
 from ripml.datasets import Dataset
+from ripml.ensembles import Structured, measure_isometry
+from ripml.labels import label_keys
 
 TEXTS = [
     ("the cat sat on the mat", ["cat"]),
@@ -223,7 +225,17 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
     "texts for features": (["predict", "model", "docs.jsonl"], "trained on 4 features, but docs.jsonl has only texts"),
     "nothing to compare": (["evaluate", "model", "unlabelled.txt"], "no labels to compare with"),
     "no labels at all": (["train", "unlabelled.txt", "m"], "none of the 2 rows carries a label"),
-    "a share above one": (["inspect", "train.txt", "--quantile", "2"], "--quantile is out of range"),
+    "a share above one": (["inspect", "train.txt", "--quantile", "2"], "--quantile must be between 0 and 1; got 2"),
+    "a negative seed": (["train", "train.txt", "m", "--seed=-1"], "--seed"),
+    "a model that is a file": (["train", "train.txt", "bad.txt"], "the model goes into a folder, but this is a file"),
+    "a picture of a model": (["inspect", "model", "--plot", "a.png"], "a model folder has no picture"),
+    "an empty file": (["train", "empty", "m", "--format", "xmc"], "empty"),
+    "an empty pipe": (["train", "./empty", "m"], "empty: the file is empty"),
+    "no rows": (["train", "norows.txt", "m"], "norows.txt has no rows"),
+    "names for places": (
+        ["predict", "model", "named.jsonl"],
+        "in lists, but named.jsonl has them in objects",
+    ),
     "an unknown original": (["datasets", "get", "nosuch", "--folder", "."], "nosuch"),
 }
 
@@ -236,6 +248,9 @@ def test_a_mistake_is_one_sentence_and_exit_code_two(
     Path("bad.txt").write_text("1 4 3\n9 0:1\n")
     Path("wide.txt").write_text("1 5 3\n1 0:1\n")
     Path("unlabelled.txt").write_text("2 4 3\n 0:1\n 1:1\n")
+    Path("empty").write_text("")
+    Path("norows.txt").write_text("0 4 3\n")
+    Path("named.jsonl").write_text('{"features": {"a": 1, "b": 0, "c": 0, "d": 0}}\n')
     write_texts(Path("docs.jsonl"))
     words, sentence = MISTAKES[name]
     out, err = run(capfd, *words, code=2)
@@ -289,12 +304,52 @@ def test_a_failed_training_leaves_the_old_model(trained: Path, capfd: pytest.Cap
     assert {file.name: file.read_bytes() for file in trained.iterdir()} == before
 
 
+def test_a_row_that_says_nothing_gets_no_labels_and_a_word_about_it(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run(capfd, "train", write_texts(tmp_path / "docs.jsonl"), tmp_path / "m", "--neighbors", "2")
+    (tmp_path / "new.jsonl").write_text('{"id": "a", "text": "zzz"}\n{"id": "b", "text": "my cat"}\n')
+    out, err = run(capfd, "predict", tmp_path / "m", tmp_path / "new.jsonl", "-n", "1")
+    assert [line.split("\t")[:2] for line in out.splitlines()] == [["a"], ["b", "cat"]]
+    assert "1 rows have no feature or word that the model knows" in err
+
+
+def test_label_names_do_not_break_lines_or_terminals(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    rows = [{"labels": ["tab\there\x1b[31m"], "features": [1, i]} for i in range(6)]
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run(capfd, "train", tmp_path / "train.jsonl", tmp_path / "m", "--dims", "8")
+    out, _ = run(capfd, "predict", tmp_path / "m", tmp_path / "train.jsonl")
+    assert out.splitlines()[0] == "tab\\there\\x1b[31m\t1.0000"
+
+
+def test_two_rows_are_evaluated_without_propensities(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "two.txt").write_text("2 2 2\n0 0:1\n1 1:1\n")
+    run(capfd, "train", tmp_path / "two.txt", tmp_path / "m", "--neighbors", "1", "--dims", "8")
+    out, _ = run(capfd, "evaluate", tmp_path / "m", tmp_path / "two.txt", "--json")
+    assert "PSP@1" not in json.loads(out)
+    assert json.loads(out)["P@1"] == 1
+
+
+def test_inspect_measures_the_columns_that_training_uses(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    rng = np.random.default_rng(0)
+    rows = [{"labels": [f"label {j}" for j in rng.choice(30, 2, replace=False)], "features": [1]} for _ in range(50)]
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    out, _ = run(capfd, "inspect", tmp_path / "train.jsonl", "--ensemble", "structured", "--dims", "64", "--json")
+    data = datasets.read(tmp_path / "train.jsonl")
+    keys = label_keys(np.array([*data.label_names, None], object)[:-1])
+    expected = measure_isometry(Structured(), 64, data.Y, keys).delta(0.95)
+    assert json.loads(out)["isometry"]["delta"] == pytest.approx(expected)
+    assert expected > 1e-3  # numbered labels would be orthogonal here
+
+
 def test_version_and_help_are_printed(capfd: pytest.CaptureFixture[str]) -> None:
     import ripml
 
     assert run(capfd, "--version")[0] == f"ripml {ripml.__version__}\n"
     for words in ([], ["train"], ["predict"], ["evaluate"], ["inspect"], ["datasets"], ["datasets", "get"], ["demo"]):
         assert "Usage: ripml" in run(capfd, *words, "--help")[0]
+    assert run(capfd)[0] == run(capfd, "--help")[0]
+    assert run(capfd, "datasets")[0] == run(capfd, "datasets", "--help")[0]
 
 
 def test_help_loads_nothing_heavy() -> None:

@@ -421,11 +421,48 @@ def test_an_automatic_ridge_is_never_worse_on_rows_left_out_than_its_start() -> 
     assert quality[0] >= quality[1]
 
 
-def test_feature_rows_of_zeros_are_answered() -> None:
-    for ensemble in ("gaussian", "bernoulli", "structured"):
-        fitted = model(ensemble=ensemble).fit(ZIPF.X, ZIPF.Y)
-        assert fitted.decision_function(np.zeros((2, 60))).nnz > 0
-        assert model(ensemble=ensemble).fit(np.zeros((6, 2)), ["a", "b"] * 3).recommend([[0, 0]], n=1)[0]
+def test_a_row_of_zeros_says_nothing_and_gets_no_score() -> None:
+    for settings in ({}, {"ensemble": "bernoulli"}, {"n_clusters": 3}):
+        fitted = model(**settings).fit(ZIPF.X, ZIPF.Y)
+        mixed = ZIPF.X_new[:4].copy()
+        mixed[[0, 2]] = 0
+        scores = fitted.decision_function(mixed)
+        assert (np.diff(scores.indptr) > 0).tolist() == [False, True, False, True]
+        laws.assert_same_scores(scores[[1, 3]], fitted.decision_function(ZIPF.X_new[[1, 3]]))
+        assert fitted.recommend(np.zeros((2, 60))) == [[], []]
+
+
+def test_very_large_and_very_small_features_are_scaled_like_others() -> None:
+    expected = model().fit(ZIPF.X, ZIPF.Y).decision_function(ZIPF.X_new).toarray()
+    for scale in (1e-200, 1e200):
+        scores = model().fit(scale * ZIPF.X, ZIPF.Y).decision_function(scale * ZIPF.X_new).toarray()
+        np.testing.assert_allclose(scores, expected, atol=1e-12)
+
+
+def test_settings_changed_after_a_fit_are_noticed(tmp_path: Path) -> None:
+    for change in ({"n_learners": 2}, {"n_dims": 7}):
+        fitted = model().fit(ZIPF.X, ZIPF.Y).set_params(**change)
+        with pytest.raises(ParameterError, match=r"was changed after the fit; fit again\."):
+            fitted.save(tmp_path / "model")
+        with pytest.raises(ParameterError, match=r"was changed after the fit; fit again\."):
+            fitted.recommend(ZIPF.X_new)
+    with pytest.raises(ParameterError, match="`n_neighbors` must be an integer ≥ 1; got 0"):
+        model().fit(ZIPF.X, ZIPF.Y).set_params(n_neighbors=0).recommend(ZIPF.X_new)
+
+
+def test_an_indicator_in_nested_lists_is_not_taken_for_names() -> None:
+    with pytest.raises(DataError, match="Y looks like an indicator in nested lists; pass it as an array"):
+        model().fit(ZIPF.X, ZIPF.Y.toarray().astype(int).tolist())
+
+
+def test_rows_left_out_are_a_fair_sample_of_all_clusters() -> None:
+    rng = np.random.default_rng(0)
+    kind = np.repeat([0, 1], [3000, 60])
+    X = np.eye(2)[kind] + 0.01 * rng.random((3060, 2))
+    # In the large cluster everything is label 0, in the small one labels are drawn by lot.
+    labels = np.where(kind == 0, 0, rng.integers(1, 9, 3060))
+    fitted = model(n_clusters=2, ridge=0.1).fit(X, labels)
+    assert fitted.left_out_precision_["P@1"] > 0.97
 
 
 def test_the_scale_of_a_feature_row_does_not_matter_when_rows_are_normalised() -> None:

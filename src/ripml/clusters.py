@@ -34,9 +34,8 @@ def partition(X: Any, n_clusters: int, seed: int, n_jobs: int | None = None) -> 
         sample = scipy.sparse.csr_array((sample.data, indices, indptr), shape=sample.shape)
     # One thread, because sums over threads come out differently for different numbers of them.
     with threadpool_limits(1), warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", ConvergenceWarning
-        )  # fewer distinct rows than clusters: the empty ones go below
+        # Fewer distinct rows than clusters: the empty ones are dropped below.
+        warnings.simplefilter("ignore", ConvergenceWarning)
         centres = KMeans(n_clusters, n_init=1, random_state=rng).fit(sample).cluster_centers_
     cluster = assign(X, centres, n_jobs)
     occupied, cluster = np.unique(cluster, return_inverse=True)

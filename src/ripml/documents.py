@@ -16,7 +16,7 @@ from ripml.datasets.formats import FORMATS, format_of
 from ripml.datasets.source import open_source
 from ripml.errors import DataError, ModelFolderError
 from ripml.estimator import RIPML
-from ripml.labels import align_columns
+from ripml.labels import align_columns, encode_names
 from ripml.text import TfIdf
 
 __all__ = ["DocumentModel"]
@@ -34,16 +34,17 @@ class DocumentModel:
     @classmethod
     def fit(cls, data: Dataset, first_feature: int | None, model: RIPML) -> DocumentModel:
         """Fit `model` on a data set; texts are turned into tf-idf rows where there are no features."""
-        names = data.label_names
-        numbered = all(name == str(number) for number, name in enumerate(names))  # a name of its own for nothing
+        numbered = encode_names(data.label_names).dtype != object  # a label that is only a number has no other name
+        if not len(data):
+            raise DataError(f"{data.name} has no rows.")
         tfidf = None
         X = data.X
         if X is None:
             if data.texts is None:
                 raise DataError(f"{data.name} has neither features nor texts.")
-            tfidf = TfIdf()
+            tfidf = TfIdf(min_df=min(2, len(data)))
             X = tfidf.fit_transform(data.texts)
-        model.fit(X, data.Y, label_names=None if numbered else names)
+        model.fit(X, data.Y, label_names=None if numbered else data.label_names)
         return cls(model, tfidf, data.feature_names if tfidf is None else None, first_feature)
 
     @staticmethod
@@ -61,10 +62,20 @@ class DocumentModel:
         """Read a file to be asked about. SVMLight files say neither their width nor where they count from; we know."""
         with open_source(place) as source:
             format = format_of(source, format)
+            if format == "jsonl":
+                return self._same_form(FORMATS[format].read(source))
             if format != "svmlight":
                 data: Dataset = FORMATS[format].read(source)
                 return data
             return svmlight.read(source, zero_based=self.first_feature == 0, n_features=self.model.n_features_in_)
+
+    def _same_form(self, data: Dataset) -> Dataset:
+        """Features in JSON have names or places; the names of one file say nothing of the places of another."""
+        if data.X is not None and self.tfidf is None and (data.feature_names is None) != (self.feature_names is None):
+            forms = {True: "lists", False: "objects with names"}
+            learnt, given = forms[self.feature_names is None], forms[data.feature_names is None]
+            raise DataError(f"the model was trained on features in {learnt}, but {data.name} has them in {given}.")
+        return data
 
     def features(self, data: Dataset) -> Any:
         """The rows of `data` as the model's features, CSR (n, d); words and names it never saw are left out."""
@@ -108,12 +119,15 @@ class DocumentModel:
             raise ModelFolderError(f"{path}: holds a model of kind {contents.kind!r}, not RIPML.")
         model = RIPML.from_state(contents.parameters, contents.arrays)
         names = contents.parameters.get("columns")
-        if names is not None and (not isinstance(names, list) or len(names) != model.n_features_in_):
+        strings = isinstance(names, list) and all(isinstance(name, str) for name in names)
+        if names is not None and (not strings or len(names) != model.n_features_in_):
             raise ModelFolderError(f"{path}: the names of the features do not fit their number.")
         tfidf = None
         if "text" in contents.parameters:
             words = {name[5:]: array for name, array in contents.arrays.items() if name.startswith("text_")}
             tfidf = TfIdf.from_state(contents.parameters["text"], words)
+            if len(tfidf.feature_names) != model.n_features_in_:
+                raise ModelFolderError(f"{path}: the number of words is not that of the features.")
         first_feature = contents.parameters.get("first_feature")
         if first_feature not in (None, 0, 1):
             raise ModelFolderError(f"{path}: `first_feature` must be 0 or 1; got {first_feature!r}.")

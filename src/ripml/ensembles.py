@@ -164,9 +164,8 @@ class SparseSign(Ensemble):
     def rule(self, keys: Keys, n_dims: int, seed: int) -> Floats:
         """The columns of `keys`."""
         s = min(self.n_nonzeros, n_dims)
-        edges = (
-            np.arange(s + 1, dtype=np.uint64) * np.uint64(n_dims) // np.uint64(s)
-        )  # stripe i is edges[i]:edges[i + 1]
+        # Stripe i is edges[i]:edges[i + 1].
+        edges = np.arange(s + 1, dtype=np.uint64) * np.uint64(n_dims) // np.uint64(s)
         words = _hashes(keys, s, seed)
         position = edges[:-1] + (words >> np.uint64(1)) % np.diff(edges)
         columns = np.zeros((len(keys), n_dims), np.float32)

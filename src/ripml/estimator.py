@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import numbers
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from os import PathLike
 from typing import Any
 
@@ -17,38 +17,22 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
-from sklearn.preprocessing import normalize as normalize_rows
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ripml import decoding, metrics, model_folder
 from ripml.clusters import assign, partition
-from ripml.ensembles import (
-    Bernoulli,
-    Ensemble,
-    Gaussian,
-    PolynomialPhase,
-    Projection,
-    SparseSign,
-    Structured,
-    resolve_ensemble,
-)
+from ripml.ensembles import Ensemble, Projection, resolve_ensemble
 from ripml.errors import DataError, ModelFolderError, NoLabelsError, ParameterError
+from ripml.features import unit_rows
 from ripml.labels import check_names, distinct_sets, encode_labels, label_keys, names_from_arrays, names_to_arrays
-from ripml.neighbors import Exact, Index, resolve_index
+from ripml.neighbors import Index, resolve_index
 from ripml.part import Part, parts_from_arrays, parts_to_arrays
 from ripml.resources import blocks, require_memory, thread_count
-from ripml.ridge import (
-    ConjugateGradient,
-    Dual,
-    GradientDescent,
-    Primal,
-    RidgeSolver,
-    Solution,
-    resolve_solver,
-)
+from ripml.ridge import RidgeSolver, Solution, resolve_solver
+from ripml.settings import setting_from_json, setting_to_json
 
-__all__ = ["RIPML", "load"]
+__all__ = ["RIPML", "column_keys", "load"]
 
 _log = logging.getLogger("ripml")  # what fit is doing, for those who listen
 
@@ -197,7 +181,7 @@ class RIPML(BaseEstimator):  # type: ignore[misc]
         return self
 
     def _learn(self, X: Any, Y: Any, label_names: Sequence[str] | None) -> None:
-        self._check_settings()
+        self.check_settings()
         X = self._validated(X, reset=True)
         if label_names is not None and getattr(Y, "ndim", 1) != 2:
             raise DataError("`label_names` names the columns of an indicator; the labels given here have names.")
@@ -216,11 +200,12 @@ class RIPML(BaseEstimator):  # type: ignore[misc]
             8.0 * X.shape[0] * n_targets, f"{n_targets:,} targets for {X.shape[0]:,} rows", "use fewer `n_dims`"
         )
 
-        keys = self._keys()
+        keys = column_keys(projection.ensemble, self.n_dims, self.classes_)
         sets = distinct_sets(Y, keys)
         _log.info("embedding %s label sets into %s dimensions", f"{len(sets.counts):,}", f"{n_targets:,}")
         Z = projection.embed(sets.sets, keys, self.n_jobs)
         self.centres_, cluster = partition(X, self.n_clusters, self.seed_, self.n_jobs)
+        rank = np.random.default_rng(self.seed_).permutation(len(sets.of_row))  # the order in which rows are left out
         self.parts_, self.solutions_, left_out = [], [], []
         for c in range(len(self.centres_)):
             rows = slice(None) if len(self.centres_) == 1 else np.flatnonzero(cluster == c)
@@ -228,7 +213,7 @@ class RIPML(BaseEstimator):  # type: ignore[misc]
             _log.info("cluster %d of %d: %s rows", c + 1, len(self.centres_), f"{len(of_row):,}")
             unsolved = np.empty((X.shape[1], 0), np.float32)
             draft = Part(unsolved, Z[used], sets.sets[used], counts, resolve_index(self.index), self.n_learners)
-            part, solution, truth_and_scores = self._solve_part(draft, X[rows], of_row)
+            part, solution, truth_and_scores = self._solve_part(draft, X[rows], of_row, rank[rows])
             self.parts_.append(part)
             self.solutions_.append(solution)
             left_out.append(truth_and_scores)
@@ -238,16 +223,19 @@ class RIPML(BaseEstimator):  # type: ignore[misc]
         self.left_out_precision_ = _precision(truth, scores)
 
     def _solve_part(
-        self, draft: Part, X: Any, of_row: NDArray[np.int64]
+        self, draft: Part, X: Any, of_row: NDArray[np.int64], rank: NDArray[np.int64]
     ) -> tuple[Part, dict[str, Any], tuple[Any, Any]]:
-        """Fit the regression of one cluster whose row i carries label set `of_row[i]`, with the best `ridge`."""
+        """Fit the regression of one cluster whose row i carries label set `of_row[i]`, with the best `ridge`.
+
+        Also returned are the true labels and the scores of those rows left out that are a fair sample of all clusters.
+        """
         solver, reason = resolve_solver(self.solver, *X.shape)
         targets = draft.Z[of_row]
         _log.info("%s", reason if reason != "given" else f"solver='{solver.word}'")
         solve = solver.prepare(X, targets, self.n_jobs)
         most = _LEFT_OUT_TO_TUNE if self.ridge == "auto" else _LEFT_OUT_TO_CUT
         most = most if solver.exact else _LEFT_OUT_ITERATIVE
-        asked = np.sort(np.random.default_rng(self.seed_).permutation(len(of_row))[:most])
+        asked = np.sort(np.argsort(rank)[:most])
         truth = draft.sets[of_row[asked]]
 
         def attempt(ridge: float) -> _Attempt:
@@ -270,7 +258,8 @@ class RIPML(BaseEstimator):  # type: ignore[misc]
             "steps": best.solution.steps,
             "residual": best.solution.residual,
         }
-        return replace(draft, Psi=best.solution.Psi.astype(np.float32)), facts, (truth, best.scores)
+        fair = np.flatnonzero(rank[asked] < most)  # the first rows of all, which are among the first of each cluster
+        return replace(draft, Psi=best.solution.Psi.astype(np.float32)), facts, (truth[fair], best.scores[fair])
 
     def _labelled_rows(self, X: Any, Y: Any) -> tuple[Any, Any]:
         labelled = np.diff(Y.indptr) > 0
@@ -293,13 +282,8 @@ class RIPML(BaseEstimator):  # type: ignore[misc]
     def _projection(self) -> Projection:
         return Projection(resolve_ensemble(self.ensemble), self.n_dims, self.n_learners, self.seed_)
 
-    def _keys(self) -> NDArray[np.uint64]:
-        """The key of each label's column of Phi; families with a capacity number the labels instead."""
-        if resolve_ensemble(self.ensemble).capacity(self.n_dims) is None:
-            return label_keys(self.classes_)
-        return np.arange(len(self.classes_), dtype=np.uint64)
-
-    def _check_settings(self) -> None:
+    def check_settings(self) -> None:
+        """Raise `ParameterError` for the first setting that is out of its range."""
         for name in ("n_dims", "n_neighbors", "n_learners", "n_clusters"):
             _positive(name, getattr(self, name))
         if self.ridge != "auto" and not (_is_number(self.ridge) and 0 <= float(self.ridge) < np.inf):
@@ -311,6 +295,12 @@ class RIPML(BaseEstimator):  # type: ignore[misc]
         resolve_solver(self.solver, 1, 1)
         thread_count(self.n_jobs)
 
+    def _check_unchanged(self) -> None:
+        """Raise if `set_params` made a fitted model contradict itself."""
+        self.check_settings()
+        if self.parts_[0].Psi.shape[1] != self.n_dims * self.n_learners or len(self.parts_) > self.n_clusters:
+            raise ParameterError("`n_dims`, `n_learners` or `n_clusters` was changed after the fit; fit again.")
+
     def _validated(self, X: Any, reset: bool) -> Any:
         """X as a CSR or dense float array, with rows of length 1 if so set."""
         X = validate_data(self, X=X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32])
@@ -319,16 +309,25 @@ class RIPML(BaseEstimator):  # type: ignore[misc]
             if not X.has_canonical_format:  # the caller's arrays stay as they are
                 X = X.copy()
                 X.sum_duplicates()
-        return normalize_rows(X) if self.normalize else X
+        return unit_rows(X) if self.normalize else X
 
     # ---------------------------------------------------------------------------------------------------- predict
 
     def decision_function(self, X: Any) -> Any:
-        """Scores, CSR (n, L): the share of votes for each label that any of the neighbours carries."""
+        """Scores, CSR (n, L): the share of votes for each label that any of the neighbours carries.
+
+        A ten-thousandth of it is nearness, which breaks ties. A row whose features are all zero says nothing, so it has
+        no score at all.
+        """
         check_is_fitted(self, "parts_")
+        self._check_unchanged()
         X = self._validated(X, reset=False)
         cluster = assign(X, self.centres_, self.n_jobs)
+        cluster[np.asarray((X != 0).sum(axis=1)).ravel() == 0] = -1
+        silent = np.flatnonzero(cluster == -1)
         found, order = [], []
+        if len(silent):
+            found, order = [scipy.sparse.csr_array((len(silent), len(self.classes_)))], [silent]
         for c, part in enumerate(self.parts_):
             rows = np.flatnonzero(cluster == c)
             for block in blocks(len(rows), _QUERY_BLOCK):
@@ -369,12 +368,13 @@ class RIPML(BaseEstimator):  # type: ignore[misc]
     def save(self, path: str | PathLike[str]) -> None:
         """Write the model into a folder of JSON and plain arrays; see docs/model-folder.md."""
         check_is_fitted(self, "parts_")
+        self._check_unchanged()
         parameters, arrays = self.to_state()
         model_folder.save(path, "RIPML", parameters, arrays)
 
     def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """All that was learnt, as JSON values and arrays."""
-        settings = {name: _setting_to_json(name, value) for name, value in self.get_params(deep=False).items()}
+        settings = {name: setting_to_json(name, value) for name, value in self.get_params(deep=False).items()}
         parameters = {
             "settings": settings,
             **{name: getattr(self, f"{name}_") for name in _SAVED_VALUES},
@@ -388,9 +388,9 @@ class RIPML(BaseEstimator):  # type: ignore[misc]
     def from_state(cls, parameters: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> RIPML:
         """The inverse of `to_state`; arrays may be memory-mapped and are not copied."""
         try:
-            settings = {name: _setting_from_json(value) for name, value in parameters["settings"].items()}
+            settings = {name: setting_from_json(value) for name, value in parameters["settings"].items()}
             model = cls(**settings)
-            model._check_settings()
+            model.check_settings()
             for name in _SAVED_VALUES:
                 setattr(model, f"{name}_", parameters[name])
             model.ridge_ = np.array([solution["ridge"] for solution in model.solutions_], np.float64)
@@ -432,35 +432,12 @@ class RIPML(BaseEstimator):  # type: ignore[misc]
         return tags
 
 
+def column_keys(ensemble: Ensemble, n_dims: int, names: NDArray[Any]) -> NDArray[np.uint64]:
+    """The key of each label's column of Phi; families with a capacity number the labels instead."""
+    return label_keys(names) if ensemble.capacity(n_dims) is None else np.arange(len(names), dtype=np.uint64)
+
+
 _SAVED_VALUES = ("seed", "threshold", "n_rows", "n_unlabelled", "left_out_precision", "solutions")
-_STAGES: dict[str, type[Any]] = {
-    stage.__name__: stage
-    for stages in (
-        (Gaussian, Bernoulli, SparseSign, Structured, PolynomialPhase),
-        (Primal, Dual, ConjugateGradient, GradientDescent),
-        (Exact,),
-    )
-    for stage in stages
-}
-
-
-def _setting_to_json(name: str, value: Any) -> Any:
-    if type(value) in _STAGES.values():
-        return {"stage": type(value).__name__, **asdict(value)}
-    if isinstance(value, np.generic):
-        value = value.item()
-    if name == "random_state" and not isinstance(value, int):
-        return None  # a generator is not a setting that can be kept; the seed it gave is saved
-    if not isinstance(value, (str, int, float, bool, type(None))):
-        raise ParameterError(f"a model with {name}={value!r} cannot be saved; only ripml's own stages can.")
-    return value
-
-
-def _setting_from_json(value: Any) -> Any:
-    if isinstance(value, dict):
-        options = {name: option for name, option in value.items() if name != "stage"}
-        return _STAGES[value["stage"]](**options)
-    return value
 
 
 def load(path: str | PathLike[str]) -> RIPML:

@@ -27,6 +27,7 @@ __all__ = [
     "check_names",
     "distinct_sets",
     "encode_labels",
+    "encode_names",
     "label_keys",
     "names_from_arrays",
     "names_to_arrays",
@@ -96,7 +97,9 @@ def _check_one_kind(*names: Sequence[str | int] | Names) -> None:
 
 
 def _encode_names(Y: Any, known: Names | None) -> tuple[Any, Names]:
-    rows = [_row_names(row, number) for number, row in enumerate(_as_sequence(Y))]
+    given = _as_sequence(Y)
+    _refuse_nested_indicator(given)
+    rows = [_row_names(row, number) for number, row in enumerate(given)]
     found = set().union(*rows) if rows else set()
     start = [] if known is None else known.tolist()
     _check_one_kind([*found], start[:1])
@@ -109,6 +112,14 @@ def _encode_names(Y: Any, known: Names | None) -> tuple[Any, Names]:
     ones = np.ones(len(indices), np.float32)
     indicator = scipy.sparse.csr_array((ones, indices, indptr), shape=(len(rows), len(columns)))
     return indicator, _names_array(list(columns))
+
+
+def _refuse_nested_indicator(rows: Sequence[Any]) -> None:
+    """Lists of 0s and 1s, all of one length and with repeats, are an indicator; as names they would be nonsense."""
+    lists = bool(rows) and all(isinstance(row, list) and len(row) == len(rows[0]) > 1 for row in rows)
+    zeros_and_ones = lists and all(type(value) is int and value in (0, 1) for row in rows for value in row)
+    if zeros_and_ones and any(len(set(row)) < len(row) for row in rows):
+        raise DataError("Y looks like an indicator in nested lists; pass it as an array, or give label names.")
 
 
 def _as_sequence(Y: Any) -> Sequence[Any]:
@@ -148,7 +159,18 @@ def check_names(names: Sequence[str], n_labels: int) -> Names:
     if len(set(names)) != n_labels:
         twice = next(name for name, count in Counter(names).items() if count > 1)
         raise DataError(f"the label name {twice!r} stands for more than one column.")
-    return _names_array(list(names))
+    return _names_array([str(name) for name in names])
+
+
+def encode_names(names: Sequence[str]) -> Names:
+    """The names of a data set's columns; those that are only the columns' numbers become integers.
+
+    >>> encode_names(["0", "1"]).tolist(), encode_names(["1", "0"]).tolist()
+    ([0, 1], ['1', '0'])
+    """
+    if all(name == str(number) for number, name in enumerate(names)):
+        return np.arange(len(names), dtype=np.int64)
+    return check_names(names, len(names))
 
 
 def align_columns(matrix: Any, names: Sequence[Any], known: Sequence[Any]) -> tuple[Any, list[Any]]:

@@ -1,7 +1,7 @@
 """Threads and memory: the two things every stage asks the machine for.
 
-Work is cut into blocks whose size does not depend on the number of threads, and BLAS runs on one thread inside each
-block, so that a result is the same whatever `n_jobs` is.
+Work is cut into blocks, with BLAS on one thread inside each, in a way that the result does not depend on the number of
+threads. Factorisations and the products of whole matrices are left to BLAS, on as many threads as it is set to.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ command needs it, so that `ripml --help` is quick.
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import traceback
@@ -28,6 +29,11 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 def _run(arguments: list[str], debug: bool) -> int:
     from ripml.cli.app import app
 
+    if arguments in ([], ["datasets"]):
+        arguments = [*arguments, "--help"]
+    for stream in (sys.stdout, sys.stderr):  # a terminal that cannot show a letter gets its number
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         code: Any = app(args=arguments, prog_name="ripml", standalone_mode=False)
         sys.stdout.flush()

@@ -17,7 +17,6 @@ app = typer.Typer(
     add_completion=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    epilog="A traceback only with --debug. Documentation: the docs folder, from README.md on.",
 )
 datasets_app = typer.Typer(help="List, describe, fetch data sets.", rich_markup_mode=None)
 app.add_typer(datasets_app, name="datasets")
@@ -77,6 +76,7 @@ def ripml(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="With any command: a traceback when something fails.")] = False,
 ) -> None:
     """Tag things out of thousands to millions of labels, on ordinary CPUs, in minutes."""
 
@@ -104,7 +104,7 @@ def train(
     ridge: Annotated[str, typer.Option(help="The regularisation, a number or auto.")] = "auto",
     ensemble: Annotated[EnsembleWord, typer.Option(help="The family of random matrices.")] = EnsembleWord.gaussian,
     solver: Annotated[SolverWord, typer.Option(help="How the regression is solved.")] = SolverWord.auto,
-    seed: Annotated[int, typer.Option(help="The same seed, the same model.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="The same seed, the same model.")] = 0,
     jobs: JobsOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -144,6 +144,8 @@ def predict(
 ) -> None:
     """Print the labels of each row of a file, best first, one row a line: label, score, label, score, …
 
+    Rows with an id have it first. A row with no word or feature that the model knows has no labels.
+
     Example: ripml predict model/ new.jsonl --top 3 --json
     """
     from ripml.cli.commands import run_predict
@@ -176,7 +178,7 @@ def inspect(
     dims: Annotated[int, typer.Option(help="Data: m, the dimensions to measure at.")] = 100,
     delta: Annotated[float, typer.Option(help="Data: find the smallest m that reaches this δ.")] = 0.25,
     quantile: Annotated[float, typer.Option(help="Data: the share of pairs that δ must hold for.")] = 0.95,
-    seed: Annotated[int, typer.Option(help="Data: draws Phi and the pairs of rows.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Data: draws Phi and the pairs of rows.")] = 0,
     plot: Annotated[
         Path | None,
         typer.Option(help="Data: write a picture of the distribution here (.png, .svg, .pdf)."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from ripml.estimator import RIPML
 __all__ = [
     "is_file",
     "model_summary",
+    "printable",
     "readable",
     "run_datasets_get",
     "run_datasets_info",
@@ -34,7 +36,8 @@ _ROWS_AT_A_TIME = 2048
 
 def is_file(place: str) -> bool:
     """Whether DATA means a file rather than the name of a data set; a file that does not exist has a dot or a slash."""
-    return place == "-" or Path(place).exists() or "." in place or "/" in place
+    path = Path(place)
+    return place == "-" or path.is_file() or (not path.is_dir() and ("." in place or "/" in place)) or path.is_fifo()
 
 
 def run_train(data: str, folder: Path, format: str | None, settings: dict[str, Any], as_json: bool) -> None:
@@ -44,11 +47,15 @@ def run_train(data: str, folder: Path, format: str | None, settings: dict[str, A
             settings["ridge"] = float(settings["ridge"])
         except ValueError:
             raise ParameterError(f"`ridge` must be 'auto' or a finite number ≥ 0; got {settings['ridge']!r}.") from None
+    model = RIPML(**settings)
+    model.check_settings()  # before the file is read
+    if folder.exists() and not folder.is_dir():
+        raise ParameterError(f"{folder}: the model goes into a folder, but this is a file.")
     with working("reading"):
         rows = DocumentModel.read_training(data, format) if is_file(data) else (datasets.load(data)[0], None)
     start = time.perf_counter()
     with working("training"):
-        trained = DocumentModel.fit(*rows, RIPML(**settings))
+        trained = DocumentModel.fit(*rows, model)
         trained.save(folder)
     summary = model_summary(trained)
     summary["seconds"] = round(time.perf_counter() - start, 2)
@@ -85,7 +92,8 @@ def model_summary(trained: DocumentModel) -> dict[str, Any]:
 
 def readable(summary: dict[str, Any]) -> dict[str, str]:
     """A summary for people."""
-    titles = {"left_out": "on rows left out"}
+    titles = {"left_out": "on rows left out", "n_dims": "dimensions (m)", "n_learners": "learners (F)"}
+    titles |= {"n_neighbors": "neighbours (k)"}
     return {titles.get(name, name.replace("_", " ")): _in_words(value) for name, value in summary.items()}
 
 
@@ -123,21 +131,25 @@ def run_predict(
     trained.model.set_params(n_jobs=jobs)
     rows = _asked(trained, data, format)
     names = [str(name) for name in trained.model.classes_]
-    number = 0
+    number = silent = 0
     for scores in _score_blocks(trained, rows):
         if sets:
             above = scores.multiply(decoding.keep_above(scores, trained.model.threshold_)).tocsr()
             best = decoding.top(above, above.shape[1])
         else:
             best = decoding.top(scores, n)
+        silent += int((np.diff(scores.indptr) == 0).sum())
         for start, end in zip(best.indptr[:-1], best.indptr[1:], strict=True):
             pairs = [(names[j], float(v)) for j, v in zip(best.indices[start:end], best.data[start:end], strict=True)]
             if as_json:
                 record = {"id": rows.ids[number]} if rows.ids else {}
                 print_json({**record, "labels": [{"label": name, "score": round(value, 6)} for name, value in pairs]})
             else:
-                print("\t".join(f"{name}\t{value:.4f}" for name, value in pairs))
+                first = [rows.ids[number]] if rows.ids else []
+                print("\t".join(map(printable, [*first, *(f for name, v in pairs for f in (name, f"{v:.4f}"))])))
             number += 1
+    if silent:
+        print(f"{silent:,} rows have no feature or word that the model knows, and so no labels", file=sys.stderr)
 
 
 def run_evaluate(folder: Path, data: str, format: str | None, jobs: int | None, as_json: bool) -> None:
@@ -155,9 +167,7 @@ def run_evaluate(folder: Path, data: str, format: str | None, jobs: int | None, 
     sets = decoding.keep_above(scores, model.threshold_)
     for matrix in (scores, sets):
         matrix.resize(truth.shape)  # labels the model never saw can only be missed
-    propensities = metrics.propensities(model.training_labels())
-    unseen = np.ones(truth.shape[1] - len(propensities))  # nothing is known of labels never seen
-    report = metrics.report(truth, scores, propensities=np.concatenate([propensities, unseen]))
+    report = metrics.report(truth, scores, propensities=_propensities(model, truth.shape[1]))
     report["micro F1"] = metrics.micro_f1(truth, sets)
     report["macro F1"] = metrics.macro_f1(truth, sets)
     counted = int((np.diff(truth.indptr) > 0).sum())
@@ -169,6 +179,19 @@ def run_evaluate(folder: Path, data: str, format: str | None, jobs: int | None, 
     table(f"{rows.name or data}: {counted:,} rows with labels, in percent", ["metric", "@1", "@3", "@5"], lines)
     print(f"label sets above the threshold: micro F1 {100 * report['micro F1']:.2f}, "
           f"macro F1 {100 * report['macro F1']:.2f}")  # fmt: skip
+
+
+def _propensities(model: RIPML, n_labels: int) -> Any:
+    """Of the labels learnt, and 1 for labels never seen; None where there are too few rows to tell."""
+    if model.n_rows_ < 3:
+        return None
+    known = metrics.propensities(model.training_labels())
+    return np.concatenate([known, np.ones(n_labels - len(known))])
+
+
+def printable(text: str) -> str:
+    """Text without what would break a line or a terminal."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def statistics(data: Dataset) -> dict[str, Any]:
@@ -199,7 +222,7 @@ def run_datasets_info(name: str, as_json: bool) -> None:
     if as_json:
         print_json({"train": train, "test": test})
     else:
-        lines = [[key.replace("_", " "), train[key], test[key]] for key in train]
+        lines = [[key.replace("_", " "), f"{train[key]:,}", f"{test[key]:,}"] for key in train]
         table(name, ["", "train", "test"], lines)
 
 

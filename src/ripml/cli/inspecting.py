@@ -14,6 +14,8 @@ from ripml.datasets import Dataset
 from ripml.documents import DocumentModel
 from ripml.ensembles import Isometry, measure_isometry, resolve_ensemble, smallest_dims
 from ripml.errors import ParameterError
+from ripml.estimator import column_keys
+from ripml.labels import encode_names
 
 __all__ = ["run_inspect"]
 
@@ -32,13 +34,17 @@ def run_inspect(
     as_json: bool,
 ) -> None:
     """Print the facts of a model folder, or statistics and isometry of a data set."""
-    if Path(path).is_dir():
+    if (Path(path) / "manifest.json").exists():
+        if plot is not None:
+            raise ParameterError("--plot draws the isometry of a data set; a model folder has no picture.")
         summary = model_summary(DocumentModel.load(path))
         print_json(summary) if as_json else facts(f"Model {path}", readable(summary))
         return
-    for name, value in (("dims", dims), ("quantile", quantile), ("delta", delta)):
-        if (name == "dims" and value < 1) or (name != "dims" and not 0 < value <= 1):
-            raise ParameterError(f"--{name} is out of range; got {value}.")
+    if dims < 1:
+        raise ParameterError(f"--dims must be an integer ≥ 1; got {dims}.")
+    for name, value in (("quantile", quantile), ("delta", delta)):
+        if not 0 < value < 1:
+            raise ParameterError(f"--{name} must be between 0 and 1; got {value}.")
     with working("reading"):
         data = datasets.read(path, format) if is_file(path) else datasets.load(path)[0]
     report, measured = _isometry_report(data, ensemble, dims, delta, quantile, seed)
@@ -63,7 +69,8 @@ def _isometry_report(
     data: Dataset, ensemble: str, dims: int, delta: float, quantile: float, seed: int
 ) -> tuple[dict[str, Any], Isometry]:
     family = resolve_ensemble(ensemble)
-    keys = np.arange(data.Y.shape[1], dtype=np.uint64)
+    names = encode_names(data.label_names)
+    keys = column_keys(family, dims, names)
     measured = measure_isometry(family, dims, data.Y, keys, seed=seed)
     report = {
         "ensemble": ensemble,

@@ -110,6 +110,8 @@ def format_of(source: Source, format: str | None) -> str:
     if by_name is not None:
         return by_name
     head = source.head()
+    if not head:
+        raise DataError(f"{source.name}: the file is empty.")
     line = head.split(b"\n", 1)[0]
     if head.lstrip()[:1] in (b"@", b"%"):
         return "arff"

@@ -1,0 +1,46 @@
+"""Settings of an estimator ⇄ JSON: words and numbers as they are, stages by name with their options."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from ripml.ensembles import Bernoulli, Gaussian, PolynomialPhase, SparseSign, Structured
+from ripml.errors import ParameterError
+from ripml.neighbors import Exact
+from ripml.ridge import ConjugateGradient, Dual, GradientDescent, Primal
+
+__all__ = ["setting_from_json", "setting_to_json"]
+
+_STAGES: dict[str, type[Any]] = {
+    stage.__name__: stage
+    for stages in (
+        (Gaussian, Bernoulli, SparseSign, Structured, PolynomialPhase),
+        (Primal, Dual, ConjugateGradient, GradientDescent),
+        (Exact,),
+    )
+    for stage in stages
+}
+
+
+def setting_to_json(name: str, value: Any) -> Any:
+    """A constructor setting as a JSON value; a stage with its options is an object with its name."""
+    if type(value) in _STAGES.values():
+        return {"stage": type(value).__name__, **asdict(value)}
+    if isinstance(value, np.generic):
+        value = value.item()
+    if name == "random_state" and not isinstance(value, int):
+        return None  # a generator is not a setting that can be kept; the seed it gave is saved
+    if not isinstance(value, (str, int, float, bool, type(None))):
+        raise ParameterError(f"a model with {name}={value!r} cannot be saved; only ripml's own stages can.")
+    return value
+
+
+def setting_from_json(value: Any) -> Any:
+    """The inverse of `setting_to_json`; only the stages listed here can come back."""
+    if isinstance(value, dict):
+        options = {name: option for name, option in value.items() if name != "stage"}
+        return _STAGES[value["stage"]](**options)
+    return value
