@@ -38,8 +38,9 @@ _log = logging.getLogger("ripml")  # what fit is doing, for those who listen
 
 # ridge="auto" starts here (times the mean squared length of a row) and walks by half decades while precision rises.
 _RIDGE_START, _RIDGE_STEP, _RIDGE_MOST_STEPS = 0.3, 10**0.5, 8
-# Training rows that are left out one by one: to choose `ridge`, and where only the threshold needs them.
-_LEFT_OUT_TO_TUNE, _LEFT_OUT_TO_CUT = 2000, 500
+# Training rows that are left out one by one: to choose `ridge`, and where only the threshold needs them. Each costs a
+# solve, so there are more of them where the factorised matrix is small.
+_LEFT_OUT_TO_TUNE, _LEFT_OUT_TO_TUNE_SMALL, _SMALL, _LEFT_OUT_TO_CUT = 2000, 5000, 2500, 500
 _LEFT_OUT_ITERATIVE = 200  # where the leverage of a row costs as much as a target
 _QUERY_BLOCK = 8192
 
@@ -233,7 +234,8 @@ class RIPML(BaseEstimator):  # type: ignore[misc]
         targets = draft.Z[of_row]
         _log.info("%s", reason if reason != "given" else f"solver='{solver.word}'")
         solve = solver.prepare(X, targets, self.n_jobs)
-        most = _LEFT_OUT_TO_TUNE if self.ridge == "auto" else _LEFT_OUT_TO_CUT
+        most = _LEFT_OUT_TO_TUNE_SMALL if min(X.shape) <= _SMALL else _LEFT_OUT_TO_TUNE
+        most = most if self.ridge == "auto" else _LEFT_OUT_TO_CUT
         most = most if solver.exact else _LEFT_OUT_ITERATIVE
         asked = np.sort(np.argsort(rank)[:most])
         truth = draft.sets[of_row[asked]]
