@@ -46,9 +46,9 @@ def _run(arguments: list[str], debug: bool) -> int:
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (KeyboardInterrupt, Exception) as error:
-        if isinstance(error, KeyboardInterrupt) or type(error).__name__ == "Abort":  # older typer
-            return _complain("stopped.", _INTERRUPTED)
+    except KeyboardInterrupt:  # before typer took over, or after
+        return _complain("stopped.", _INTERRUPTED)
+    except Exception as error:
         if debug:
             traceback.print_exc()
         if hasattr(error, "format_message"):  # a mistake on the command line
