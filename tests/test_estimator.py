@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import os
 import pickle
-import re
 import subprocess
 import sys
 import warnings
@@ -31,8 +30,10 @@ from threadpoolctl import threadpool_limits
 
 import ripml
 from ripml import RIPML, metrics, model_folder
-from ripml.ensembles import Bernoulli, Gaussian, PolynomialPhase, Projection, SparseSign, Structured
+from ripml.decoders import Blend, LeastSquares, WeightedVotes
+from ripml.ensembles import Bernoulli, Gaussian, Identity, PolynomialPhase, Projection, SparseSign, Structured
 from ripml.errors import DataError, ModelFolderError, NoLabelsError, ParameterError
+from ripml.kernels import RBF
 from ripml.labels import label_keys
 from ripml.neighbors import Exact
 from ripml.ridge import ConjugateGradient, Dual, GradientDescent, Primal
@@ -59,11 +60,24 @@ SETTINGS: list[dict[str, Any]] = [
     {"solver": GradientDescent(tol=1e-3), "ridge": 1},
     {"index": "exact", "n_neighbors": 1},
     {"index": Exact(), "n_neighbors": 20, "n_learners": 2},
+    # Those that name a decoder start from the defaults of RIPML, the others from those of the paper.
+    {"decoder": "blend"},
+    {"decoder": "blend", "kernel": RBF(0.5), "ridge": 0.1, "relevance": 0.5},
+    {"decoder": "blend", "kernel": "linear", "n_dims": 40, "ensemble": "gaussian"},
+    {"decoder": Blend(n_similar=0), "kernel": "linear"},
+    {"decoder": "blend", "n_clusters": 3, "n_neighbors": 7},
+    {"decoder": "weighted", "n_dims": 40, "ensemble": "structured"},
+    {"decoder": WeightedVotes(0.2), "kernel": "linear", "relevance": 0},
+    {"decoder": "sketch", "n_dims": 20, "n_learners": 2, "kernel": "linear", "solver": "cg", "ridge": 1},
+    {"decoder": "least-squares", "n_dims": 40, "ensemble": "bernoulli"},
+    {"decoder": LeastSquares(0.5), "ensemble": "identity"},
 ]
 
 
 def model(**settings: Any) -> RIPML:
-    return RIPML(**{"n_dims": 24, "random_state": 0, **settings})
+    if "decoder" in settings:
+        return RIPML(**{"random_state": 0, **settings})
+    return RIPML.paper(**{"n_dims": 24, "random_state": 0, **settings})
 
 
 @functools.cache
@@ -186,7 +200,8 @@ class TestEverySetting:
         wide = fitted_with(settings).decision_function(ZIPF.X_new).toarray()
         narrow = model(**settings).fit(ZIPF.X.astype(np.float32), ZIPF.Y)
         scores = narrow.decision_function(ZIPF.X_new.astype(np.float32)).toarray()
-        assert np.mean(np.abs(scores - wide).max(axis=1) > 1e-9) <= 0.02  # rows where a neighbour changed places
+        tolerance = 1e-9 if narrow.decoder == "votes" else 1e-3
+        assert np.mean(np.abs(scores - wide).max(axis=1) > tolerance) <= 0.02  # rows where a neighbour changed places
 
     def test_fitting_again_gives_the_same_model_and_another_random_state_another(
         self, settings: dict[str, Any]
@@ -195,11 +210,12 @@ class TestEverySetting:
         laws.assert_same_scores(
             clone(fitted_with(settings)).fit(ZIPF.X, ZIPF.Y).decision_function(ZIPF.X_new), expected
         )
-        other = model(**{**settings, "random_state": 1}).fit(ZIPF.X, ZIPF.Y).decision_function(ZIPF.X_new)
-        assert (other != expected).nnz
+        other = model(**{**settings, "random_state": 1}).fit(ZIPF.X, ZIPF.Y)
+        nothing_random = isinstance(other.ensemble_, Identity) and other.decoder == WeightedVotes(0.2)
+        assert nothing_random or (other.decision_function(ZIPF.X_new) != expected).nnz
 
 
-@pytest.mark.parametrize("settings", [s for s in SETTINGS if "n_clusters" not in s], ids=str)
+@pytest.mark.parametrize("settings", [s for s in SETTINGS if not {"n_clusters", "decoder"} & s.keys()], ids=str)
 def test_the_order_of_rows_does_not_matter(settings: dict[str, Any]) -> None:
     laws.the_order_of_rows_does_not_matter(model(**settings), ZIPF.X, ZIPF.Y, ZIPF.X_new)
 
@@ -258,7 +274,7 @@ import hashlib, worlds
 from ripml import RIPML
 world, digest = worlds.zipf(n=200), hashlib.sha256()
 for settings in ({}, {"n_clusters": 3}, {"solver": "primal"}, {"solver": "dual"}, {"solver": "cg", "ridge": 0.3}):
-    model = RIPML(n_dims=40, random_state=0, **settings).fit(world.X, world.names)
+    model = RIPML.paper(n_dims=40, random_state=0, **settings).fit(world.X, world.names)
     digest.update(model.decision_function(world.X_new).toarray().tobytes())
 print(digest.hexdigest())
 """
@@ -446,7 +462,7 @@ def test_settings_changed_after_a_fit_are_noticed(tmp_path: Path) -> None:
             fitted.save(tmp_path / "model")
         with pytest.raises(ParameterError, match=r"was changed after the fit; fit again\."):
             fitted.recommend(ZIPF.X_new)
-    with pytest.raises(ParameterError, match="`n_neighbors` must be an integer ≥ 1; got 0"):
+    with pytest.raises(ParameterError, match="`n_neighbors` must be 'auto' or an integer ≥ 1; got 0"):
         model().fit(ZIPF.X, ZIPF.Y).set_params(n_neighbors=0).recommend(ZIPF.X_new)
 
 
@@ -476,12 +492,12 @@ def test_the_scale_of_a_feature_row_does_not_matter_when_rows_are_normalised() -
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        *(({name: 0}, f"`{name}` must be an integer ≥ 1; got 0") for name in ("n_dims", "n_neighbors", "n_learners")),
+        *(({name: 0}, f"`{name}` must be .*an integer ≥ 1; got 0") for name in ("n_dims", "n_neighbors", "n_learners")),
         ({"n_clusters": -2}, "`n_clusters` must be an integer ≥ 1; got -2"),
-        ({"n_dims": 2.5}, r"`n_dims` must be an integer ≥ 1; got 2\.5"),
-        ({"n_dims": True}, "`n_dims` must be an integer ≥ 1; got True"),
-        ({"n_dims": "100"}, "`n_dims` must be an integer ≥ 1; got '100'"),
-        ({"n_neighbors": None}, "`n_neighbors` must be an integer ≥ 1; got None"),
+        ({"n_dims": 2.5}, r"`n_dims` must be 'auto' or an integer ≥ 1; got 2\.5"),
+        ({"n_dims": True}, "`n_dims` must be 'auto' or an integer ≥ 1; got True"),
+        ({"n_dims": "100"}, "`n_dims` must be 'auto' or an integer ≥ 1; got '100'"),
+        ({"n_neighbors": None}, "`n_neighbors` must be 'auto' or an integer ≥ 1; got None"),
         ({"ridge": -1}, "`ridge` must be 'auto' or a finite number ≥ 0; got -1"),
         ({"ridge": float("nan")}, "`ridge` must be 'auto' or a finite number ≥ 0; got nan"),
         ({"ridge": float("inf")}, "`ridge` must be 'auto' or a finite number ≥ 0; got inf"),
@@ -787,6 +803,9 @@ def test_a_random_state_may_be_a_generator_and_is_saved_as_its_seed(tmp_path: Pa
         assert model(random_state=None).fit(ZIPF.X, ZIPF.Y).seed_ != model(random_state=None).fit(ZIPF.X, ZIPF.Y).seed_
 
 
+FLOAT32 = {
+    "check_methods_subset_invariance": "the check wants agreement to 1e-7; these scores are made in float32",
+}
 EXPECTED_FAILURES = {
     "check_n_features_in_after_fitting": "the check calls score(X, y=...); here the labels are called Y",
     "check_estimator_sparse_array": "the check wants one value a row from predict; here it is an indicator (n, L)",
@@ -796,15 +815,24 @@ EXPECTED_FAILURES = {
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @parametrize_with_checks(  # type: ignore[untyped-decorator]
-    [RIPML(n_dims=10, n_neighbors=2, random_state=0), RIPML(n_dims=10, n_neighbors=1, n_clusters=2, random_state=0)],
-    expected_failed_checks=lambda estimator: EXPECTED_FAILURES,
+    [
+        RIPML.paper(n_dims=10, n_neighbors=2, random_state=0),
+        RIPML.paper(n_dims=10, n_neighbors=1, n_clusters=2, random_state=0),
+        RIPML(random_state=0),
+        RIPML.linear(n_dims=10, random_state=0),
+    ],
+    expected_failed_checks=lambda estimator: EXPECTED_FAILURES | (FLOAT32 if estimator.decoder != "votes" else {}),
 )
 def test_scikit_learn_has_no_objection(estimator: Any, check: Any) -> None:
     check(estimator)
 
 
-def test_the_example_in_the_docstring_of_paper_is_its_repr() -> None:
-    assert re.fullmatch(r"RIPML\(n_dims=50, random_state=0\)", repr(RIPML.paper(n_dims=50, random_state=0)))
+def test_the_paper_preset_shows_its_settings() -> None:
+    shown = " ".join(repr(RIPML.paper(n_dims=50, random_state=0)).split())
+    assert shown == (
+        "RIPML(decoder='votes', ensemble='gaussian', kernel='linear', n_dims=50, n_learners=5, n_neighbors=5, "
+        "random_state=0, relevance=0.0)"
+    )
 
 
 # -------------------------------------------------------------------------------------------- the paper's data sets

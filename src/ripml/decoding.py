@@ -8,15 +8,35 @@ rows first. One CSR of scores (n, L), candidates only, is all that a prediction 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-__all__ = ["best_threshold", "keep_above", "tally", "top", "vote_weights"]
+from ripml.resources import blocks
+
+__all__ = [
+    "as_scores",
+    "best_of_rows",
+    "best_threshold",
+    "carried",
+    "keep_above",
+    "largest",
+    "least_squares",
+    "outcomes",
+    "sketch_values",
+    "softmax",
+    "tally",
+    "top",
+    "vote_weights",
+]
 
 _NEARNESS = 1e-4  # its share of a score
+_PAIRS = 16384  # columns of Phi held at a time
+
+Columns = Callable[[NDArray[np.int64]], NDArray[np.float32]]  # labels ↦ their columns of Phi
 
 
 def vote_weights(
@@ -47,6 +67,79 @@ def vote_weights(
     return np.asarray((1 - share) * votes + share * nearness)
 
 
+def softmax(similarity: NDArray[Any], temperature: float, rows: NDArray[Any]) -> NDArray[np.float64]:
+    """Weights rows·exp(similarity/temperature), (n, K), summing to 1 in each line that has rows at all.
+
+    >>> softmax(np.array([[1.0, 1.0, 0.0]]), 1.0, np.array([[1, 1, 0]])).tolist()
+    [[0.5, 0.5, 0.0]]
+    """
+    there = rows > 0
+    highest = np.max(similarity, axis=1, where=there, initial=-np.inf, keepdims=True)
+    with np.errstate(invalid="ignore"):  # −inf − −inf where a line has no rows
+        weights = np.where(there, rows * np.exp((similarity - highest) / temperature), 0)
+    total = weights.sum(axis=1, keepdims=True)
+    return np.asarray(weights / np.where(total > 0, total, 1))
+
+
+def largest(values: NDArray[Any], k: int) -> NDArray[np.int64]:
+    """The places of the k largest values of each line, (n, k), in no order."""
+    if k >= values.shape[1]:
+        return np.broadcast_to(np.arange(values.shape[1]), values.shape)
+    return np.argpartition(values, values.shape[1] - k, axis=1)[:, -k:]
+
+
+def best_of_rows(score: NDArray[Any], ends: NDArray[np.int64], k: int) -> NDArray[np.int64]:
+    """The places of at most k best scores of each row, best first, (n, k) with −1 for none; row i is ends[i]:ends[i+1].
+
+    >>> best_of_rows(np.array([0.1, 0.3, 0.2]), np.array([0, 3, 3]), 2).tolist()
+    [[1, 2], [-1, -1]]
+    """
+    n = len(ends) - 1
+    row = np.repeat(np.arange(n), np.diff(ends))
+    order = np.lexsort((-score, row))
+    rank = np.arange(len(order)) - ends[:-1][row]
+    kept = rank < k
+    out = np.full((n, k), -1, np.int64)
+    out[row[kept], rank[kept]] = order[kept]
+    return out
+
+
+def sketch_values(Z: Any, row: NDArray[np.int64], label: NDArray[np.int64], columns: Columns) -> NDArray[np.float32]:
+    """⟨Φ_l, ẑ⟩ for pairs (row, label): an unbiased sketch of what the regression would say of label l itself."""
+    out = np.empty(len(row), np.float32)
+    for part in blocks(len(row), _PAIRS):
+        out[part] = np.einsum("ij,ij->i", columns(label[part]), Z[row[part]])
+    return out
+
+
+def least_squares(Z: Any, labels: NDArray[np.int64], columns: Columns, epsilon: float) -> NDArray[np.float32]:
+    """(Φ_SᵀΦ_S + εI)⁻¹Φ_Sᵀẑ on the candidates S of each row, (n, K): cross-talk between candidates is removed.
+
+    With the restricted isometry Φ_SᵀΦ_S is close to I, so the system is well posed. `labels` (n, K) is −1 for none.
+    """
+    n, k = labels.shape
+    out = np.zeros((n, k), np.float32)
+    for part in blocks(n, max(1, _PAIRS // max(k, 1))):
+        there = labels[part] >= 0
+        Phi = columns(np.where(there, labels[part], 0).ravel()).reshape(*there.shape, -1) * there[..., None]
+        gram = Phi @ Phi.transpose(0, 2, 1)
+        gram[:, np.arange(k), np.arange(k)] += np.float32(epsilon)
+        out[part] = np.linalg.solve(gram, (Phi @ Z[part, :, None]))[..., 0]
+    return out
+
+
+def carried(sets: Any, labels: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Whether row i of `sets` (CSR) has label labels[i, j], (n, K)."""
+    L = max(sets.shape[1], 1)
+    row = np.repeat(np.arange(sets.shape[0], dtype=np.int64), np.diff(sets.indptr))
+    places = np.sort(row * L + sets.indices)
+    asked = np.arange(len(labels))[:, None] * L + labels
+    found = np.searchsorted(places, asked)
+    there = found < len(places)
+    there[there] = places[found[there]] == asked[there]
+    return there & (labels >= 0)
+
+
 def tally(ids: NDArray[np.int64], weights: NDArray[np.float64], sets: Any) -> Any:
     """Scores W·sets: ids and weights (n, K) of label `sets` (u, L) → CSR (n, L) float64 in [0, 1]."""
     n, width = ids.shape
@@ -56,6 +149,24 @@ def tally(ids: NDArray[np.int64], weights: NDArray[np.float64], sets: Any) -> An
     scores.eliminate_zeros()
     scores.sort_indices()
     return scores
+
+
+def as_scores(labels: NDArray[np.int64], values: NDArray[Any], n_labels: int) -> Any:
+    """Scores, CSR (n, L), of candidates `labels` (n, K), −1 for none, with these values."""
+    there = labels >= 0
+    row = np.nonzero(there)[0]
+    order = np.lexsort((labels[there], row))
+    indptr = np.concatenate([[0], np.cumsum(there.sum(axis=1))])
+    data = np.round(values[there][order].astype(np.float64), 6)  # float32 has no more to say
+    return scipy.sparse.csr_array((data, labels[there][order], indptr), shape=(len(labels), n_labels))
+
+
+def outcomes(Y: Any, scores: Any) -> NDArray[np.bool_]:
+    """Whether each stored score of a CSR matrix is that of a label in Y, in the order of its data."""
+    L = max(scores.shape[1], 1)
+    row = np.repeat(np.arange(scores.shape[0], dtype=np.int64), np.diff(scores.indptr))
+    true_row = np.repeat(np.arange(Y.shape[0], dtype=np.int64), np.diff(Y.indptr))
+    return np.isin(row * L + scores.indices, true_row * L + Y.indices)
 
 
 def top(scores: Any, n: int) -> Any:
@@ -87,11 +198,7 @@ def best_threshold(Y: Any, scores: Any) -> float:
     """
     if not scores.nnz:
         return 1.0
-    position = scipy.sparse.csr_array(
-        (np.arange(1.0, scores.nnz + 1), scores.indices, scores.indptr), shape=scores.shape
-    )
-    hit = np.zeros(scores.nnz)
-    hit[position.multiply(Y).tocsr().data.astype(np.int64) - 1] = 1
+    hit = outcomes(Y, scores)
     order = np.argsort(-scores.data, kind="stable")
     values = scores.data[order]
     f1 = 2 * np.cumsum(hit[order]) / (np.arange(1, len(order) + 1) + Y.nnz)

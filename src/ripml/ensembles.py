@@ -26,6 +26,7 @@ __all__ = [
     "Bernoulli",
     "Ensemble",
     "Gaussian",
+    "Identity",
     "Isometry",
     "PolynomialPhase",
     "Projection",
@@ -138,6 +139,21 @@ class Gaussian(Ensemble):
         # mode="clip" takes straight into the result; every 16-bit number is a valid index anyway.
         columns: Floats = np.take(_normal_quantiles(), words.view("<u2")[:, :n_dims], mode="clip")
         columns *= np.float32(n_dims**-0.5)
+        return columns
+
+
+@dataclass(frozen=True)
+class Identity(Ensemble):
+    """Every label has a dimension of its own: nothing is squeezed, and the regression solves for Y itself."""
+
+    def capacity(self, n_dims: int) -> int | None:
+        """One label a dimension."""
+        return n_dims
+
+    def rule(self, keys: Keys, n_dims: int, seed: int) -> Floats:
+        """The columns of `keys`, numbers below `n_dims`."""
+        columns = np.zeros((len(keys), n_dims), np.float32)
+        columns[np.arange(len(keys)), keys.astype(np.intp)] = 1
         return columns
 
 
@@ -271,6 +287,7 @@ _WORDS: dict[str, type[Ensemble]] = {
     "sparse": SparseSign,
     "structured": Structured,
     "deterministic": PolynomialPhase,
+    "identity": Identity,
 }
 
 

@@ -1,15 +1,14 @@
 """RIPML: the estimator, its settings, and the walk through the stages.
 
-fit      read → validate once → Phi → Z → partition → Psi and index per cluster
-predict  validate → assign → ẑ = x Psi → neighbours → votes → top
+fit      read → validate once → `ripml.learning.learn`
+predict  validate → weigh features → assign → ẑ → neighbours and values of candidates → scores → top
 """
 
 from __future__ import annotations
 
-import logging
 import numbers
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from os import PathLike
 from typing import Any
 
@@ -20,77 +19,57 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ripml import decoding, metrics, model_folder
-from ripml.clusters import assign, partition
-from ripml.ensembles import Ensemble, Projection, resolve_ensemble
+from ripml import blending, decoding, metrics, model_folder
+from ripml.blending import Trees
+from ripml.clusters import assign
+from ripml.decoders import Blend, Decoder, Votes, resolve_decoder
+from ripml.ensembles import Ensemble, Identity, Projection, resolve_ensemble
 from ripml.errors import DataError, ModelFolderError, NoLabelsError, ParameterError
-from ripml.features import unit_rows
+from ripml.features import unit_rows, weighted
+from ripml.kernels import Kernel, resolve_kernel
 from ripml.labels import check_names, distinct_sets, encode_labels, label_keys, names_from_arrays, names_to_arrays
+from ripml.learning import Settings, column_keys, decode_of, learn
 from ripml.neighbors import Index, resolve_index
-from ripml.part import Part, parts_from_arrays, parts_to_arrays
-from ripml.resources import blocks, require_memory, thread_count
-from ripml.ridge import RidgeSolver, Solution, resolve_solver
+from ripml.part import SEARCHED, Decode, Part, parts_from_arrays, parts_to_arrays
+from ripml.resources import blocks, thread_count
+from ripml.ridge import RidgeSolver, resolve_solver
 from ripml.settings import setting_from_json, setting_to_json
 
-__all__ = ["RIPML", "column_keys", "load"]
+__all__ = ["RIPML", "load"]
 
-_log = logging.getLogger("ripml")  # what fit is doing, for those who listen
-
-# ridge="auto" starts here (times the mean squared length of a row) and walks by half decades while precision rises.
-_RIDGE_START, _RIDGE_STEP, _RIDGE_MOST_STEPS = 0.3, 10**0.5, 8
-# Training rows that are left out one by one: to choose `ridge`, and where only the threshold needs them. Each costs a
-# solve, so there are more of them where the factorised matrix is small.
-_LEFT_OUT_TO_TUNE, _LEFT_OUT_TO_TUNE_SMALL, _SMALL, _LEFT_OUT_TO_CUT = 2000, 5000, 2500, 500
-_LEFT_OUT_ITERATIVE = 200  # where the leverage of a row costs as much as a target
 _QUERY_BLOCK = 8192
 
 
-@dataclass(frozen=True)
-class _Attempt:
-    """A regularisation tried, and what it gave on the rows left out."""
-
-    ridge: float
-    quality: float
-    solution: Solution
-    scores: Any
-
-
-def _climb(attempt: Callable[[float], _Attempt], start: float) -> _Attempt:
-    """The best of the values met on a walk by factors of `_RIDGE_STEP` from `start`, first up, else down."""
-    best = attempt(start)
-    for factor in (_RIDGE_STEP, 1 / _RIDGE_STEP):
-        for _ in range(_RIDGE_MOST_STEPS):
-            candidate = attempt(best.ridge * factor)
-            if candidate.quality <= best.quality:
-                break
-            best = candidate
-        if best.ridge > start:
-            break
-    return best
-
-
 class RIPML(BaseEstimator):  # type: ignore[misc]
-    """Multilabel learning by random label embeddings, ridge regression and nearest neighbours.
+    """Multilabel learning by label embeddings, ridge regression and nearest neighbours.
+
+    Every "auto" is chosen on training rows that were left out, never on anything else.
 
     Parameters
     ----------
-    n_dims : int
-        m, the dimensions that each learner squeezes the labels into.
-    n_neighbors : int
-        k, the nearest training rows that vote in each learner.
+    n_dims : int or "auto"
+        m, the dimensions that each learner squeezes the labels into. "auto" gives each label a dimension of its own
+        where that is cheap (up to 4,096 labels), else takes 1,024 (512 with conjugate gradients).
+    n_neighbors : int or "auto"
+        k, the nearest label sets (rows, for "votes") that vote in each learner.
     n_learners : int
-        F, the number of independent embeddings whose votes are averaged.
+        F, the number of independent embeddings.
     n_clusters : int
         C, k-means clusters of the features with one model each; 1 for none.
+    kernel : {"auto", "linear", "rbf"} or Kernel
+        How alike feature rows are. "auto" is "rbf" up to 20,000 rows (a cluster), else "linear".
+    relevance : float or "auto"
+        The power of a feature's relevance to the labels that it is multiplied by; 0 leaves features as they are.
     ridge : float or "auto"
-        The regularisation, in the sense of scikit-learn's `alpha` (twice the paper's λ). "auto" walks by half decades
-        from 0.3 times the mean squared length of a row as long as exact leave-one-out precision rises.
-    ensemble : {"gaussian", "bernoulli", "sparse", "structured", "deterministic"} or Ensemble
-        The family of random matrices.
+        The regularisation, in the sense of scikit-learn's `alpha` (twice the paper's λ).
+    ensemble : {"auto", "gaussian", "bernoulli", "sparse", "structured", "deterministic", "identity"} or Ensemble
+        The family of random matrices. "auto" is "identity" where `n_dims` allows it, else "gaussian".
     solver : {"auto", "primal", "dual", "cg", "gd"} or RidgeSolver
-        How the regression is solved; see `ripml.ridge.choose_solver` for the rule of "auto".
+        How a linear regression is solved; see `ripml.ridge.choose_solver` for the rule of "auto".
     index : {"exact"} or Index
         How neighbours are searched.
+    decoder : {"blend", "votes", "weighted", "sketch", "least-squares"} or Decoder
+        How a predicted embedding becomes scores; see `ripml.decoders`.
     normalize : bool
         Scale feature rows to length 1 first.
     n_jobs : int or None
@@ -104,12 +83,18 @@ class RIPML(BaseEstimator):  # type: ignore[misc]
         Label names, strings or integers.
     n_features_in_ : int
         d, the number of features.
+    chosen_ : dict
+        What was chosen, as plain numbers: `relevance`, `n_neighbors`, `temperature`, `epsilon` and so on.
+    kernel_, ensemble_, n_dims_
+        The kernel with its width, the family of matrices and m in use.
     ridge_ : ndarray of shape (C,)
         The regularisation in use in each cluster.
     threshold_ : float
         The score from which `predict` says yes: the best for micro F1 on rows left out.
     left_out_precision_ : dict
         P@1, P@3 and P@5 on a sample of training rows, each left out in turn: what to expect on new rows.
+    calibration_error_ : float
+        The expected calibration error of `predict_proba` on rows left out.
     solutions_ : list of dict
         For each cluster: the solver and the reason for it, whether it converged, steps and residual.
     n_rows_, n_unlabelled_ : int
@@ -119,21 +104,24 @@ class RIPML(BaseEstimator):  # type: ignore[misc]
     --------
     >>> from ripml import RIPML
     >>> X = [[1, 0], [0.9, 0.1], [0, 1], [0.1, 0.9]]
-    >>> model = RIPML(n_neighbors=2, random_state=0).fit(X, [["tea"], ["tea", "hot"], ["ice"], ["ice", "cold"]])
-    >>> model.recommend([[1, 0.05]], n=1)
-    [[('tea', 1.0)]]
+    >>> model = RIPML(random_state=0).fit(X, [["tea"], ["tea", "hot"], ["ice"], ["ice", "cold"]])
+    >>> [name for name, score in model.recommend([[1, 0.05]], n=2)[0]]
+    ['tea', 'hot']
     """
 
     def __init__(
         self,
-        n_dims: int = 100,
-        n_neighbors: int = 5,
-        n_learners: int = 5,
+        n_dims: int | str = "auto",
+        n_neighbors: int | str = "auto",
+        n_learners: int = 1,
         n_clusters: int = 1,
+        kernel: str | Kernel = "auto",
+        relevance: float | str = "auto",
         ridge: float | str = "auto",
-        ensemble: str | Ensemble = "gaussian",
+        ensemble: str | Ensemble = "auto",
         solver: str | RidgeSolver = "auto",
         index: str | Index = "exact",
+        decoder: str | Decoder = "blend",
         normalize: bool = True,
         n_jobs: int | None = None,
         random_state: Any = None,
@@ -142,10 +130,13 @@ class RIPML(BaseEstimator):  # type: ignore[misc]
         self.n_neighbors = n_neighbors
         self.n_learners = n_learners
         self.n_clusters = n_clusters
+        self.kernel = kernel
+        self.relevance = relevance
         self.ridge = ridge
         self.ensemble = ensemble
         self.solver = solver
         self.index = index
+        self.decoder = decoder
         self.normalize = normalize
         self.n_jobs = n_jobs
         self.random_state = random_state
@@ -157,11 +148,21 @@ class RIPML(BaseEstimator):  # type: ignore[misc]
         The paper leaves the regularisation and the scaling of features open; here they are `ridge="auto"` and rows of
         length 1, and can be set like everything else.
 
-        >>> RIPML.paper(n_dims=50, n_neighbors=3, random_state=0)
-        RIPML(n_dims=50, n_neighbors=3, random_state=0)
+        >>> RIPML.paper(n_dims=50, n_neighbors=3).decoder
+        'votes'
         """
-        paper = {"ensemble": "gaussian", "n_learners": 5, "n_clusters": 1, "index": "exact"}
+        paper = {"n_learners": 5, "kernel": "linear", "relevance": 0.0, "ensemble": "gaussian", "decoder": "votes"}
         return cls(n_dims=n_dims, n_neighbors=n_neighbors, **{**paper, **settings})
+
+    @classmethod
+    def linear(cls, **settings: Any) -> RIPML:
+        """Linear ridge regression, no rows stored: trains and answers several times as fast as the default, and a
+        point or so less precise.
+
+        >>> RIPML.linear(random_state=0).kernel
+        'linear'
+        """
+        return cls(**{"kernel": "linear", "decoder": Blend(n_similar=0), **settings})
 
     # -------------------------------------------------------------------------------------------------------- fit
 
@@ -194,74 +195,38 @@ class RIPML(BaseEstimator):  # type: ignore[misc]
         X, Y = self._labelled_rows(X, Y)
         random = check_random_state(self.random_state)
         self.seed_ = int(random.randint(2**62, dtype=np.int64))
-        projection = self._projection()
-        projection.check_capacity(len(self.classes_))
-        n_targets = self.n_learners * self.n_dims
-        require_memory(
-            8.0 * X.shape[0] * n_targets, f"{n_targets:,} targets for {X.shape[0]:,} rows", "use fewer `n_dims`"
-        )
-
-        keys = column_keys(projection.ensemble, self.n_dims, self.classes_)
-        sets = distinct_sets(Y, keys)
-        _log.info("embedding %s label sets into %s dimensions", f"{len(sets.counts):,}", f"{n_targets:,}")
-        Z = projection.embed(sets.sets, keys, self.n_jobs)
-        self.centres_, cluster = partition(X, self.n_clusters, self.seed_, self.n_jobs)
-        rank = np.random.default_rng(self.seed_).permutation(len(sets.of_row))  # the order in which rows are left out
-        self.parts_, self.solutions_, left_out = [], [], []
-        for c in range(len(self.centres_)):
-            rows = slice(None) if len(self.centres_) == 1 else np.flatnonzero(cluster == c)
-            used, of_row, counts = np.unique(sets.of_row[rows], return_inverse=True, return_counts=True)
-            _log.info("cluster %d of %d: %s rows", c + 1, len(self.centres_), f"{len(of_row):,}")
-            unsolved = np.empty((X.shape[1], 0), np.float32)
-            draft = Part(unsolved, Z[used], sets.sets[used], counts, resolve_index(self.index), self.n_learners)
-            part, solution, truth_and_scores = self._solve_part(draft, X[rows], of_row, rank[rows])
-            self.parts_.append(part)
-            self.solutions_.append(solution)
-            left_out.append(truth_and_scores)
+        learnt = learn(self._settings(), X, Y, self.classes_, distinct_sets(Y, label_keys(self.classes_)), self.seed_)
+        self.parts_, self.centres_, self.weights_ = learnt.parts, learnt.centres, learnt.weights
+        self.kernel_, self.ensemble_, self.n_dims_ = learnt.kernel, learnt.ensemble, learnt.n_dims
+        self.chosen_, self.decode_, self.trees_ = learnt.chosen, learnt.how, learnt.trees
+        self.steps_ = learnt.steps
+        self.threshold_, self.solutions_ = learnt.threshold, learnt.solutions
+        self.left_out_precision_ = {name: value for name, value in learnt.left_out.items() if name.startswith("P@")}
+        self.calibration_error_ = learnt.left_out["calibration error"]
         self.ridge_ = np.array([solution["ridge"] for solution in self.solutions_])
-        truth, scores = (scipy.sparse.vstack(part, format="csr") for part in zip(*left_out, strict=True))
-        self.threshold_ = decoding.best_threshold(truth, scores)
-        self.left_out_precision_ = _precision(truth, scores)
+        self.frequency_ = np.bincount(Y.indices, minlength=len(self.classes_))
+        self.structure_ = self._structure()
 
-    def _solve_part(
-        self, draft: Part, X: Any, of_row: NDArray[np.int64], rank: NDArray[np.int64]
-    ) -> tuple[Part, dict[str, Any], tuple[Any, Any]]:
-        """Fit the regression of one cluster whose row i carries label set `of_row[i]`, with the best `ridge`.
+    def _settings(self) -> Settings:
+        """The settings with "auto" as None and words as stages."""
 
-        Also returned are the true labels and the scores of those rows left out that are a fair sample of all clusters.
-        """
-        solver, reason = resolve_solver(self.solver, *X.shape)
-        targets = draft.Z[of_row]
-        _log.info("%s", reason if reason != "given" else f"solver='{solver.word}'")
-        solve = solver.prepare(X, targets, self.n_jobs)
-        most = _LEFT_OUT_TO_TUNE_SMALL if min(X.shape) <= _SMALL else _LEFT_OUT_TO_TUNE
-        most = most if self.ridge == "auto" else _LEFT_OUT_TO_CUT
-        most = most if solver.exact else _LEFT_OUT_ITERATIVE
-        asked = np.sort(np.argsort(rank)[:most])
-        truth = draft.sets[of_row[asked]]
+        def given(value: Any) -> Any:
+            return None if isinstance(value, str) and value == "auto" else value
 
-        def attempt(ridge: float) -> _Attempt:
-            solution = solve(ridge)
-            scores = draft.votes(solution.left_out(asked), self.n_neighbors, self.n_jobs, left_out=of_row[asked])
-            quality = float(np.mean(list(_precision(truth, scores).values())))
-            _log.info("ridge %.3g: mean P@1, 3, 5 on rows left out %.2f %%", ridge, 100 * quality)
-            return _Attempt(ridge, quality, solution, scores)
-
-        if self.ridge == "auto":
-            squares = X.multiply(X) if scipy.sparse.issparse(X) else np.square(X)
-            best = _climb(attempt, _RIDGE_START * (float(squares.sum()) / X.shape[0] or 1.0))
-        else:
-            best = attempt(float(self.ridge))
-        facts = {
-            "ridge": best.ridge,
-            "solver": best.solution.solver,
-            "reason": reason,
-            "converged": best.solution.converged,
-            "steps": best.solution.steps,
-            "residual": best.solution.residual,
-        }
-        fair = np.flatnonzero(rank[asked] < most)  # the first rows of all, which are among the first of each cluster
-        return replace(draft, Psi=best.solution.Psi.astype(np.float32)), facts, (truth[fair], best.scores[fair])
+        return Settings(
+            n_dims=given(self.n_dims),
+            n_neighbors=given(self.n_neighbors),
+            n_learners=self.n_learners,
+            n_clusters=self.n_clusters,
+            kernel=resolve_kernel(self.kernel),
+            relevance=None if self.relevance == "auto" else float(self.relevance),
+            ridge=None if self.ridge == "auto" else float(self.ridge),
+            ensemble=None if given(self.ensemble) is None else resolve_ensemble(self.ensemble),
+            solver=self.solver,
+            index=resolve_index(self.index),
+            decoder=resolve_decoder(self.decoder),
+            n_jobs=self.n_jobs,
+        )
 
     def _labelled_rows(self, X: Any, Y: Any) -> tuple[Any, Any]:
         labelled = np.diff(Y.indptr) > 0
@@ -269,7 +234,7 @@ class RIPML(BaseEstimator):  # type: ignore[misc]
         self.n_unlabelled_ = int(len(labelled) - self.n_rows_)
         if not self.n_rows_:
             raise NoLabelsError(f"none of the {len(labelled):,} rows carries a label, so there is nothing to learn.")
-        if self.n_neighbors > self.n_rows_:
+        if self.n_neighbors != "auto" and self.n_neighbors > self.n_rows_:
             raise ParameterError(
                 f"`n_neighbors` = {self.n_neighbors} is more than the {self.n_rows_} rows that carry labels "
                 f"(n_samples = {len(labelled)})."
@@ -281,27 +246,42 @@ class RIPML(BaseEstimator):  # type: ignore[misc]
         # z = 0 would be the nearest neighbour of every shrunken prediction, so empty rows must not be in the index.
         return (X, Y) if not self.n_unlabelled_ else (X[labelled], Y[labelled])
 
-    def _projection(self) -> Projection:
-        return Projection(resolve_ensemble(self.ensemble), self.n_dims, self.n_learners, self.seed_)
-
     def check_settings(self) -> None:
         """Raise `ParameterError` for the first setting that is out of its range."""
-        for name in ("n_dims", "n_neighbors", "n_learners", "n_clusters"):
+        for name in ("n_dims", "n_neighbors"):
+            if getattr(self, name) != "auto":
+                _positive(name, getattr(self, name), "'auto' or ")
+        for name in ("n_learners", "n_clusters"):
             _positive(name, getattr(self, name))
-        if self.ridge != "auto" and not (_is_number(self.ridge) and 0 <= float(self.ridge) < np.inf):
-            raise ParameterError(f"`ridge` must be 'auto' or a finite number ≥ 0; got {self.ridge!r}.")
+        for name in ("relevance", "ridge"):
+            value = getattr(self, name)
+            if value != "auto" and not (_is_number(value) and 0 <= float(value) < np.inf):
+                raise ParameterError(f"`{name}` must be 'auto' or a finite number ≥ 0; got {value!r}.")
         if not isinstance(self.normalize, (bool, np.bool_)):
             raise ParameterError(f"`normalize` must be True or False; got {self.normalize!r}.")
-        resolve_ensemble(self.ensemble)
+        if self.ensemble != "auto":
+            resolve_ensemble(self.ensemble)
+        kernel, decoder = resolve_kernel(self.kernel), resolve_decoder(self.decoder)
         resolve_index(self.index)
         resolve_solver(self.solver, 1, 1)
         thread_count(self.n_jobs)
+        if isinstance(decoder, Votes) and kernel is not None and kernel.word != "linear":
+            raise ParameterError(
+                f"decoder='votes' is the paper's, with kernel='linear'; got kernel={self.kernel!r}: use 'weighted'."
+            )
 
     def _check_unchanged(self) -> None:
         """Raise if `set_params` made a fitted model contradict itself."""
         self.check_settings()
-        if self.parts_[0].Psi.shape[1] != self.n_dims * self.n_learners or len(self.parts_) > self.n_clusters:
-            raise ParameterError("`n_dims`, `n_learners` or `n_clusters` was changed after the fit; fit again.")
+        changed = [name for name, value in self._structure().items() if value != self.structure_[name]]
+        if changed:
+            raise ParameterError(f"{', '.join(f'`{n}`' for n in changed)} was changed after the fit; fit again.")
+
+    def _structure(self) -> dict[str, str]:
+        """The settings that a fitted model cannot change, as text."""
+        names = ("n_dims", "n_learners", "n_clusters", "kernel", "relevance", "ensemble", "decoder", "normalize")
+        values = {name: getattr(self, name) for name in names}
+        return {name: repr(value.item() if isinstance(value, np.generic) else value) for name, value in values.items()}
 
     def _validated(self, X: Any, reset: bool) -> Any:
         """X as a CSR or dense float array, with rows of length 1 if so set."""
@@ -316,27 +296,56 @@ class RIPML(BaseEstimator):  # type: ignore[misc]
     # ---------------------------------------------------------------------------------------------------- predict
 
     def decision_function(self, X: Any) -> Any:
-        """Scores, CSR (n, L): the share of votes for each label that any of the neighbours carries.
+        """Scores, CSR (n, L): of the candidate labels of each row only, in [0, 1].
 
-        A ten-thousandth of it is nearness, which breaks ties. A row whose features are all zero says nothing, so it has
+        With decoder="blend" a score is the probability that the label is right; with "votes" it is the share of votes,
+        a ten-thousandth of which is nearness to break ties. A row whose features are all zero says nothing, so it has
         no score at all.
         """
         check_is_fitted(self, "parts_")
         self._check_unchanged()
         X = self._validated(X, reset=False)
+        decoder = resolve_decoder(self.decoder)
+        if not isinstance(decoder, Votes):
+            X = X.astype(np.float32, copy=False)
+        if self.weights_ is not None:
+            X = weighted(X, self.weights_)
         cluster = assign(X, self.centres_, self.n_jobs)
         cluster[np.asarray((X != 0).sum(axis=1)).ravel() == 0] = -1
         silent = np.flatnonzero(cluster == -1)
         found, order = [], []
         if len(silent):
             found, order = [scipy.sparse.csr_array((len(silent), len(self.classes_)))], [silent]
+        how = replace(self.decode_, n_jobs=self.n_jobs)
+        if self.n_neighbors != "auto":
+            how = replace(how, n_neighbors=self.n_neighbors)
         for c, part in enumerate(self.parts_):
             rows = np.flatnonzero(cluster == c)
             for block in blocks(len(rows), _QUERY_BLOCK):
-                found.append(part.scores(X[rows[block]], self.n_neighbors, self.n_jobs))
+                found.append(self._scores(part, X[rows[block]], how, decoder))
                 order.append(rows[block])
         scores = scipy.sparse.vstack(found, format="csr")
         return scores if len(found) == 1 else scores[np.argsort(np.concatenate(order), kind="stable")]
+
+    def _scores(self, part: Part, X: Any, how: Decode, decoder: Decoder) -> Any:
+        if isinstance(decoder, Votes):
+            return part.votes(part.embed(X, self.n_jobs), how.n_neighbors, self.n_jobs)
+        candidates = part.candidates(X, how)
+        if isinstance(decoder, Blend):
+            values = candidates.scores(self.trees_, self.n_jobs)
+        else:
+            values = np.clip(candidates.signals[decoder.signal], 0, 1)
+        return decoding.as_scores(candidates.labels, values, len(self.classes_))
+
+    def predict_proba(self, X: Any) -> Any:
+        """Calibrated probabilities, CSR (n, L): of a label that is no candidate it is 0.
+
+        The line from scores to probabilities is the isotonic regression on rows left out; `calibration_error_` is what
+        it is off by on average.
+        """
+        probabilities = self.decision_function(X)
+        probabilities.data = blending.in_steps(probabilities.data, self.steps_)
+        return probabilities
 
     def recommend(self, X: Any, n: int = 5) -> list[list[tuple[Any, float]]]:
         """The n best labels of each row as (name, score), best first; fewer where fewer have a vote."""
@@ -380,11 +389,21 @@ class RIPML(BaseEstimator):  # type: ignore[misc]
         parameters = {
             "settings": settings,
             **{name: getattr(self, f"{name}_") for name in _SAVED_VALUES},
+            "kernel": setting_to_json("kernel", self.kernel_),
+            "ensemble": setting_to_json("ensemble", self.ensemble_),
             "n_features": int(self.n_features_in_),
             "feature_names": [str(name) for name in getattr(self, "feature_names_in_", [])],
         }
-        arrays = {**parts_to_arrays(self.parts_), "centres": self.centres_, **names_to_arrays(self.classes_)}
-        return parameters, arrays
+        arrays = {
+            **parts_to_arrays(self.parts_),
+            **names_to_arrays(self.classes_),
+            "centres": self.centres_,
+            "frequency": self.frequency_,
+            "calibration": np.stack(self.steps_),
+        }
+        if self.weights_ is not None:
+            arrays["weights"] = self.weights_
+        return parameters, arrays | (self.trees_.to_arrays() if self.trees_ is not None else {})
 
     @classmethod
     def from_state(cls, parameters: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> RIPML:
@@ -393,15 +412,31 @@ class RIPML(BaseEstimator):  # type: ignore[misc]
             settings = {name: setting_from_json(value) for name, value in parameters["settings"].items()}
             model = cls(**settings)
             model.check_settings()
+            model.structure_ = model._structure()
             for name in _SAVED_VALUES:
                 setattr(model, f"{name}_", parameters[name])
+            model.kernel_ = setting_from_json(parameters["kernel"])
+            model.ensemble_ = setting_from_json(parameters["ensemble"])
             model.ridge_ = np.array([solution["ridge"] for solution in model.solutions_], np.float64)
             model.n_features_in_ = parameters["n_features"]
             if parameters["feature_names"]:
                 model.feature_names_in_ = np.array(parameters["feature_names"], object)
             model.classes_ = names_from_arrays(arrays)
-            model.centres_ = arrays["centres"]
-            model.parts_ = parts_from_arrays(arrays, len(model.classes_), resolve_index(model.index), model.n_learners)
+            model.centres_, model.weights_ = arrays["centres"], arrays.get("weights")
+            model.frequency_ = arrays["frequency"].astype(np.int64, casting="safe")
+            model.steps_ = tuple(arrays["calibration"])
+            n_signals = 6 + (model.chosen_["n_neighbors"] > 0) + (model.chosen_["n_similar"] > 0)
+            model.trees_ = Trees.from_arrays(arrays, n_signals) if "tree_feature" in arrays else None
+            model.parts_ = parts_from_arrays(
+                arrays,
+                len(model.classes_),
+                model.n_features_in_,
+                resolve_index(model.index),
+                model.n_learners,
+                model.kernel_,
+            )
+            projection = Projection(model.ensemble_, model.n_dims_, model.n_learners, model.seed_)
+            model.decode_ = decode_of(model.chosen_, projection, model.classes_, model.frequency_)
             model._check_loaded(parameters["feature_names"])
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, UnicodeDecodeError) as error:
             raise ModelFolderError(f"the model's parameters and arrays do not fit together: {error}.") from error
@@ -409,18 +444,32 @@ class RIPML(BaseEstimator):  # type: ignore[misc]
 
     def _check_loaded(self, feature_names: list[Any]) -> None:
         """Raise ValueError where what was loaded contradicts itself."""
-        d = self.n_features_in_
-        numbers_of = (self.seed_, self.n_rows_, self.n_unlabelled_, d)
+        d, L = self.n_features_in_, len(self.classes_)
+        numbers_of = (self.seed_, self.n_rows_, self.n_unlabelled_, d, self.n_dims_)
+        floats = (self.threshold_, self.calibration_error_, *self.left_out_precision_.values())
+        part, n_targets = self.parts_[0], self.n_learners * self.n_dims_
+        plain = isinstance(resolve_decoder(self.decoder), Votes)
+        widest = n_targets if plain or self.decode_.searched is None else SEARCHED
         consistent = (
             all(type(number) is int and number >= 0 for number in numbers_of)
-            and all(type(value) is float for value in (self.threshold_, *self.left_out_precision_.values()))
+            and all(type(value) is float for value in floats)
             and type(feature_names) is list
             and len(feature_names) in (0, d)
             and all(type(name) is str for name in feature_names)
-            and len(set(self.classes_.tolist())) == len(self.classes_)
+            and len(set(self.classes_.tolist())) == L
             and self.centres_.dtype.kind == "f"
             and self.centres_.shape == (len(self.solutions_), d)
-            and self.parts_[0].Psi.shape == (d, self.n_learners * self.n_dims)
+            and part.Psi.shape[1] == n_targets
+            and (self.n_dims in ("auto", self.n_dims_) or isinstance(self.ensemble_, Identity))
+            and (part.kernel.word != "linear" or len(part.Psi) == d)
+            and (self.ensemble_.capacity(self.n_dims_) or L) >= L
+            and part.Z.shape[1] == (widest if plain else min(widest, SEARCHED))
+            and (self.weights_ is None or (self.weights_.shape == (d,) and self.weights_.dtype.kind == "f"))
+            and self.frequency_.shape == (L,)
+            and (np.diff(self.steps_[0]) >= 0).all()
+            and self.decode_.n_neighbors > 0
+            and self.decode_.n_candidates > 0
+            and (part.rows is not None or not self.decode_.n_similar)
             and sum(part.counts.sum(dtype=np.float64) for part in self.parts_) == self.n_rows_
         )
         if not consistent:
@@ -434,12 +483,17 @@ class RIPML(BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-def column_keys(ensemble: Ensemble, n_dims: int, names: NDArray[Any]) -> NDArray[np.uint64]:
-    """The key of each label's column of Phi; families with a capacity number the labels instead."""
-    return label_keys(names) if ensemble.capacity(n_dims) is None else np.arange(len(names), dtype=np.uint64)
-
-
-_SAVED_VALUES = ("seed", "threshold", "n_rows", "n_unlabelled", "left_out_precision", "solutions")
+_SAVED_VALUES = (
+    "seed",
+    "threshold",
+    "n_rows",
+    "n_unlabelled",
+    "left_out_precision",
+    "calibration_error",
+    "solutions",
+    "chosen",
+    "n_dims",
+)
 
 
 def load(path: str | PathLike[str]) -> RIPML:
@@ -459,10 +513,6 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
-def _positive(name: str, value: Any) -> None:
+def _positive(name: str, value: Any, otherwise: str = "") -> None:
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
-        raise ParameterError(f"`{name}` must be an integer ≥ 1; got {value!r}.")
-
-
-def _precision(truth: Any, scores: Any) -> dict[str, float]:
-    return {f"P@{k}": metrics.precision_at_k(truth, scores, k=k) for k in (1, 3, 5)}
+        raise ParameterError(f"`{name}` must be {otherwise}an integer ≥ 1; got {value!r}.")

@@ -1,45 +1,101 @@
-"""The RIPML of one cluster (the paper's inference): ẑ = x Psi, the nearest label sets in each learner, their votes."""
+"""The RIPML of one cluster: ẑ for feature rows, the label sets and rows that are near, and what they say of labels."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
 from ripml import decoding
+from ripml.blending import Candidates
+from ripml.decoding import Columns
+from ripml.kernels import Kernel, Linear, Rows
 from ripml.neighbors import Index, Searcher
+from ripml.resources import blocks
 from ripml.ridge import predict_embedding
 
-__all__ = ["Part", "parts_from_arrays", "parts_to_arrays"]
+__all__ = ["SEARCHED", "Decode", "Part", "parts_from_arrays", "parts_to_arrays"]
+
+Floats = NDArray[np.float32]
+Ints = NDArray[np.int64]
+
+_ROW_BLOCK = 512
+SEARCHED = 512  # dimensions in which neighbours are searched: distances settle long before values do
+
+
+@dataclass(frozen=True)
+class Decode:
+    """How an embedding is read: the settings of the decoder with every choice made."""
+
+    n_neighbors: int  # label sets near in the embedding that vote; 0 for none
+    temperature: float  # of their votes, exp((cos − max)/temperature)
+    n_similar: int  # rows of similar features that vote; 0 for none
+    similar_temperature: float
+    epsilon: float | None  # of least squares on the candidates; None to leave values as they are
+    n_candidates: int  # kept of each row
+    exact: bool  # the embedding is Y itself
+    columns: Columns  # labels ↦ their columns of Phi, (len, M)
+    searched: Floats | None  # (L, m) where ẑ is squeezed before the search; None where it is cut to its first dimensions
+    frequency: Ints  # (L,) training rows of each label
+    n_jobs: int | None
+
+
+class Near(NamedTuple):
+    """Label sets near to queries, their similarity and how many rows each stands for: all (n, K)."""
+
+    sets: Ints
+    similarity: NDArray[np.float64]
+    rows: Ints
 
 
 @dataclass(frozen=True)
 class Part:
-    """The RIPML of one cluster: a regression into the embedding, and the label sets to be found there."""
+    """The regression of one cluster into the embedding, and the label sets and rows to be found there."""
 
-    Psi: NDArray[np.float32]  # (d, F·m)
-    Z: NDArray[np.float32]  # (u, F·m), the embeddings of the distinct label sets
+    Psi: Floats  # (d, M), or (n, M) on the kernel with `rows`
+    intercept: Floats  # (M,)
+    Z: Floats  # (u, m), the embeddings of the distinct label sets that are searched
     sets: Any  # CSR (u, L)
-    counts: NDArray[np.int64]  # (u,) training rows that carry each set
+    counts: Ints  # (u,) training rows that carry each set
     index: Index
     n_learners: int
+    kernel: Kernel = Linear()
+    rows: Rows | None = None  # the training rows, where the kernel or the decoder wants them
+    set_of_row: Ints | None = None  # (n,)
 
     @cached_property
     def searchers(self) -> list[Searcher]:
         """One a learner, over its m columns of Z."""
         return [self.index.build(block) for block in np.split(self.Z, self.n_learners, axis=1)]
 
-    def scores(self, X: Any, k: int, n_jobs: int | None) -> Any:
-        """Votes for feature rows X, CSR (n, L)."""
-        return self.votes(predict_embedding(X, self.Psi, n_jobs), k, n_jobs)
+    @cached_property
+    def searcher(self) -> Searcher:
+        """Of directions."""
+        return self.index.build(_unit(self.Z))
 
-    def votes(self, embedding: Any, k: int, n_jobs: int | None, left_out: NDArray[np.int64] | None = None) -> Any:
-        """Votes for predicted embeddings (n, F·m); `left_out` has the set of each query's own training row, if any."""
+    def embed(self, X: Any, n_jobs: int | None, likeness: Floats | None = None) -> Any:
+        """ẑ (n, M) of feature rows; `likeness` is their kernel with the rows of the part, if it is known already."""
+        if isinstance(self.kernel, Linear):
+            return predict_embedding(X, self.Psi, n_jobs) + self.intercept
+        return (self.likeness(X, n_jobs) if likeness is None else likeness) @ self.Psi
+
+    def likeness(self, X: Any, n_jobs: int | None) -> Floats:
+        """The kernel of feature rows with those of the part, (n, n_rows)."""
+        assert self.rows is not None
+        return self.kernel.between(X, self.rows, n_jobs)
+
+    # ---------------------------------------------------------------------------------------------- the paper's votes
+
+    def votes(self, embedding: Any, k: int, n_jobs: int | None, left_out: Ints | None = None) -> Any:
+        """Equal votes of the k nearest rows in each learner for predicted embeddings (n, F·m), CSR (n, L).
+
+        `left_out` has the set of each query's own training row, if it is one.
+        """
         reach = min(k if left_out is None else k + 1, len(self.Z))  # leaving a row out may empty one set
         queries = np.split(embedding.astype(np.float32, copy=False), self.n_learners, axis=1)
         ids, weights = [], []
@@ -49,46 +105,212 @@ class Part:
             weights.append(decoding.vote_weights(nearest, self.counts, k, self.n_learners, left_out))
         return decoding.tally(np.hstack(ids), np.hstack(weights) / self.n_learners, self.sets)
 
+    # ------------------------------------------------------------------------------------------------- all the others
+
+    def nearest(self, Z: Floats, how: Decode, left_out: Ints | None = None) -> Near:
+        """The label sets of nearest direction to embeddings Z, nearest first, and the rows that carry them.
+
+        `left_out` has the set of each query's own training row, if it is one: that row does not count.
+        """
+        reach = min(how.n_neighbors + (left_out is not None), len(self.Z))  # leaving a row out may empty one set
+        squeezed = Z[:, : self.Z.shape[1]] if how.searched is None else Z @ how.searched
+        ids, distances = self.searcher.query(_unit(squeezed), reach, how.n_jobs)
+        rows = self.counts[ids] if left_out is None else self.counts[ids] - (ids == left_out[:, None])
+        return Near(ids, 1 - distances / 2, rows)
+
+    def alike(self, likeness: Floats, k: int, left_out: Ints | None = None) -> Near:
+        """The label sets of the k training rows whose features are most alike, most alike first.
+
+        `likeness` (n, n_rows) is that of the queries with all rows; `left_out` has each query's own row.
+        """
+        assert self.set_of_row is not None
+        if left_out is not None:
+            likeness[np.arange(len(likeness)), left_out] = -np.inf
+        ids = decoding.largest(likeness, min(k, likeness.shape[1]))
+        values = np.take_along_axis(likeness, ids, axis=1)
+        order = np.argsort(-values, axis=1, kind="stable")
+        ids, values = (np.take_along_axis(array, order, axis=1) for array in (ids, values))
+        return Near(self.set_of_row[ids], values.astype(np.float64), np.isfinite(values).astype(np.int64))
+
+    def vote(self, near: Near, k: int, temperature: float) -> Any:
+        """Votes of the k nearest, rows·exp((similarity − max)/temperature) scaled to sum to 1: CSR (n, L)."""
+        weights = decoding.softmax(near.similarity[:, :k], temperature, near.rows[:, :k])
+        return decoding.tally(near.sets[:, :k], weights, self.sets)
+
+    def candidates(
+        self, X: Any, how: Decode, embedding: Floats | None = None, left_out: Ints | None = None
+    ) -> Candidates:
+        """The best candidates of feature rows X and all that is known of them.
+
+        For training rows that are asked about, `embedding` has what was predicted without each and `left_out` (n,)
+        their numbers in the part.
+        """
+        found = []
+        for block in blocks(X.shape[0], _ROW_BLOCK):
+            own = None if left_out is None else left_out[block]
+            likeness = self.likeness(X[block], how.n_jobs) if self.rows is not None else None
+            Z = self.embed(X[block], how.n_jobs, likeness) if embedding is None else embedding[block]
+            found.append(self._candidates(Z.astype(np.float32, copy=False), likeness, how, own))
+        labels = np.concatenate([part.labels for part in found])
+        return Candidates(labels, {n: np.concatenate([p.signals[n] for p in found]) for n in found[0].signals})
+
+    def _candidates(
+        self, Z: Floats, likeness: Floats | None, how: Decode, own: Ints | None
+    ) -> Candidates:
+        said: dict[str, Any] = {}
+        own_set = None if own is None or self.set_of_row is None else self.set_of_row[own]
+        if how.n_neighbors:
+            said["votes"] = self.vote(self.nearest(Z, how, own_set), len(self.Z), how.temperature)
+        if how.n_similar and likeness is not None:
+            near = self.alike(likeness, how.n_similar, own)
+            said["similar"] = self.vote(near, how.n_similar, how.similar_temperature)
+        L = self.sets.shape[1]
+        keys = [_places(matrix) for matrix in said.values()]
+        if how.exact:
+            best = decoding.largest(Z, min(how.n_candidates, L))
+            keys.append(np.sort((np.arange(len(Z))[:, None] * L + best).ravel()))
+        places = np.unique(np.concatenate(keys))
+        row, label = np.divmod(places, L)
+        value = Z[row, label] if how.exact else decoding.sketch_values(Z, row, label, how.columns)
+        signals = {"value": value}
+        for (name, matrix), key in zip(said.items(), keys, strict=False):
+            signals[name] = np.zeros(len(places), np.float32)
+            signals[name][np.searchsorted(places, key)] = matrix.data
+        ends = np.searchsorted(row, np.arange(len(Z) + 1))
+        kept = decoding.best_of_rows(sum(signals.values()), ends, how.n_candidates)  # (n, K) places, −1 for none
+        labels = np.where(kept >= 0, label[kept], -1)
+        table = {name: np.where(kept >= 0, signal[kept], np.float32(0)) for name, signal in signals.items()}
+        if how.epsilon is not None:
+            table["value"] = decoding.least_squares(Z, labels, how.columns, how.epsilon)
+        # A row that is left out is counted here all the same: one less for its own labels alone would give them away.
+        return Candidates(labels, table | _standing(table["value"], labels, how.frequency[labels]))
+
+
+def _standing(value: Floats, labels: Ints, seen: Ints) -> dict[str, Floats]:
+    """How often a label was seen, and where its value stands among those of its row."""
+    there = labels >= 0
+    value = np.where(there, value, -np.inf)
+    order = np.argsort(-value, axis=1, kind="stable")
+    rank = np.empty(value.shape, np.float32)
+    np.put_along_axis(rank, order, np.broadcast_to(np.arange(value.shape[1], dtype=np.float32), rank.shape), axis=1)
+    ordered = np.take_along_axis(value, order, axis=1)
+    of_row = {
+        "best": ordered[:, 0],
+        "third": ordered[:, min(2, value.shape[1] - 1)],
+        "total": np.maximum(ordered, 0).sum(axis=1),
+    }
+    wide = {name: np.broadcast_to(np.where(np.isfinite(c), c, 0)[:, None], rank.shape) for name, c in of_row.items()}
+    return {"frequency": seen.astype(np.float32), "rank": rank, **wide}
+
+
+def _places(matrix: Any) -> Ints:
+    """row·L + column of the entries of a CSR matrix with sorted indices."""
+    row = np.repeat(np.arange(matrix.shape[0], dtype=np.int64), np.diff(matrix.indptr))
+    return np.asarray(row * matrix.shape[1] + matrix.indices)
+
+
+def _unit(Z: Floats) -> Floats:
+    length = np.linalg.norm(Z, axis=1, keepdims=True)
+    return np.asarray(Z / np.where(length > 0, length, 1), np.float32)
+
+
+# ---------------------------------------------------------------------------------------------------- save and load
+
 
 def parts_to_arrays(parts: Sequence[Part]) -> dict[str, NDArray[Any]]:
-    """The parts of a model end to end: Psi (C, d, F·m), the rest with `part_ends` marking where each part ends."""
+    """The parts of a model end to end, with `part_ends` marking where the label sets of each part end.
+
+    Psi is (C, d, M) for a linear kernel, else the coefficients of all rows, (n, M); rows are sparse or dense.
+    """
     sets = scipy.sparse.vstack([part.sets for part in parts], format="csr")
-    return {
-        "Psi": np.stack([part.Psi for part in parts]),
+    linear = isinstance(parts[0].kernel, Linear)
+    arrays = {
+        "Psi": (np.stack if linear else np.concatenate)([part.Psi for part in parts]),
+        "intercept": np.stack([part.intercept for part in parts]),
         "Z": np.concatenate([part.Z for part in parts]),
         "counts": np.concatenate([part.counts for part in parts]),
         "part_ends": np.cumsum([len(part.Z) for part in parts], dtype=np.int64),
         "sets_indices": sets.indices,
         "sets_indptr": sets.indptr,
     }
+    if parts[0].rows is None:
+        return arrays
+    arrays["set_of_row"] = np.concatenate([part.set_of_row for part in parts])
+    arrays["row_ends"] = np.cumsum([len(part.set_of_row) for part in parts], dtype=np.int64)
+    rows = [part.rows.X for part in parts if part.rows is not None]
+    if not scipy.sparse.issparse(rows[0]):
+        return arrays | {"rows": np.concatenate(rows)}
+    sparse = scipy.sparse.vstack(rows, format="csr")
+    return arrays | {"rows_data": sparse.data, "rows_indices": sparse.indices, "rows_indptr": sparse.indptr}
 
 
-def parts_from_arrays(arrays: Mapping[str, NDArray[Any]], n_labels: int, index: Index, n_learners: int) -> list[Part]:
-    """The inverse of `parts_to_arrays`; Psi and Z are not copied. Arrays that contradict each other: ValueError."""
-    Psi, Z = arrays["Psi"], arrays["Z"]
-    counts, ends, indices, indptr = (
-        arrays[name].astype(np.int64, casting="safe") for name in ("counts", "part_ends", "sets_indices", "sets_indptr")
-    )
+def parts_from_arrays(
+    arrays: Mapping[str, NDArray[Any]], n_labels: int, n_features: int, index: Index, n_learners: int, kernel: Kernel
+) -> list[Part]:
+    """The inverse of `parts_to_arrays`; large arrays are not copied. Arrays that contradict each other: ValueError."""
+    Psi, intercept, Z = arrays["Psi"], arrays["intercept"], arrays["Z"]
+    linear = isinstance(kernel, Linear)
+    counts, ends = _whole_numbers(arrays, "counts"), _whole_numbers(arrays, "part_ends")
     consistent = (
-        Psi.dtype.kind == Z.dtype.kind == "f"
-        and Psi.ndim == 3
-        and ends.shape == (len(Psi),)
+        Psi.dtype.kind == intercept.dtype.kind == Z.dtype.kind == "f"
+        and Psi.ndim == (3 if linear else 2)
+        and ends.ndim == 1
+        and len(ends) > 0
+        and (not linear or ends.shape == (len(Psi),))
         and (np.diff(ends, prepend=0) > 0).all()
-        and Z.shape == (int(ends[-1]), Psi.shape[2])
-        and Psi.shape[2] % n_learners == 0
+        and Z.ndim == 2
+        and len(Z) == ends[-1]
+        and Z.shape[1] % n_learners == 0
+        and intercept.shape == (len(ends), Psi.shape[-1])
         and counts.shape == (len(Z),)
         and (counts > 0).all()
-        and indptr.shape == (len(Z) + 1,)
-        and indptr[0] == 0
-        and (np.diff(indptr) >= 0).all()
-        and indices.shape == (int(indptr[-1]),)
-        and ((indices >= 0) & (indices < n_labels)).all()
     )
     if not consistent:
         raise ValueError("shapes or ranges of the arrays disagree")
-    sets = scipy.sparse.csr_array((np.ones(len(indices), np.float32), indices, indptr), shape=(len(Z), n_labels))
-    bounds = zip([0, *ends[:-1]], ends, strict=True)
-    return [
-        Part(Psi[c], Z[start:end], sets[start:end], counts[start:end], index, n_learners)
-        for c, (start, end) in enumerate(bounds)
+    sets = _csr(arrays, "sets", np.ones(len(arrays["sets_indices"]), np.float32), (len(Z), n_labels))
+    bounds = [slice(start, end) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+    parts = [
+        Part(Psi[c] if linear else Psi, intercept[c], Z[b], sets[b], counts[b], index, n_learners, kernel)
+        for c, b in enumerate(bounds)
     ]
+    if "set_of_row" not in arrays:
+        if not linear:
+            raise ValueError("a kernel needs its rows")
+        return parts
+    set_of_row, row_ends = _whole_numbers(arrays, "set_of_row"), _whole_numbers(arrays, "row_ends")
+    n = len(set_of_row)
+    if not (row_ends.shape == ends.shape and (np.diff(row_ends, prepend=0) > 0).all() and row_ends[-1] == n):
+        raise ValueError("the ends of the rows disagree")
+    if "rows" in arrays:
+        rows = arrays["rows"]
+    else:
+        rows = _csr(arrays, "rows", arrays["rows_data"], (n, n_features))
+    if rows.shape != (n, n_features) or rows.dtype != np.float32 or (not linear and len(Psi) != n):
+        raise ValueError("the rows do not fit")
+    with_rows = []
+    for part, start, end in zip(parts, [0, *row_ends[:-1]], row_ends, strict=True):
+        of = set_of_row[start:end]
+        if of.min() < 0 or of.max() >= len(part.Z):
+            raise ValueError("a row has a label set that is not there")
+        coefficients = part.Psi if linear else Psi[start:end]
+        with_rows.append(replace(part, Psi=coefficients, rows=Rows(rows[start:end]), set_of_row=of))
+    return with_rows
+
+
+def _whole_numbers(arrays: Mapping[str, NDArray[Any]], name: str) -> Ints:
+    return arrays[name].astype(np.int64, casting="safe")
+
+
+def _csr(arrays: Mapping[str, NDArray[Any]], name: str, data: NDArray[Any], shape: tuple[int, int]) -> Any:
+    """A CSR matrix from `{name}_indices` and `{name}_indptr`, checked: a wrong index would read past an array."""
+    indices, indptr = _whole_numbers(arrays, f"{name}_indices"), _whole_numbers(arrays, f"{name}_indptr")
+    consistent = (
+        indptr.shape == (shape[0] + 1,)
+        and indptr[0] == 0
+        and (np.diff(indptr) >= 0).all()
+        and indices.shape == data.shape == (int(indptr[-1]),)
+        and ((indices >= 0) & (indices < shape[1])).all()
+    )
+    if not consistent:
+        raise ValueError("shapes or ranges of the arrays disagree")
+    return scipy.sparse.csr_array((data, indices, indptr), shape=shape)

@@ -49,7 +49,8 @@ Solve = Callable[[float], "Solution"]
 
 _ROW_BLOCK = 4096  # rows multiplied at a time; sums over blocks are kept in float64
 _CLOSED_FORM_LIMIT = 12_000  # the side of the largest system that `auto` factorises: 2 × 1.2 GB, about 10 s on 2 cores
-_CONDITION = 1e-10  # reciprocal condition below which the digits of a Cholesky factor are not trusted
+# Reciprocal condition below which the digits of a Cholesky factor are not trusted, for float64 and float32.
+_CONDITION = {"d": 1e-10, "f": 1e-6}
 _DENSE_PRODUCT = 1 / 300  # mean (nnz/d)² past which a dense product of blocks beats the sparse one
 
 
@@ -88,15 +89,15 @@ class Sums:
            [14., 20.]])
     """
 
-    gram: NDArray[np.float64]
-    moment: NDArray[np.float64]
+    gram: Floats
+    moment: Floats
     n_rows: int
 
     @classmethod
-    def of(cls, X: Any, Z: Floats, n_jobs: int | None = None) -> Sums:
-        """The sums of these rows, float64 whatever the type of X."""
-        moment = np.asarray(_transposed_product(X, Z.astype(np.float64, copy=False), n_jobs), np.float64)
-        return cls(_gram(X, n_jobs), moment, X.shape[0])
+    def of(cls, X: Any, Z: Any, n_jobs: int | None = None, dtype: Any = np.float64) -> Sums:
+        """The sums of these rows in float64, whatever the type of X, or in float32 if asked. Z is dense or CSR."""
+        moment = np.asarray(_transposed_product(X, Z.astype(dtype, copy=False), n_jobs), dtype)
+        return cls(_gram(X, n_jobs, dtype), moment, X.shape[0])
 
     def __add__(self, other: Sums) -> Sums:
         return Sums(self.gram + other.gram, self.moment + other.moment, self.n_rows + other.n_rows)
@@ -104,7 +105,7 @@ class Sums:
     def __sub__(self, other: Sums) -> Sums:
         return Sums(self.gram - other.gram, self.moment - other.moment, self.n_rows - other.n_rows)
 
-    def solve(self, alpha: float) -> NDArray[np.float64]:
+    def solve(self, alpha: float) -> Floats:
         """Psi (d, M) of the rows summed here."""
         return _Factor(self.gram, alpha).solve(self.moment)
 
@@ -114,14 +115,14 @@ def _dense(X: Any) -> Floats:
     return dense
 
 
-def _gram(X: Any, n_jobs: int | None) -> NDArray[np.float64]:
-    """XᵀX, (d, d) float64."""
+def _gram(X: Any, n_jobs: int | None, dtype: Any = np.float64) -> Floats:
+    """XᵀX, (d, d)."""
     d = X.shape[1]
-    gram = np.zeros((d, d))
+    gram = np.zeros((d, d), dtype)
     if scipy.sparse.issparse(X):
         row_lengths = np.diff(X.indptr)
         if np.mean((row_lengths / d) ** 2) < _DENSE_PRODUCT:
-            X = X.astype(np.float64, copy=False)
+            X = X.astype(dtype, copy=False)
             XT = X.T.tocsr()
 
             def fill(features: slice) -> None:
@@ -130,7 +131,7 @@ def _gram(X: Any, n_jobs: int | None) -> NDArray[np.float64]:
             map_blocks(fill, blocks(d, max(64, d // 32)), n_jobs)
             return gram
     for rows in blocks(X.shape[0], _ROW_BLOCK):
-        block = _dense(X[rows]).astype(np.float64, copy=False)
+        block = _dense(X[rows]).astype(dtype, copy=False)
         gram += block.T @ block  # BLAS on all its threads; NumPy takes the symmetric product here
     return gram
 
@@ -147,8 +148,10 @@ def _product(X: Any, V: Floats, n_jobs: int | None) -> Floats:
     return out
 
 
-def _transposed_product(X: Any, V: Floats, n_jobs: int | None, XT: Any = None) -> Floats:
+def _transposed_product(X: Any, V: Any, n_jobs: int | None, XT: Any = None) -> Floats:
     """XᵀV in the wider of the two types; sparse X in blocks of features on threads, dense X in blocks of rows."""
+    if scipy.sparse.issparse(V):
+        return (V.T.tocsr() @ X).T.toarray() if scipy.sparse.issparse(X) else np.asarray((V.T.tocsr() @ X).T)
     if scipy.sparse.issparse(X):
         return _product(X.T.tocsr() if XT is None else XT, V, n_jobs)
     total = np.zeros((X.shape[1], V.shape[1]))
@@ -161,28 +164,29 @@ class _Factor:
     """(A + alpha I)⁻¹ for symmetric A ≥ 0: Cholesky, or on the range of A alone where that is numerically singular.
 
     Rows and columns are first divided by the root of the diagonal, so that features of very different scale are not
-    mistaken for linear dependence.
+    mistaken for linear dependence. It works in the type of A.
     """
 
-    def __init__(self, A: NDArray[np.float64], alpha: float) -> None:
+    def __init__(self, A: Floats, alpha: float) -> None:
         self.singular = True
-        self._scale = np.sqrt(A.diagonal() + alpha)[:, None]
+        self._scale = np.sqrt(A.diagonal() + A.dtype.type(alpha))[:, None]
         if (self._scale > 0).all():
             shifted = A.copy()
-            shifted.flat[:: len(A) + 1] += alpha
+            shifted.flat[:: len(A) + 1] += A.dtype.type(alpha)
             shifted /= self._scale
             shifted /= self._scale.T
-            norm = scipy.linalg.lapack.dlange("1", shifted.T)
-            self._lower, failed = scipy.linalg.lapack.dpotrf(shifted.T, lower=True, clean=False, overwrite_a=True)
-            self.singular = failed or scipy.linalg.lapack.dpocon(self._lower, norm, uplo="L")[0] < _CONDITION
+            potrf, pocon, lange = scipy.linalg.get_lapack_funcs(("potrf", "pocon", "lange"), (shifted,))
+            norm = lange("1", shifted.T)
+            self._lower, failed = potrf(shifted.T, lower=True, clean=False, overwrite_a=True)
+            self.singular = failed or pocon(self._lower, norm, uplo="L")[0] < _CONDITION[A.dtype.char]
         if self.singular:
             self._lower = None
-            values, vectors = scipy.linalg.eigh(A, check_finite=False)
-            kept = values > len(A) * np.finfo(np.float64).eps * max(values.max(initial=0), 1e-300)
+            values, vectors = scipy.linalg.eigh(A.astype(np.float64), check_finite=False)
+            kept = values > len(A) * np.finfo(A.dtype).eps * max(values.max(initial=0), 1e-300)
             # H Hᵀ: directions without data get no weight, which is right for every alpha and of least norm at 0.
-            self._half = vectors[:, kept] / np.sqrt(values[kept] + alpha)
+            self._half = (vectors[:, kept] / np.sqrt(values[kept] + alpha)).astype(A.dtype)
 
-    def solve(self, B: Floats) -> NDArray[np.float64]:
+    def solve(self, B: Floats) -> Floats:
         """(A + alpha I)⁻¹B, of B its part in the range of A where the factor is singular."""
         if self.singular:
             return np.asarray(self._half @ (self._half.T @ B))
@@ -222,10 +226,10 @@ class RidgeSolver(ABC):
         """Bytes taken beyond X and Z, and what for."""
 
     @abstractmethod
-    def _prepare(self, X: Any, Z: Floats, n_jobs: int | None) -> Solve: ...
+    def _prepare(self, X: Any, Z: Any, n_jobs: int | None) -> Solve: ...
 
-    def prepare(self, X: Any, Z: Floats, n_jobs: int | None = None) -> Solve:
-        """What is common to all alphas; the result maps alpha ≥ 0 to a `Solution`.
+    def prepare(self, X: Any, Z: Any, n_jobs: int | None = None) -> Solve:
+        """What is common to all alphas; the result maps alpha ≥ 0 to a `Solution`. X and Z are dense or CSR.
 
         >>> X, Z = np.array([[1.0], [2.0]]), np.array([[2.0], [4.0]])
         >>> Primal().prepare(X, Z)(5.0).Psi
@@ -239,25 +243,38 @@ class RidgeSolver(ABC):
 
 
 @dataclass(frozen=True)
-class Primal(RidgeSolver):
+class _ClosedForm(RidgeSolver):
+    """Solvers that factorise, in float64, or in float32 at half the time and memory and to four digits or so."""
+
+    precision: str = "float64"
+
+    def __post_init__(self) -> None:
+        if self.precision not in ("float64", "float32"):
+            raise ParameterError(f"`precision` must be 'float64' or 'float32'; got {self.precision!r}.")
+
+
+@dataclass(frozen=True)
+class Primal(_ClosedForm):
     """One Cholesky factorisation of XᵀX + alpha I."""
 
     word: ClassVar[str] = "primal"
 
     def memory(self, n: int, d: int, n_targets: int) -> tuple[float, str]:
-        """XᵀX and its factor, Z in float64, XᵀZ and Psi."""
-        return 8.0 * (2 * d * d + (n + 2 * d) * n_targets), f"XᵀX for d = {d:,}"
+        """XᵀX and its factor, Z, XᵀZ and Psi."""
+        size = np.dtype(self.precision).itemsize
+        return float(size) * (2 * d * d + (n + 2 * d) * n_targets), f"XᵀX for d = {d:,}"
 
-    def _prepare(self, X: Any, Z: Floats, n_jobs: int | None) -> Solve:
-        sums = Sums.of(X, Z, n_jobs)
+    def _prepare(self, X: Any, Z: Any, n_jobs: int | None) -> Solve:
+        dtype = np.dtype(self.precision)
+        sums = Sums.of(X, Z, n_jobs, dtype)
 
         def solve(alpha: float) -> Solution:
             factor = _Factor(sums.gram, alpha)
             Psi = factor.solve(sums.moment)
 
             def left_out(rows: NDArray[np.int64]) -> Floats:
-                x = _dense(X[rows])
-                return _left_out(x, Z[rows], Psi, factor.solve(x.T), np.finfo(np.float64).eps)
+                x = _dense(X[rows]).astype(dtype, copy=False)
+                return _left_out(x, _dense(Z[rows]), Psi, factor.solve(x.T), float(np.finfo(dtype).eps))
 
             return Solution(Psi, "primal", left_out)
 
@@ -265,19 +282,21 @@ class Primal(RidgeSolver):
 
 
 @dataclass(frozen=True)
-class Dual(RidgeSolver):
+class Dual(_ClosedForm):
     """One Cholesky factorisation of XXᵀ + alpha I."""
 
     word: ClassVar[str] = "dual"
 
     def memory(self, n: int, d: int, n_targets: int) -> tuple[float, str]:
-        """XXᵀ and its factor, Z in float64, the dual coefficients and Psi."""
-        return 8.0 * (2 * n * n + (2 * n + d) * n_targets), f"XXᵀ for n = {n:,}"
+        """XXᵀ and its factor, Z, the dual coefficients and Psi."""
+        size = np.dtype(self.precision).itemsize
+        return float(size) * (2 * n * n + (2 * n + d) * n_targets), f"XXᵀ for n = {n:,}"
 
-    def _prepare(self, X: Any, Z: Floats, n_jobs: int | None) -> Solve:
+    def _prepare(self, X: Any, Z: Any, n_jobs: int | None) -> Solve:
+        dtype = np.dtype(self.precision)
         XT = X.T.tocsr() if scipy.sparse.issparse(X) else X.T
-        gram = _gram(XT, n_jobs)
-        targets = Z.astype(np.float64, copy=False)
+        gram = _gram(XT, n_jobs, dtype)
+        targets = _dense(Z).astype(dtype, copy=False)
 
         def solve(alpha: float) -> Solution:
             factor = _Factor(gram, alpha)
@@ -285,12 +304,12 @@ class Dual(RidgeSolver):
             Psi = _transposed_product(X, C, n_jobs, XT)
 
             def left_out(rows: NDArray[np.int64]) -> Floats:
-                unit = np.zeros((len(gram), len(rows)))
+                unit = np.zeros((len(gram), len(rows)), dtype)
                 unit[rows, np.arange(len(rows))] = 1
                 inverse = factor.solve(unit)
                 if factor.singular:
                     k = _transposed_product(X, inverse, n_jobs, XT)
-                    return _left_out(_dense(X[rows]), targets[rows], Psi, k, np.finfo(np.float64).eps)
+                    return _left_out(_dense(X[rows]), targets[rows], Psi, k, float(np.finfo(dtype).eps))
                 # zᵢ − ẑᵢ = alpha cᵢ and 1 − hᵢ = alpha [(XXᵀ + alpha I)⁻¹]ᵢᵢ: alpha cancels, and no digits are lost.
                 return targets[rows] - C[rows] / inverse[rows, np.arange(len(rows))][:, None]
 
@@ -323,7 +342,7 @@ class _Iterative(RidgeSolver):
     def _iterate(self, system: _System, B: Floats) -> tuple[Floats, int, float]:
         """An approximate solution of (XᵀX + alpha I) V = B, the steps taken and the relative residual."""
 
-    def _prepare(self, X: Any, Z: Floats, n_jobs: int | None) -> Solve:
+    def _prepare(self, X: Any, Z: Any, n_jobs: int | None) -> Solve:
         XT = X.T.tocsr() if scipy.sparse.issparse(X) else None
         moment = _transposed_product(X, Z, n_jobs, XT).astype(X.dtype, copy=False)
 
@@ -339,7 +358,7 @@ class _Iterative(RidgeSolver):
             def left_out(rows: NDArray[np.int64]) -> Floats:
                 x = _dense(X[rows])
                 k, _, accuracy = self._iterate(system, x.T)
-                return _left_out(x, Z[rows], Psi, k, accuracy)
+                return _left_out(x, _dense(Z[rows]), Psi, k, accuracy)
 
             return Solution(Psi, self.word, left_out, converged, steps, residual)
 
@@ -451,7 +470,7 @@ def choose_solver(n: int, d: int) -> tuple[RidgeSolver, str]:
     """The rule of solver="auto" and its reason, by size alone so that it is the same on every machine.
 
     >>> choose_solver(n=17_383, d=5_000)
-    (Primal(), 'd = 5,000 ≤ n = 17,383 and ≤ 12,000: factorise XᵀX')
+    (Primal(precision='float64'), 'd = 5,000 ≤ n = 17,383 and ≤ 12,000: factorise XᵀX')
     >>> choose_solver(n=3_668, d=20_000)[1]
     'n = 3,668 < d = 20,000 and ≤ 12,000: factorise XXᵀ'
     >>> choose_solver(n=91_818, d=32_956)[1]

@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ripml.ensembles import Bernoulli, Gaussian, PolynomialPhase, SparseSign, Structured
+from ripml.decoders import Blend, LeastSquares, Sketch, Votes, WeightedVotes
+from ripml.ensembles import Bernoulli, Gaussian, Identity, PolynomialPhase, SparseSign, Structured
 from ripml.errors import ParameterError
+from ripml.kernels import RBF, Linear
 from ripml.neighbors import Exact
 from ripml.ridge import ConjugateGradient, Dual, GradientDescent, Primal
 
@@ -17,7 +19,9 @@ __all__ = ["setting_from_json", "setting_to_json"]
 _STAGES: dict[str, type[Any]] = {
     stage.__name__: stage
     for stages in (
-        (Gaussian, Bernoulli, SparseSign, Structured, PolynomialPhase),
+        (Gaussian, Bernoulli, SparseSign, Structured, PolynomialPhase, Identity),
+        (Linear, RBF),
+        (Votes, WeightedVotes, Sketch, LeastSquares, Blend),
         (Primal, Dual, ConjugateGradient, GradientDescent),
         (Exact,),
     )

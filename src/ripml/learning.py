@@ -1,0 +1,494 @@
+"""The walk of fit: what is tuned, the regression of each cluster, and what rows left out say about it all.
+
+    labels → embeddings → relevance of features → settings on a sample → clusters → regression and index of each
+           → rows left out → neighbours, blend, threshold, calibration
+
+Everything chosen here is chosen on training rows, each left out of the model that is asked about it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from ripml import blending, decoding, metrics
+from ripml.blending import Candidates, Trees
+from ripml.clusters import partition
+from ripml.decoders import Blend, Decoder, LeastSquares, Sketch, Votes, WeightedVotes
+from ripml.ensembles import Ensemble, Gaussian, Identity, Projection
+from ripml.features import relevance, weighted
+from ripml.kernel_ridge import require_room, solve_kernel
+from ripml.kernels import RBF, Kernel, Linear, Rows
+from ripml.labels import LabelSets, label_keys
+from ripml.neighbors import Index
+from ripml.part import SEARCHED, Decode, Part
+from ripml.resources import require_memory
+from ripml.ridge import Dual, Primal, RidgeSolver, Solution, resolve_solver
+from ripml.tuning import Choice, choose
+
+__all__ = ["Learnt", "Settings", "column_keys", "decode_of", "learn"]
+
+_log = logging.getLogger("ripml")  # what fit is doing, for those who listen
+
+Floats = NDArray[np.float32]
+Ints = NDArray[np.int64]
+
+# A ridge tuned alone starts here (times the mean squared length of a row) and walks by half decades.
+_RIDGE_START, _RIDGE_STEP, _RIDGE_MOST_STEPS = 0.3, 10**0.5, 8
+# Training rows that are left out one by one: to choose `ridge`, and where only the threshold needs them. Each costs a
+# solve, so there are more of them where the factorised matrix is small.
+_LEFT_OUT_TO_TUNE, _LEFT_OUT_TO_TUNE_SMALL, _SMALL, _LEFT_OUT_TO_CUT = 2000, 5000, 2500, 500
+_LEFT_OUT_ITERATIVE = 200  # where the leverage of a row costs as much as a target
+_LEFT_OUT_TO_BLEND = {True: 2000, False: 1000}  # by closed form, or iteratively
+
+_KERNEL_ROWS = 20_000  # the most rows whose kernel matrix "auto" factorises: 1.6 GB, half a minute on two cores
+_SAMPLE = {True: 2000, False: 4000}  # rows that settings are tuned on: linear, or with a kernel
+_EXACT_LABELS, _EXACT_FLOPS = 4096, 1e12  # "auto" solves for Y itself up to here
+_DIMS, _DIMS_ITERATIVE = 1024, 512  # of the embedding otherwise
+_RELEVANCE_DIMS = 128
+_CANDIDATES = 32  # kept of a row, or three times the mean number of labels
+_ASKED_FOR_VOTES = 1000  # rows left out that numbers of neighbours and temperatures are chosen on
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of an estimator with words turned into stages."""
+
+    n_dims: int | None
+    n_neighbors: int | None
+    n_learners: int
+    n_clusters: int
+    kernel: Kernel | None
+    relevance: float | None
+    ridge: float | None
+    ensemble: Ensemble | None
+    solver: str | RidgeSolver
+    index: Index
+    decoder: Decoder
+    n_jobs: int | None
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """All that fit finds out. Numbers in `chosen` are plain, so that they can be printed and saved."""
+
+    parts: list[Part]
+    centres: NDArray[Any]
+    weights: Floats | None  # (d,) of features
+    kernel: Kernel
+    ensemble: Ensemble
+    n_dims: int
+    chosen: dict[str, Any]
+    how: Decode
+    trees: Trees | None
+    steps: tuple[NDArray[np.float64], NDArray[np.float64]]  # the calibration
+    threshold: float
+    left_out: dict[str, float]  # P@1, P@3, P@5 and the calibration error on rows left out
+    solutions: list[dict[str, Any]]
+
+
+def column_keys(ensemble: Ensemble, n_dims: int, names: NDArray[Any]) -> NDArray[np.uint64]:
+    """The key of each label's column of Phi; families with a capacity number the labels instead."""
+    return label_keys(names) if ensemble.capacity(n_dims) is None else np.arange(len(names), dtype=np.uint64)
+
+
+def learn(settings: Settings, X: Any, Y: Any, names: NDArray[Any], sets: LabelSets, seed: int) -> Learnt:
+    """Fit rows X (n, d), each with labels, to the label sets they carry; Y is CSR (n, L)."""
+    plain = isinstance(settings.decoder, Votes)
+    if not plain:
+        X = X.astype(np.float32, copy=False)
+    choice, weights = _tuned(settings, X, Y, names, sets, seed)
+    if weights is not None:
+        X = weighted(X, weights)
+    n, L = Y.shape
+    ensemble, n_dims = _embedding(settings, choice.kernel, X.shape, L)
+    projection = Projection(ensemble, n_dims, settings.n_learners, seed)
+    projection.check_capacity(L)
+    n_targets = settings.n_learners * n_dims
+    require_memory(8.0 * n * n_targets, f"{n_targets:,} targets for {n:,} rows", "use fewer `n_dims`")
+    _log.info("embedding %s label sets into %s dimensions", f"{len(sets.counts):,}", f"{n_targets:,}")
+    exact = isinstance(ensemble, Identity)
+    Z = None if exact and not plain else projection.embed(
+        sets.sets, column_keys(ensemble, n_dims, names), settings.n_jobs
+    )
+    centres, cluster = partition(X, settings.n_clusters, seed, settings.n_jobs)
+    rank = np.random.default_rng(seed).permutation(n)  # the order in which rows are left out
+    frequency = np.bincount(Y.indices, minlength=L)
+    how = _start(settings, projection, names, frequency, float(Y.nnz / n))
+    parts, facts, asked = [], [], []
+    for c in range(len(centres)):
+        rows = np.arange(n) if len(centres) == 1 else np.flatnonzero(cluster == c)
+        used, of_row, counts = np.unique(sets.of_row[rows], return_inverse=True, return_counts=True)
+        _log.info("cluster %d of %d: %s rows", c + 1, len(centres), f"{len(of_row):,}")
+        sub = sets.sets[used]
+        near = Z[used] if Z is not None else _searchable(sub, how.searched)
+        empty = np.empty((0, 0), np.float32)
+        draft = Part(empty, np.zeros(n_targets, np.float32), near if plain else near[:, :SEARCHED], sub, counts,
+                     settings.index, settings.n_learners, choice.kernel)  # fmt: skip
+        if plain:
+            part, solution, answer = _vote(settings, draft, X[rows], of_row, rank[rows])
+        else:
+            targets = sub[of_row] if exact else near[of_row] * np.sqrt(np.diff(sub.indptr)[of_row, None])
+            part, solution, answer = _regress(settings, choice, how, draft, X[rows], targets, of_row, rank[rows])
+        parts.append(part)
+        facts.append(solution)
+        asked.append(answer)
+    return _conclude(settings, choice, weights, ensemble, n_dims, how, parts, centres, facts, asked, seed)
+
+
+# ------------------------------------------------------------------------------------------------- before regression
+
+
+def _tuned(
+    settings: Settings, X: Any, Y: Any, names: NDArray[Any], sets: LabelSets, seed: int
+) -> tuple[Choice, Floats | None]:
+    """The kernel, the ridge and the weights of features: given, or chosen on a sample."""
+    kernel = settings.kernel
+    if kernel is None:
+        kernel = RBF() if X.shape[0] <= _KERNEL_ROWS * settings.n_clusters else Linear()
+    free = ["power"] if settings.relevance is None else []
+    if isinstance(kernel, RBF) and kernel.gamma == "auto":
+        kernel, free = RBF(0.5), [*free, "kernel"]
+    linear = isinstance(kernel, Linear)
+    if settings.ridge is None and not isinstance(settings.decoder, Votes):
+        free.append("ridge")
+    ridge = settings.ridge if settings.ridge is not None else (1.0 if linear else 0.1)
+    start = Choice(0.25 if settings.relevance is None else settings.relevance, kernel, ridge)
+    if not free and not start.power:
+        return start, None
+    small = Projection(Gaussian(), _RELEVANCE_DIMS, 1, seed).embed(sets.sets, label_keys(names), settings.n_jobs)
+    relevant = relevance(X, small[sets.of_row], settings.n_jobs)
+    if free:
+        choice = choose(X, Y, relevant, start, free, _SAMPLE[linear], seed, settings.n_jobs)
+        _log.info("on a sample: relevance %.3g, %s, ridge %.3g", choice.power, choice.kernel, choice.ridge)
+        start = choice
+    return start, relevant**start.power if start.power else None
+
+
+def _embedding(settings: Settings, kernel: Kernel, shape: tuple[int, int], L: int) -> tuple[Ensemble, int]:
+    """The ensemble and m: Y itself where that is given or cheap enough, else random dimensions."""
+    n, d = shape[0] / settings.n_clusters, shape[1]
+    side = n if not isinstance(kernel, Linear) else min(n, d)
+    iterative = isinstance(kernel, Linear) and not isinstance(resolve_solver(settings.solver, int(n), d)[0], _CLOSED)
+    if settings.ensemble is not None and not isinstance(settings.ensemble, Identity):
+        return settings.ensemble, settings.n_dims or (_DIMS_ITERATIVE if iterative else _DIMS)
+    affordable = L <= _EXACT_LABELS and 2 * side**2 * L <= _EXACT_FLOPS and not iterative
+    fits = affordable if settings.n_dims is None else settings.n_dims * settings.n_learners >= L
+    if isinstance(settings.ensemble, Identity) or (fits and settings.n_learners == 1):
+        return Identity(), settings.n_dims if settings.n_dims and isinstance(settings.ensemble, Identity) else L
+    return Gaussian(), settings.n_dims or (_DIMS_ITERATIVE if iterative else _DIMS)
+
+
+_CLOSED = (Primal, Dual)
+
+
+def _searched(projection: Projection, names: NDArray[Any]) -> Floats | None:
+    """Where the embedding is Y itself: the columns (L, m) that squeeze it for the search, if it is wider than that."""
+    if projection.n_dims <= SEARCHED:
+        return None
+    return Projection(Gaussian(), SEARCHED, 1, projection.seed).columns(label_keys(names))
+
+
+def _searchable(sets: Any, searched: Floats | None) -> Floats:
+    dense = sets.toarray() if searched is None else sets @ searched
+    return np.asarray(dense, np.float32)
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """Labels ↦ their columns of Phi: out of a table where that fits into a gigabyte, else made anew."""
+
+    projection: Projection
+    keys: NDArray[np.uint64]
+
+    @cached_property
+    def table(self) -> Floats | None:
+        size = 4 * len(self.keys) * self.projection.n_dims * self.projection.n_learners
+        return self.projection.columns(self.keys) if size <= 1 << 30 else None
+
+    def __call__(self, labels: Ints) -> Floats:
+        if self.table is not None:
+            return self.table[labels]
+        used, place = np.unique(labels, return_inverse=True)
+        return self.projection.columns(self.keys[used])[place]
+
+
+def decode_of(chosen: dict[str, Any], projection: Projection, names: NDArray[Any], frequency: Ints) -> Decode:
+    """How to read embeddings, from the numbers that were chosen."""
+    exact = isinstance(projection.ensemble, Identity)
+    return Decode(
+        n_neighbors=chosen["n_neighbors"],
+        temperature=chosen["temperature"],
+        n_similar=chosen["n_similar"],
+        similar_temperature=chosen["similar_temperature"],
+        epsilon=chosen["epsilon"],
+        n_candidates=chosen["n_candidates"],
+        exact=exact,
+        columns=_Columns(projection, column_keys(projection.ensemble, projection.n_dims, names)),
+        searched=_searched(projection, names) if exact else None,
+        frequency=frequency,
+        n_jobs=None,
+    )
+
+
+def _start(settings: Settings, projection: Projection, names: NDArray[Any], frequency: Ints, labels: float) -> Decode:
+    """How embeddings are read before anything was chosen; `labels` is the mean number of a row."""
+    decoder = settings.decoder
+    similar = decoder.n_similar if isinstance(decoder, Blend) else 0
+    temperature = decoder.temperature if isinstance(decoder, WeightedVotes) else "auto"
+    epsilon = decoder.epsilon if isinstance(decoder, LeastSquares) else "auto"
+    squares = not isinstance(projection.ensemble, Identity) and not isinstance(decoder, (Sketch, WeightedVotes))
+    chosen = {
+        "n_neighbors": settings.n_neighbors or (5 if isinstance(decoder, Votes) else 20),
+        "temperature": 0.1 if temperature == "auto" else float(temperature),
+        "n_similar": 20 if similar == "auto" else int(similar),
+        "similar_temperature": 0.1,
+        "epsilon": (0.3 if epsilon == "auto" else float(epsilon)) if squares else None,
+        "n_candidates": max(_CANDIDATES, int(3 * labels)),
+    }
+    return replace(decode_of(chosen, projection, names, frequency), n_jobs=settings.n_jobs)
+
+
+# -------------------------------------------------------------------------------------------------------- regression
+
+
+@dataclass(frozen=True)
+class _Attempt:
+    """A regularisation tried, and what it gave on the rows left out."""
+
+    ridge: float
+    quality: float
+    solution: Solution
+    scores: Any
+
+
+def _climb(attempt: Callable[[float], _Attempt], start: float) -> _Attempt:
+    """The best of the values met on a walk by factors of `_RIDGE_STEP` from `start`, first up, else down."""
+    best = attempt(start)
+    for factor in (_RIDGE_STEP, 1 / _RIDGE_STEP):
+        for _ in range(_RIDGE_MOST_STEPS):
+            candidate = attempt(best.ridge * factor)
+            if candidate.quality <= best.quality:
+                break
+            best = candidate
+        if best.ridge > start:
+            break
+    return best
+
+
+def _precision(truth: Any, scores: Any) -> dict[str, float]:
+    return {f"P@{k}": metrics.precision_at_k(truth, scores, k=k) for k in (1, 3, 5)}
+
+
+def _quality(truth: Any, scores: Any) -> float:
+    return float(np.mean(list(_precision(truth, scores).values())))
+
+
+def _facts(solution: Solution, ridge: float, reason: str) -> dict[str, Any]:
+    return {
+        "ridge": ridge,
+        "solver": solution.solver,
+        "reason": reason,
+        "converged": solution.converged,
+        "steps": solution.steps,
+        "residual": solution.residual,
+    }
+
+
+Answer = tuple[Any, Any]  # true labels of rows left out, CSR; their scores, CSR, or their candidates
+
+
+def _vote(
+    settings: Settings, draft: Part, X: Any, of_row: Ints, rank: Ints
+) -> tuple[Part, dict[str, Any], Answer]:
+    """The paper's regression of one cluster whose row i carries label set `of_row[i]`, with the best ridge."""
+    solver, reason = resolve_solver(settings.solver, *X.shape)
+    targets = draft.Z[of_row]
+    _log.info("%s", reason if reason != "given" else f"solver='{solver.word}'")
+    solve = solver.prepare(X, targets, settings.n_jobs)
+    most = _LEFT_OUT_TO_TUNE_SMALL if min(X.shape) <= _SMALL else _LEFT_OUT_TO_TUNE
+    most = most if settings.ridge is None else _LEFT_OUT_TO_CUT
+    most = most if solver.exact else _LEFT_OUT_ITERATIVE
+    asked = np.sort(np.argsort(rank)[:most])
+    truth = draft.sets[of_row[asked]]
+    k = settings.n_neighbors or 5
+
+    def attempt(ridge: float) -> _Attempt:
+        solution = solve(ridge)
+        scores = draft.votes(solution.left_out(asked), k, settings.n_jobs, left_out=of_row[asked])
+        quality = _quality(truth, scores)
+        _log.info("ridge %.3g: mean P@1, 3, 5 on rows left out %.2f %%", ridge, 100 * quality)
+        return _Attempt(ridge, quality, solution, scores)
+
+    if settings.ridge is None:
+        squares = X.multiply(X) if scipy.sparse.issparse(X) else np.square(X)
+        best = _climb(attempt, _RIDGE_START * (float(squares.sum()) / X.shape[0] or 1.0))
+    else:
+        best = attempt(settings.ridge)
+    fair = np.flatnonzero(rank[asked] < most)  # the first rows of all, which are among the first of each cluster
+    part = replace(draft, Psi=best.solution.Psi.astype(np.float32))
+    return part, _facts(best.solution, best.ridge, reason), (truth[fair], best.scores[fair])
+
+
+def _regress(
+    settings: Settings, choice: Choice, how: Decode, draft: Part, X: Any, targets: Any, of_row: Ints, rank: Ints
+) -> tuple[Part, dict[str, Any], Answer]:
+    """The regression of one cluster at the ridge that was chosen, and the candidates of rows left out."""
+    n = X.shape[0]
+    rows = None
+    if isinstance(choice.kernel, Linear):
+        one = np.ones((n, 1), np.float32)
+        wide = scipy.sparse.hstack([X, one], format="csr") if scipy.sparse.issparse(X) else np.hstack([X, one])
+        solver, reason = resolve_solver(settings.solver, *X.shape)
+        if settings.solver == "auto":
+            solver = replace(solver, **({"precision": "float32"} if solver.exact else {"tol": 1e-3, "max_steps": 100}))
+        _log.info("%s", reason if reason != "given" else f"solver='{solver.word}'")
+        most = _LEFT_OUT_TO_BLEND[solver.exact]
+        asked = np.sort(np.argsort(rank)[:most])
+        solution = solver.prepare(wide, targets, settings.n_jobs)(choice.ridge)
+        left_out = solution.left_out(asked).astype(np.float32, copy=False)
+        Psi, intercept = solution.Psi[:-1].astype(np.float32), solution.Psi[-1].astype(np.float32)
+        rows = Rows(X) if how.n_similar else None
+        facts = _facts(solution, choice.ridge, reason)
+    else:
+        require_room(n, targets.shape[1])
+        most = _LEFT_OUT_TO_BLEND[True]
+        order = np.argsort(-rank, kind="stable")  # the rows to be asked come last
+        X, of_row, rank = X[order], of_row[order], rank[order]
+        asked = np.arange(max(0, n - most), n)
+        targets = targets[order]
+        dense = np.asarray(targets.toarray() if scipy.sparse.issparse(targets) else targets, np.float32)
+        reason = f"{choice.kernel} of n = {n:,} rows: factorise K"
+        _log.info("%s", reason)
+        K = choice.kernel.lower_triangle(X, settings.n_jobs)
+        kernel_solution = solve_kernel(K, dense, choice.ridge, len(asked))
+        Psi, left_out, rows = kernel_solution.coefficients, kernel_solution.left_out, Rows(X)
+        intercept = np.zeros(Psi.shape[1], np.float32)
+        facts = {"ridge": choice.ridge, "solver": "kernel", "reason": reason, "converged": True, "steps": 0,
+                 "residual": 0.0}  # fmt: skip
+    part = replace(draft, Psi=Psi, intercept=intercept, rows=rows, set_of_row=of_row)
+    truth = draft.sets[of_row[asked]]
+    fair = np.flatnonzero(rank[asked] < most)
+    return part, facts, (truth[fair], (X[asked[fair]], left_out[fair], asked[fair]))
+
+
+# --------------------------------------------------------------------------------------------------------- decisions
+
+
+def _conclude(
+    settings: Settings,
+    choice: Choice,
+    weights: Floats | None,
+    ensemble: Ensemble,
+    n_dims: int,
+    how: Decode,
+    parts: list[Part],
+    centres: NDArray[Any],
+    facts: list[dict[str, Any]],
+    asked: Sequence[Answer],
+    seed: int,
+) -> Learnt:
+    """What the rows left out of all clusters say: neighbours, blend, threshold and calibration."""
+    truth = scipy.sparse.vstack([answer[0] for answer in asked], format="csr")
+    trees = None
+    if isinstance(settings.decoder, Votes):
+        scores = scipy.sparse.vstack([answer[1] for answer in asked], format="csr")
+    else:
+        largest = int(np.argmax([answer[0].shape[0] for answer in asked]))
+        how = _tuned_decode(settings, how, parts[largest], *asked[largest])
+        found = [part.candidates(X, how, Z, own) for part, (_, (X, Z, own)) in zip(parts, asked, strict=True)]
+        candidates = Candidates(
+            np.concatenate([part.labels for part in found]),
+            {name: np.concatenate([part.signals[name] for part in found]) for name in found[0].signals},
+        )
+        if isinstance(settings.decoder, Blend):
+            trees, values = _blend(candidates, truth, seed, settings.n_jobs)
+        else:
+            values = np.clip(candidates.signals[settings.decoder.signal], 0, 1)
+        scores = decoding.as_scores(candidates.labels, values, truth.shape[1])
+    outcome = decoding.outcomes(truth, scores)
+    steps, error = _calibrated(scores.data, outcome, np.diff(scores.indptr))
+    names = ("n_neighbors", "temperature", "n_similar", "similar_temperature", "epsilon", "n_candidates")
+    return Learnt(
+        parts=parts,
+        centres=centres,
+        weights=weights,
+        kernel=choice.kernel,
+        ensemble=ensemble,
+        n_dims=n_dims,
+        chosen={"relevance": choice.power, **{name: getattr(how, name) for name in names}},
+        how=how,
+        trees=trees,
+        steps=steps,
+        threshold=decoding.best_threshold(truth, scores),
+        left_out={**_precision(truth, scores), "calibration error": error},
+        solutions=facts,
+    )
+
+
+def _tuned_decode(settings: Settings, how: Decode, part: Part, truth: Any, answer: Any) -> Decode:
+    """Numbers of neighbours, temperatures and ε that are best alone, on rows left out of one cluster."""
+    X, Z, own = (array[:_ASKED_FOR_VOTES] for array in answer)
+    truth = truth[:_ASKED_FOR_VOTES]
+    if not truth.shape[0]:
+        return how
+
+    def best(options: list[Decode], score: Callable[[Decode], Any]) -> Decode:
+        qualities = [_quality(truth, score(option)) for option in options]
+        return options[int(np.argmax(qualities))]
+
+    numbers = (10, 20, 50)
+    if how.n_neighbors:
+        ks = numbers if settings.n_neighbors is None else (settings.n_neighbors,)
+        fixed = isinstance(settings.decoder, WeightedVotes) and settings.decoder.temperature != "auto"
+        temperatures = (how.temperature,) if fixed else (0.03, 0.1, 0.3)
+        options = [replace(how, n_neighbors=k, temperature=t) for k in ks for t in temperatures]
+        nearest = part.nearest(Z, replace(how, n_neighbors=max(ks)), part.set_of_row[own])
+        how = best(options, lambda option: part.vote(nearest, option.n_neighbors, option.temperature))
+    if how.n_similar and part.rows is not None:
+        ks = numbers if settings.decoder == Blend() else (how.n_similar,)
+        options = [replace(how, n_similar=k, similar_temperature=t) for k in ks for t in (0.02, 0.05, 0.1, 0.3)]
+        alike = part.alike(part.likeness(X, how.n_jobs), max(ks), own)
+        how = best(options, lambda option: part.vote(alike, option.n_similar, option.similar_temperature))
+    if how.epsilon is not None and settings.decoder in (Blend(), LeastSquares()):
+
+        def values(option: Decode) -> Any:
+            candidates = part.candidates(X, option, Z, own)
+            return decoding.as_scores(candidates.labels, candidates.signals["value"], truth.shape[1])
+
+        how = best([replace(how, epsilon=epsilon) for epsilon in (0.1, 0.3, 1.0)], values)
+    return how
+
+
+def _blend(candidates: Candidates, truth: Any, seed: int, n_jobs: int | None) -> tuple[Trees | None, Floats]:
+    """Trees learnt on all rows, and the scores of each half by trees that were learnt on the other."""
+    right = decoding.carried(truth, candidates.labels)
+    values = candidates.simple_score()
+    halves = np.arange(len(right)) % 2
+    for half in (0, 1):
+        trees = blending.fit_trees(candidates[halves != half], right[halves != half], seed)
+        values[halves == half] = candidates[halves == half].scores(trees, n_jobs)
+    return blending.fit_trees(candidates, right, seed), values
+
+
+def _calibrated(
+    scores: NDArray[Any], outcome: NDArray[np.bool_], lengths: Ints
+) -> tuple[tuple[NDArray[np.float64], NDArray[np.float64]], float]:
+    """The line from score to probability, and its expected error: that of each half's line on the other half."""
+    if not len(scores):
+        return (np.array([0.0, 1.0]), np.array([0.0, 1.0])), 0.0
+    half = np.repeat(np.arange(len(lengths)) % 2, lengths)
+    probabilities = np.zeros(len(scores))
+    for part in (0, 1):
+        if (half == part).any() and (half != part).any():
+            line = blending.fit_steps(scores[half != part], outcome[half != part])
+            probabilities[half == part] = blending.in_steps(scores[half == part], line)
+    error = blending.expected_calibration_error(probabilities, outcome)
+    return blending.fit_steps(scores, outcome), error

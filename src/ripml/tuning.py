@@ -1,0 +1,153 @@
+"""Choosing settings without test data: the weight of features, the kernel and the ridge, on training rows left out.
+
+All three are chosen together on a sample of rows that is small enough for a few dozen closed-form fits to cost less
+than the one fit that follows. On each fit every asked row is left out exactly (see `ripml.kernel_ridge`), and what counts
+is the mean of P@1, P@3 and P@5. The sample keeps rows that share labels together: were rows drawn one by one out of a
+large set, most labels would occur once and nothing could be learnt about them.
+
+The walk goes one setting at a time, each from its usual value by fixed steps for as long as precision rises:
+first the weight of features, then the kernel's width, then the ridge, then the weight of features once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ripml.features import weighted
+from ripml.kernel_ridge import leave_out
+from ripml.kernels import RBF, Kernel, Linear
+
+__all__ = ["Choice", "choose"]
+
+_LABELS = 1500  # the most frequent of the sample
+_POWERS = (0.0, 0.25, 0.5, 0.75)
+_GAMMAS = (0.125, 0.25, 0.5, 1.0, 2.0)
+_ALPHAS = tuple(float(f"{10**exponent:.3g}") for exponent in np.arange(-2.5, 2.01, 0.5))
+_WORTH = 2e-3  # relative gain in precision below which the earlier value is kept
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Settings, and the mean of P@1, P@3 and P@5 that they gave on sampled rows left out."""
+
+    power: float  # of the relevance of features
+    kernel: Kernel
+    ridge: float
+    precision: float = 0.0
+    tried: list[tuple[float, Kernel, float, float]] = field(default_factory=list, repr=False)
+
+
+def choose(
+    X: Any,
+    Y: Any,
+    relevance: NDArray[Any],
+    start: Choice,
+    free: Sequence[str],
+    n_rows: int,
+    seed: int,
+    n_jobs: int | None = None,
+) -> Choice:
+    """The best settings on a walk from `start` along those that are `free`: "power", "kernel", "ridge".
+
+    A sample of at most `n_rows` rows is fitted again and again.
+
+    X (n, d) has rows of length 1, dense or CSR; Y is CSR (n, L); `relevance` (d,) is that of the features.
+    """
+    rows, n_asked = _sample(Y, n_rows, seed)
+    X, truth = X[rows].astype(np.float32), Y[rows]
+    counts = np.bincount(truth.indices, minlength=Y.shape[1])
+    kept = np.sort(np.argsort(-counts, kind="stable")[:_LABELS])
+    kept = kept[counts[kept] > 1]
+    if not len(kept) or not n_asked or not free:
+        return start
+    targets = truth[:, kept].toarray().astype(np.float32)
+    if not targets[-n_asked:].any():
+        return start
+    products: dict[float, NDArray[np.float32]] = {}
+    precisions: dict[tuple[float, Kernel, float], float] = {}
+
+    def precision(choice: Choice) -> float:
+        key = (choice.power, choice.kernel, choice.ridge)
+        if key not in precisions:
+            if choice.power not in products:
+                features = weighted(X, relevance**choice.power)
+                products[choice.power] = Linear().lower_triangle(features, n_jobs)
+            K = products[choice.power].copy()
+            ones = np.ones(len(K), np.float32)
+            choice.kernel.of_products(K, ones, ones)
+            if isinstance(choice.kernel, Linear):
+                K += 1  # the intercept
+            left_out = leave_out(K, targets, choice.ridge, n_asked)
+            precisions[key] = _mean_precision(targets[-n_asked:], left_out)
+        return precisions[key]
+
+    best = start
+    for name in [name for name in ("power", "kernel", "ridge", "power") if name in free]:
+        best = _walk(best, _steps(best, name), precision)
+    tried = [(*key, value) for key, value in precisions.items()]
+    return replace(best, precision=precision(best), tried=tried)
+
+
+def _steps(choice: Choice, name: str) -> tuple[list[Choice], int]:
+    """All values of one setting in their order, and the place of the present one."""
+    if name == "power":
+        powers = sorted({*_POWERS, choice.power})
+        return [replace(choice, power=power) for power in powers], powers.index(choice.power)
+    if name == "ridge":
+        alphas = sorted({*_ALPHAS, choice.ridge})
+        return [replace(choice, ridge=alpha) for alpha in alphas], alphas.index(choice.ridge)
+    gammas = sorted({*_GAMMAS, float(getattr(choice.kernel, "gamma", 0.5))})
+    return [replace(choice, kernel=RBF(gamma)) for gamma in gammas], gammas.index(
+        float(getattr(choice.kernel, "gamma", 0.5))
+    )
+
+
+def _walk(best: Choice, steps: tuple[list[Choice], int], precision: Callable[[Choice], float]) -> Choice:
+    """From the present value up while that pays, else down."""
+    choices, start = steps
+    place = start
+    for direction in (1, -1):
+        while 0 <= place + direction < len(choices):
+            there, here = precision(choices[place + direction]), precision(choices[place])
+            if there <= here * (1 + _WORTH):
+                break
+            place += direction
+        if place != start:
+            break
+    return choices[place]
+
+
+def _mean_precision(truth: NDArray[np.float32], scores: NDArray[np.float32]) -> float:
+    """The mean of P@1, P@3 and P@5 over rows that have a label among those of the sample."""
+    k = min(5, scores.shape[1])
+    best = np.argpartition(-scores, k - 1, axis=1)[:, :k]
+    order = np.argsort(-np.take_along_axis(scores, best, axis=1), axis=1, kind="stable")
+    hits = np.take_along_axis(truth, np.take_along_axis(best, order, axis=1), axis=1)[truth.any(axis=1)]
+    return float(np.mean([hits[:, :n].sum() / (len(hits) * n) for n in (1, 3, 5)]))
+
+
+def _sample(Y: Any, n_rows: int, seed: int) -> tuple[NDArray[np.int64], int]:
+    """At most `n_rows` rows, and how many of them, at the end, are to be asked: a random half, after its companions.
+
+    A companion is a row that shares one of the labels of a row to be asked.
+    """
+    n = Y.shape[0]
+    random = np.random.default_rng(seed)
+    order = random.permutation(n)
+    if n <= n_rows:
+        return order, min(n_rows // 2, n)
+    drawn = order[: n_rows // 2]
+    by_label = Y.T.tocsr()
+    first, length = Y.indptr[:-1][drawn], np.diff(Y.indptr)[drawn]
+    label = Y.indices[first + random.integers(1 << 30, size=len(drawn)) % length]
+    first, length = by_label.indptr[:-1][label], np.diff(by_label.indptr)[label]
+    companions = by_label.indices[first + random.integers(1 << 30, size=len(drawn)) % length]
+    others = np.setdiff1d(companions, drawn)
+    more = np.setdiff1d(order[len(drawn) : 2 * n_rows], others)
+    others = np.concatenate([random.permutation(others), random.permutation(more)])[: n_rows - len(drawn)]
+    return np.concatenate([others, drawn]), len(drawn)
