@@ -209,19 +209,15 @@ class RIPML(BaseEstimator):  # type: ignore[misc]
 
     def _settings(self) -> Settings:
         """The settings with "auto" as None and words as stages."""
-
-        def given(value: Any) -> Any:
-            return None if isinstance(value, str) and value == "auto" else value
-
         return Settings(
-            n_dims=given(self.n_dims),
-            n_neighbors=given(self.n_neighbors),
+            n_dims=None if self.n_dims == "auto" else int(self.n_dims),
+            n_neighbors=None if self.n_neighbors == "auto" else int(self.n_neighbors),
             n_learners=self.n_learners,
             n_clusters=self.n_clusters,
             kernel=resolve_kernel(self.kernel),
             relevance=None if self.relevance == "auto" else float(self.relevance),
             ridge=None if self.ridge == "auto" else float(self.ridge),
-            ensemble=None if given(self.ensemble) is None else resolve_ensemble(self.ensemble),
+            ensemble=None if self.ensemble == "auto" else resolve_ensemble(self.ensemble),
             solver=self.solver,
             index=resolve_index(self.index),
             decoder=resolve_decoder(self.decoder),
