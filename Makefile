@@ -28,11 +28,15 @@ check: .venv/.installed ## format, lint, types, import layers, links of the page
 docs: .venv/.installed ## write the pages that are made from the code
 	@$(SHELL_REFERENCE) > docs/shell.md
 
-bench: .venv/.installed ## every benchmark; the figures go to benchmarks/results/
+# What takes hours runs in its quick form here, and writes nothing, so that the figures of a whole run stay.
+LONG := benchmarks/rivals.py benchmarks/losses.py benchmarks/missing_labels.py
+
+bench: .venv/.installed ## every benchmark, the long ones in short; the figures go to benchmarks/results/
 	@mkdir -p benchmarks/results
-	@set -e; for f in $(filter-out benchmarks/harness.py, $(wildcard benchmarks/*.py)); do \
+	@set -e; for f in $(filter-out benchmarks/harness.py $(LONG), $(wildcard benchmarks/*.py)); do \
 		echo "== $$f"; .venv/bin/python "$$f" --json "benchmarks/results/$$(basename "$$f" .py).json"; \
 	done
+	@set -e; for f in $(LONG); do echo "== $$f --quick"; .venv/bin/python "$$f" --quick; done
 
 format: .venv/.installed ## format the code and fix what the linter can fix
 	@.venv/bin/ruff check --fix-only .

@@ -13,7 +13,22 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from ripml import decoding
-from ripml.decoding import best_threshold, keep_above, tally, top, vote_weights
+from ripml.decoding import (
+    as_scores,
+    best_of_rows,
+    best_threshold,
+    carried,
+    keep_above,
+    largest,
+    least_squares,
+    outcomes,
+    sketch_values,
+    softmax,
+    tally,
+    top,
+    vote_weights,
+)
+from ripml.ensembles import Gaussian
 
 NEARNESS = 1e-4  # the documented share of a score that nearness has
 
@@ -194,3 +209,165 @@ def test_without_hits_the_threshold_is_the_highest_score() -> None:
 
 def test_the_share_of_nearness_is_the_documented_one() -> None:
     assert decoding._NEARNESS == NEARNESS
+
+
+# ------------------------------------------------------------------------------------------- candidates and values
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from([0.01, 0.1, 1.0, 10.0]))
+def test_weights_by_similarity_are_the_formula_and_sum_to_one(seed: int, temperature: float) -> None:
+    rng = np.random.default_rng(seed)
+    similarity, rows = rng.uniform(-1, 1, (6, 5)), rng.integers(0, 4, (6, 5))
+    rows[0] = 0
+    found = softmax(similarity, temperature, rows)
+    plain = rows * np.exp((similarity - 1) / temperature)
+    total = plain.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(found, plain / np.where(total > 0, total, 1), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(found.sum(axis=1), rows.any(axis=1))
+
+
+def test_weights_by_similarity_neither_overflow_nor_count_what_has_no_rows() -> None:
+    similarity = np.array([[0.5, 0.4, 0.99], [-1.0, -1.0, -np.inf]])
+    found = softmax(similarity, 1e-4, np.array([[1, 1, 0], [1, 3, 0]]))
+    np.testing.assert_allclose(found, [[1, 0, 0], [0.25, 0.75, 0]], atol=1e-12)
+
+
+def test_a_line_without_rows_has_no_weights() -> None:
+    np.testing.assert_array_equal(softmax(np.array([[0.5, -np.inf]]), 0.1, np.array([[0, 0]])), [[0, 0]])
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 9))
+def test_the_largest_values_are_found_in_any_order(seed: int, k: int) -> None:
+    values = np.random.default_rng(seed).integers(0, 6, (5, 7)).astype(np.float32)
+    places = largest(values, k)
+    assert places.shape == (5, min(k, 7))
+    for line, found in zip(values, places, strict=True):
+        assert len(set(found.tolist())) == len(found)
+        assert sorted(line[found]) == sorted(line)[-len(found) :]
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 8))
+def test_the_best_of_each_row_are_those_of_a_stable_sort(seed: int, k: int) -> None:
+    rng = np.random.default_rng(seed)
+    ends = np.concatenate([[0], np.cumsum(rng.integers(0, 6, 7))])
+    score = rng.integers(0, 4, ends[-1]).astype(np.float32)
+    found = best_of_rows(score, ends, k)
+    assert found.shape == (7, k)
+    for row in range(7):
+        start, end = int(ends[row]), int(ends[row + 1])
+        expected = [start + int(place) for place in np.argsort(-score[start:end], kind="stable")[:k]]
+        assert found[row].tolist() == expected + [-1] * (k - len(expected))
+
+
+def test_no_rows_and_rows_without_places_have_no_best() -> None:
+    assert best_of_rows(np.zeros(0), np.array([0]), 3).shape == (0, 3)
+    np.testing.assert_array_equal(best_of_rows(np.zeros(0), np.array([0, 0, 0]), 2), -1)
+
+
+def phi(labels: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Columns of a Gaussian Phi in 64 dimensions."""
+    return Gaussian().columns(labels.astype(np.uint64), 64, seed=3)
+
+
+@pytest.mark.parametrize("pairs", [1, 7, 10**6])
+def test_values_of_labels_are_products_with_their_columns(pairs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoding, "_PAIRS", pairs, raising=False)
+    rng = np.random.default_rng(0)
+    Z = rng.standard_normal((9, 64)).astype(np.float32)
+    row, label = rng.integers(9, size=40), rng.integers(30, size=40)
+    found = sketch_values(Z, row, label, phi)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, (Z @ phi(np.arange(30)).T)[row, label], atol=1e-4)
+    assert sketch_values(Z, row[:0], label[:0], phi).shape == (0,)
+
+
+def test_values_of_labels_are_those_of_the_label_on_average() -> None:
+    y = np.zeros(500)
+    y[:3] = 1
+    table = Gaussian().columns(np.arange(500, dtype=np.uint64), 2048, seed=3)
+    Z = (y @ table)[None].astype(np.float32)
+    label = np.arange(500)
+    found = sketch_values(Z, np.zeros(500, np.int64), label, lambda labels: table[labels])
+    np.testing.assert_allclose(found, y, atol=0.2)
+
+
+@pytest.mark.parametrize("pairs", [1, 30, 10**6])
+@pytest.mark.parametrize("epsilon", [0.01, 1.0])
+def test_least_squares_are_solved_on_the_candidates_of_each_row(
+    epsilon: float, pairs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decoding, "_PAIRS", pairs, raising=False)
+    rng = np.random.default_rng(0)
+    Z = rng.standard_normal((12, 64)).astype(np.float32)
+    labels = np.stack([rng.permutation(30)[:6] for _ in range(12)])
+    labels[0, 4:], labels[5] = -1, -1
+    found = least_squares(Z, labels, phi, epsilon)
+    assert found.dtype == np.float32
+    for z, candidates, values in zip(Z, labels, found, strict=True):
+        there = candidates >= 0
+        Phi = phi(candidates[there]).astype(np.float64)
+        expected = np.linalg.solve(Phi @ Phi.T + epsilon * np.eye(len(Phi)), Phi @ z)
+        np.testing.assert_allclose(values[there], expected, atol=1e-4)
+        np.testing.assert_array_equal(values[~there], 0)
+
+
+def test_least_squares_remove_the_cross_talk_that_values_have() -> None:
+    labels = np.arange(12)[None]
+    y = np.isin(labels[0], [2, 7]).astype(np.float32)
+    Z = (y @ phi(labels[0]))[None]
+    plain = sketch_values(Z, np.zeros(12, np.int64), labels[0], phi)
+    found = least_squares(Z, labels, phi, 1e-4)[0]
+    np.testing.assert_allclose(found, y, atol=1e-2)
+    assert np.abs(plain - y).max() > 10 * np.abs(found - y).max()
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 10**6))
+def test_what_a_row_carries_is_told_of_each_candidate(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    dense = rng.random((6, 8)) < 0.3
+    labels = rng.integers(-1, 8, (6, 5))
+    found = carried(scipy.sparse.csr_array(dense.astype(np.float32)), labels)
+    np.testing.assert_array_equal(found, np.take_along_axis(dense, np.maximum(labels, 0), axis=1) & (labels >= 0))
+
+
+def test_rows_without_labels_carry_nothing() -> None:
+    nothing = scipy.sparse.csr_array((2, 4), dtype=np.float32)
+    np.testing.assert_array_equal(carried(nothing, np.array([[0, -1], [3, 2]])), False)
+    first_of_next = scipy.sparse.csr_array(np.array([[0, 0, 0, 1.0], [1.0, 0, 0, 0]], np.float32))
+    np.testing.assert_array_equal(carried(first_of_next, np.array([[-1, 3], [-1, 0]])), [[False, True]] * 2)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 10**6))
+def test_candidates_with_values_become_a_sorted_matrix_of_scores(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    labels = np.stack([rng.permutation(9)[:4] for _ in range(5)])
+    labels[rng.random(labels.shape) < 0.3] = -1
+    values = rng.random(labels.shape).astype(np.float32)
+    scores = as_scores(labels, values, 9)
+    expected = np.zeros((5, 9))
+    for row, column in zip(*np.nonzero(labels >= 0), strict=True):
+        expected[row, labels[row, column]] = values[row, column]
+    np.testing.assert_allclose(scores.toarray(), expected, atol=1e-6)
+    assert scores.nnz == (labels >= 0).sum()
+    assert scores.dtype == np.float64
+    assert all((np.diff(scores.indices[a:b]) > 0).all() for a, b in zip(scores.indptr, scores.indptr[1:], strict=False))
+
+
+def test_a_candidate_of_no_value_is_a_candidate_still() -> None:
+    scores = as_scores(np.array([[3, -1], [-1, -1]]), np.array([[0.0, 7.0], [7.0, 7.0]]), 5)
+    assert scores.shape == (2, 5)
+    assert scores.indices.tolist() == [3]
+    assert scores.data.tolist() == [0]
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 10**6))
+def test_outcomes_tell_which_scores_are_those_of_true_labels(seed: int) -> None:
+    scores, Y = random_scores(seed), worlds.zipf_labels(7, 9, seed=seed)
+    row = np.repeat(np.arange(7), np.diff(scores.indptr))
+    np.testing.assert_array_equal(outcomes(Y, scores), Y.toarray()[row, scores.indices] > 0)

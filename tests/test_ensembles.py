@@ -23,6 +23,7 @@ from ripml.ensembles import (
     Bernoulli,
     Ensemble,
     Gaussian,
+    Identity,
     Isometry,
     PolynomialPhase,
     Projection,
@@ -220,6 +221,50 @@ def test_a_capacity_too_small_is_refused_with_the_remedy() -> None:
         PolynomialPhase(2).columns(np.array([3, 121], np.uint64), 22, seed=0)
     with pytest.raises(ParameterError, match="holds 0 labels at n_dims = 3; got 1: raise `n_dims`"):
         PolynomialPhase(2).columns(np.array([0], np.uint64), 3, seed=0)
+
+
+def test_the_identity_gives_each_label_a_dimension_of_its_own() -> None:
+    for seed in (0, 2**64 - 1):
+        np.testing.assert_array_equal(Identity().columns(KEYS[:7], 7, seed), np.eye(7))
+        columns = Identity().columns(np.array([4, 0, 4], np.uint64), 9, seed)
+        assert columns.dtype == np.float32
+        np.testing.assert_array_equal(columns, np.eye(9)[[4, 0, 4]])
+    assert resolve_ensemble("identity") == Identity()
+
+
+def test_the_identity_embeds_label_sets_as_they_are() -> None:
+    Y = worlds.zipf_labels(2100, 80).tolil()
+    Y[[0, 2099]] = 0
+    Y = scipy.sparse.csr_array(Y.tocsr())
+    Y.eliminate_zeros()
+    laws.an_embedding_is_the_dense_formula(Identity(), 80, Y, KEYS[:80])
+    length = np.sqrt(Y.toarray().sum(axis=1, keepdims=True))
+    expected = Y.toarray() / np.where(length, length, 1)
+    np.testing.assert_allclose(Projection(Identity(), 80, 1, 0).embed(Y, KEYS[:80]), expected, rtol=1e-6)
+
+
+def test_the_identity_obeys_the_laws_that_are_not_about_chance() -> None:
+    laws.a_column_depends_on_seed_and_key_alone(Identity(), 101, KEYS[:101])
+    laws.columns_do_not_depend_on_threads(Identity(), 2500, KEYS[:2200])
+    laws.columns_have_length_one_on_average(Identity(), 101, KEYS[:101])
+    laws.fewer_learners_are_the_first_of_more(Identity(), 60, KEYS[:50])
+
+
+def test_the_identity_keeps_all_distances_in_as_many_dimensions_as_labels() -> None:
+    Y = worlds.zipf_labels(n_labels=100)
+    np.testing.assert_allclose(measure_isometry(Identity(), 100, Y, KEYS[:100]).ratios, 1, atol=1e-5)
+    assert smallest_dims(Identity(), 0.1, Y, KEYS[:100], n_pairs=200) == 100
+
+
+def test_the_identity_holds_one_label_a_dimension() -> None:
+    for n_dims in (1, 7, 4096):
+        assert Identity().capacity(n_dims) == n_dims
+    Projection(Identity(), 7, 1, 0).check_capacity(7)
+    sentence = r"^Identity\(\) holds 7 labels at n_dims = 7; got 8: raise `n_dims`, or use ensemble='gaussian', which has"
+    with pytest.raises(ParameterError, match=sentence):
+        Projection(Identity(), 7, 1, 0).check_capacity(8)
+    with pytest.raises(ParameterError, match=sentence):
+        Identity().columns(KEYS[:8], 7, seed=0)
 
 
 def test_random_families_have_no_capacity() -> None:

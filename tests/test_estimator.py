@@ -30,10 +30,12 @@ from threadpoolctl import threadpool_limits
 
 import ripml
 from ripml import RIPML, metrics, model_folder
+from ripml.blending import expected_calibration_error
 from ripml.decoders import Blend, LeastSquares, WeightedVotes
-from ripml.ensembles import Bernoulli, Gaussian, Identity, PolynomialPhase, Projection, SparseSign, Structured
+from ripml.decoding import outcomes
+from ripml.ensembles import Bernoulli, Ensemble, Gaussian, Identity, PolynomialPhase, Projection, SparseSign, Structured
 from ripml.errors import DataError, ModelFolderError, NoLabelsError, ParameterError
-from ripml.kernels import RBF
+from ripml.kernels import RBF, Kernel
 from ripml.labels import label_keys
 from ripml.neighbors import Exact
 from ripml.ridge import ConjugateGradient, Dual, GradientDescent, Primal
@@ -871,3 +873,101 @@ def test_delicious_has_the_precision_of_the_paper_without_its_rows_that_have_no_
     assert fitted.n_unlabelled_ == 10
     assert fitted.n_rows_ == 12_910
     assert fitted.left_out_precision_["P@1"] == pytest.approx(found[0] / 100, abs=0.04)
+
+
+# ------------------------------------------------------------------------------------------------------ probabilities
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_probabilities_are_those_of_the_same_candidates_and_rise_with_the_score(settings: dict[str, Any]) -> None:
+    fitted = fitted_with(settings)
+    scores, probabilities = fitted.decision_function(ZIPF.X_new), fitted.predict_proba(ZIPF.X_new)
+    assert scipy.sparse.issparse(probabilities)
+    assert probabilities.shape == scores.shape
+    np.testing.assert_array_equal(probabilities.indptr, scores.indptr)
+    np.testing.assert_array_equal(probabilities.indices, scores.indices)
+    assert np.isfinite(probabilities.data).all()
+    assert probabilities.data.min() >= 0
+    assert probabilities.data.max() <= 1
+    assert (np.diff(probabilities.data[np.argsort(scores.data, kind="stable")]) >= 0).all()
+
+
+def off_by(fitted: RIPML, X: Any, Y: Any) -> float:
+    """The expected calibration error of these rows."""
+    probabilities = fitted.predict_proba(X)
+    return expected_calibration_error(probabilities.data, outcomes(Y, probabilities))
+
+
+@pytest.mark.parametrize("settings", [s for s in SETTINGS if "decoder" in s], ids=str)
+def test_probabilities_are_calibrated_on_new_rows(settings: dict[str, Any]) -> None:
+    fitted = fitted_with(settings)
+    assert 0 <= fitted.calibration_error_ <= 0.03
+    assert off_by(fitted, ZIPF.X_new, ZIPF.Y_new) <= 0.05
+
+
+@pytest.mark.parametrize(("world", "bound"), [(PLANTED, 0.01), (CLUSTERS, 0.01), (BLOCKS, 0.06)])
+def test_probabilities_are_calibrated_in_every_world(world: worlds.World, bound: float) -> None:
+    fitted = model(decoder="blend").fit(world.X, world.Y)
+    assert 0 <= fitted.calibration_error_ <= bound
+    assert off_by(fitted, world.X_new, world.Y_new) <= bound
+
+
+def test_enough_rows_teach_a_blend_whose_probabilities_are_calibrated(tmp_path: Path) -> None:
+    world = worlds.zipf(450, seed=1)
+    fitted = model(decoder="blend").fit(world.X, world.Y)
+    assert fitted.trees_ is not None
+    assert fitted.calibration_error_ <= 0.02
+    assert off_by(fitted, world.X_new, world.Y_new) <= 0.02
+    fitted.save(tmp_path / "model")
+    loaded = ripml.load(tmp_path / "model")
+    laws.assert_same_scores(loaded.predict_proba(world.X_new), fitted.predict_proba(world.X_new))
+
+
+def test_a_row_of_zeros_has_no_probabilities() -> None:
+    fitted = fitted_with({"decoder": "blend"})
+    assert fitted.predict_proba(np.zeros((2, ZIPF.X.shape[1]))).nnz == 0
+
+
+def test_an_unfitted_model_has_no_probabilities() -> None:
+    with pytest.raises(NotFittedError, match="This RIPML instance is not fitted yet"):
+        RIPML().predict_proba(ZIPF.X)
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_what_was_chosen_is_shown_saved_and_loaded(settings: dict[str, Any], tmp_path: Path) -> None:
+    fitted = fitted_with(settings)
+    assert {"relevance", "n_neighbors", "temperature", "n_similar", "epsilon"} <= set(fitted.chosen_)
+    assert all(type(value) in (int, float, type(None)) for value in fitted.chosen_.values())
+    assert isinstance(fitted.kernel_, Kernel)
+    assert isinstance(fitted.ensemble_, Ensemble)
+    assert type(fitted.n_dims_) is int
+    assert getattr(fitted.kernel_, "gamma", 1) != "auto"
+    fitted.save(tmp_path / "model")
+    loaded = ripml.load(tmp_path / "model")
+    for name in ("chosen_", "kernel_", "ensemble_", "n_dims_", "calibration_error_"):
+        assert getattr(loaded, name) == getattr(fitted, name)
+    laws.assert_same_scores(loaded.predict_proba(ZIPF.X_new), fitted.predict_proba(ZIPF.X_new))
+
+
+def test_what_was_given_is_what_is_in_use() -> None:
+    fitted = fitted_with({"decoder": "blend", "kernel": RBF(0.5), "ridge": 0.1, "relevance": 0.5})
+    assert fitted.kernel_ == RBF(0.5)
+    assert fitted.chosen_["relevance"] == 0.5
+    np.testing.assert_array_equal(fitted.ridge_, [0.1])
+    assert fitted_with({"decoder": WeightedVotes(0.2), "kernel": "linear", "relevance": 0}).chosen_["temperature"] == 0.2
+    assert fitted_with({"decoder": LeastSquares(0.5), "ensemble": "identity"}).ensemble_ == Identity()
+    assert fitted_with({"decoder": Blend(n_similar=0), "kernel": "linear"}).chosen_["n_similar"] == 0
+    assert fitted_with({"decoder": "blend", "n_clusters": 3, "n_neighbors": 7}).chosen_["n_neighbors"] == 7
+    squeezed = fitted_with({"decoder": "least-squares", "n_dims": 40, "ensemble": "bernoulli"})
+    assert squeezed.ensemble_ == Bernoulli()
+    assert squeezed.n_dims_ == 40
+
+
+@pytest.mark.parametrize("kernel", ["linear", "rbf"])
+def test_rows_that_are_not_to_be_scaled_are_not(kernel: str) -> None:
+    # Two labels lie in one direction, near and far: only the length of a row tells them apart.
+    rng = np.random.default_rng(0)
+    far = np.repeat([False, True], 60)
+    X = np.where(far, 3.0, 0.3)[:, None] * (1 + 0.05 * rng.standard_normal((120, 4)))
+    fitted = model(decoder="blend", kernel=kernel, normalize=False).fit(X[::2], np.eye(2)[far.astype(int)][::2])
+    assert fitted.score(X[1::2], np.eye(2)[far.astype(int)][1::2]) >= 0.95

@@ -300,6 +300,93 @@ def test_targets_that_are_zero_or_orthogonal_do_not_stop_the_others() -> None:
             np.testing.assert_array_equal(Psi[:, 2], 0)
 
 
+# -------------------------------------------------------------------------------------- float32, and sparse targets
+
+
+FLOAT32 = [Primal(precision="float32"), Dual(precision="float32")]
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("shape", [(200, 30), (30, 200), (1, 5), (5, 1)], ids=str)
+@pytest.mark.parametrize("solver", FLOAT32, ids=lambda solver: solver.word)
+class TestFactorsInFloat32:
+    @pytest.mark.parametrize("alpha", [1.0, 30.0])
+    def test_they_are_those_of_float64_to_three_digits(
+        self, solver: RidgeSolver, shape: tuple[int, int], dtype: Any, alpha: float
+    ) -> None:
+        X, Z = (array.astype(dtype) for array in worlds.regression(*shape))
+        laws.a_solver_finds_the_ridge_solution(solver, X, Z, alpha, 1e-3)
+
+    @pytest.mark.parametrize("alpha", [1.0, 30.0])
+    def test_leaving_out_equals_refitting(
+        self, solver: RidgeSolver, shape: tuple[int, int], dtype: Any, alpha: float
+    ) -> None:
+        X, Z = (array.astype(dtype) for array in worlds.regression(*shape))
+        laws.leaving_out_equals_refitting(solver, X, Z, alpha, 2e-3)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 1e-9])
+@pytest.mark.parametrize("shape", [(60, 25), (25, 60)], ids=str)
+@pytest.mark.parametrize("solver", FLOAT32, ids=lambda solver: solver.word)
+def test_float32_gives_the_solution_of_least_norm_where_many_fit(
+    solver: RidgeSolver, shape: tuple[int, int], alpha: float
+) -> None:
+    X, Z = (array.astype(np.float32) for array in deficient(*shape))
+    expected = laws.reference_ridge(X, Z, alpha)
+    for features in (X, scipy.sparse.csr_array(X)):
+        solution = solver.prepare(features, Z)(alpha)
+        assert np.isfinite(solution.Psi).all()
+        assert laws.relative_error(solution.Psi, expected) <= 2e-2
+        assert np.isfinite(solution.left_out(np.arange(shape[0]))).all()
+
+
+@pytest.mark.parametrize("solver", FLOAT32, ids=lambda solver: solver.word)
+def test_float32_wants_half_the_memory(solver: Any) -> None:
+    whole = type(solver)().memory(1000, 2000, 30)
+    half = solver.memory(1000, 2000, 30)
+    assert half[0] == whole[0] / 2
+    assert half[1] == whole[1]
+
+
+def test_other_precisions_are_refused() -> None:
+    for wrong in ("float16", "double", "", None, 32, np.float32):
+        with pytest.raises(ParameterError, match=r"`precision` must be 'float64' or 'float32'; got "):
+            Primal(precision=wrong)  # type: ignore[arg-type]
+        with pytest.raises(ParameterError, match=r"`precision` must be 'float64' or 'float32'; got "):
+            Dual(precision=wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("shape", [(80, 30), (30, 80)], ids=str)
+@pytest.mark.parametrize("solver", [*SOLVERS, *FLOAT32], ids=repr)
+def test_sparse_targets_give_what_dense_ones_give(solver: RidgeSolver, shape: tuple[int, int], dtype: Any) -> None:
+    X, _ = worlds.regression(*shape)
+    X = X.astype(dtype)
+    Y = worlds.zipf_labels(shape[0], 15)
+    rows = np.arange(0, shape[0], 3)
+    exact = 1e-9 if solver not in FLOAT32 else 1e-4
+    for features in (X, scipy.sparse.csr_array(X)):
+        dense = solver.prepare(features, Y.toarray())(1.0)
+        sparse = solver.prepare(features, Y)(1.0)
+        assert isinstance(sparse.Psi, np.ndarray)
+        assert sparse.Psi.dtype == dense.Psi.dtype
+        assert laws.relative_error(sparse.Psi, dense.Psi) <= (exact if solver.exact else bound(solver, dtype))
+        assert isinstance(sparse.left_out(rows), np.ndarray)
+        np.testing.assert_allclose(sparse.left_out(rows), dense.left_out(rows), atol=1e-3 if not solver.exact else exact)
+        assert laws.relative_error(sparse.Psi, laws.reference_ridge(X, Y.toarray(), 1.0)) <= 1e-3
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_sums_of_sparse_targets_are_those_of_dense_ones(dtype: Any) -> None:
+    X, _ = worlds.regression(50, 12)
+    Y = worlds.zipf_labels(50, 15)
+    for features in (X, scipy.sparse.csr_array(X)):
+        dense, sparse = (Sums.of(features, Z, dtype=dtype) for Z in (Y.toarray(), Y))
+        assert sparse.moment.dtype == sparse.gram.dtype == dtype
+        np.testing.assert_allclose(sparse.moment, dense.moment, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(sparse.gram, dense.gram)
+
+
 # ---------------------------------------------------------------------------------------------- the rule, the limits
 
 

@@ -25,7 +25,7 @@ __all__ = ["Candidates", "Trees", "expected_calibration_error", "fit_steps", "fi
 
 Floats = NDArray[np.float32]
 
-_N_TREES, _DEPTH, _LEAF = 60, 4, 40
+_N_TREES, _DEPTH, _LEAF = 40, 4, 40  # of each half
 _LEAST_ROWS = 200  # left-out rows below which trees would only learn noise
 _ROWS_AT_A_TIME = 4096  # candidates; nodes of all trees for them stay in the cache
 
@@ -72,6 +72,13 @@ class Trees:
     value: Floats
     start: float
 
+    def averaged(self, other: Trees) -> Trees:
+        """Trees whose log-odds are the mean of these and the others'."""
+        value = np.concatenate([self.value, other.value]) / 2
+        feature = np.concatenate([self.feature, other.feature])
+        threshold = np.concatenate([self.threshold, other.threshold])
+        return Trees(feature, threshold, value, (self.start + other.start) / 2)
+
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """As plain arrays."""
         start = np.array([self.start])
@@ -84,7 +91,7 @@ class Trees:
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], n_signals: int) -> Trees:
         """The inverse of `to_arrays`; ValueError where they contradict each other."""
         feature, threshold, value, start = (arrays[f"tree_{n}"] for n in ("feature", "threshold", "value", "start"))
-        depth = _depth(value)
+        depth = _depth(value) if value.ndim == 2 else 0
         consistent = (
             feature.ndim == value.ndim == 2
             and feature.shape == threshold.shape == (len(value), 2**depth - 1)

@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from ripml.resources import blocks
+from ripml.resources import blocks, map_blocks
 
 __all__ = [
     "as_scores",
@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 _NEARNESS = 1e-4  # its share of a score
-_PAIRS = 16384  # columns of Phi held at a time
+_PAIRS = 2048  # columns of Phi held at a time by a thread
 
 Columns = Callable[[NDArray[np.int64]], NDArray[np.float32]]  # labels ↦ their columns of Phi
 
@@ -104,27 +104,37 @@ def best_of_rows(score: NDArray[Any], ends: NDArray[np.int64], k: int) -> NDArra
     return out
 
 
-def sketch_values(Z: Any, row: NDArray[np.int64], label: NDArray[np.int64], columns: Columns) -> NDArray[np.float32]:
+def sketch_values(
+    Z: Any, row: NDArray[np.int64], label: NDArray[np.int64], columns: Columns, n_jobs: int | None = None
+) -> NDArray[np.float32]:
     """⟨Φ_l, ẑ⟩ for pairs (row, label): an unbiased sketch of what the regression would say of label l itself."""
     out = np.empty(len(row), np.float32)
-    for part in blocks(len(row), _PAIRS):
+
+    def fill(part: slice) -> None:
         out[part] = np.einsum("ij,ij->i", columns(label[part]), Z[row[part]])
+
+    map_blocks(fill, blocks(len(row), _PAIRS), n_jobs)
     return out
 
 
-def least_squares(Z: Any, labels: NDArray[np.int64], columns: Columns, epsilon: float) -> NDArray[np.float32]:
+def least_squares(
+    Z: Any, labels: NDArray[np.int64], columns: Columns, epsilon: float, n_jobs: int | None = None
+) -> NDArray[np.float32]:
     """(Φ_SᵀΦ_S + εI)⁻¹Φ_Sᵀẑ on the candidates S of each row, (n, K): cross-talk between candidates is removed.
 
     With the restricted isometry Φ_SᵀΦ_S is close to I, so the system is well posed. `labels` (n, K) is −1 for none.
     """
     n, k = labels.shape
     out = np.zeros((n, k), np.float32)
-    for part in blocks(n, max(1, _PAIRS // max(k, 1))):
+
+    def fill(part: slice) -> None:
         there = labels[part] >= 0
         Phi = columns(np.where(there, labels[part], 0).ravel()).reshape(*there.shape, -1) * there[..., None]
         gram = Phi @ Phi.transpose(0, 2, 1)
         gram[:, np.arange(k), np.arange(k)] += np.float32(epsilon)
         out[part] = np.linalg.solve(gram, (Phi @ Z[part, :, None]))[..., 0]
+
+    map_blocks(fill, blocks(n, max(1, _PAIRS // max(k, 1))), n_jobs)
     return out
 
 

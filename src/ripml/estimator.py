@@ -30,7 +30,7 @@ from ripml.kernels import Kernel, resolve_kernel
 from ripml.labels import check_names, distinct_sets, encode_labels, label_keys, names_from_arrays, names_to_arrays
 from ripml.learning import Settings, column_keys, decode_of, learn
 from ripml.neighbors import Index, resolve_index
-from ripml.part import SEARCHED, Decode, Part, parts_from_arrays, parts_to_arrays
+from ripml.part import DENSE_LABELS, SEARCHED, Decode, Part, parts_from_arrays, parts_to_arrays
 from ripml.resources import blocks, thread_count
 from ripml.ridge import RidgeSolver, resolve_solver
 from ripml.settings import setting_from_json, setting_to_json
@@ -459,11 +459,11 @@ class RIPML(BaseEstimator):  # type: ignore[misc]
             and (self.n_dims in ("auto", self.n_dims_) or isinstance(self.ensemble_, Identity))
             and (part.kernel.word != "linear" or len(part.Psi) == d)
             and (self.ensemble_.capacity(self.n_dims_) or L) >= L
-            and part.Z.shape[1] == (widest if plain else min(widest, SEARCHED))
+            and part.Z.shape[1] == (widest if plain else min(widest, SEARCHED) if self.decode_.n_neighbors else 0)
             and (self.weights_ is None or (self.weights_.shape == (d,) and self.weights_.dtype.kind == "f"))
             and self.frequency_.shape == (L,)
             and (np.diff(self.steps_[0]) >= 0).all()
-            and self.decode_.n_neighbors > 0
+            and self.decode_.n_neighbors >= (not self.decode_.exact and L > DENSE_LABELS)
             and self.decode_.n_candidates > 0
             and (part.rows is not None or not self.decode_.n_similar)
             and sum(part.counts.sum(dtype=np.float64) for part in self.parts_) == self.n_rows_

@@ -26,8 +26,9 @@ from ripml.resources import blocks, map_blocks
 __all__ = ["RBF", "Kernel", "Linear", "Rows", "resolve_kernel"]
 
 Floats = NDArray[np.float32]
+Ints = NDArray[np.int64]
 
-_ROW_BLOCK = 256
+_ROW_BLOCK = 128
 _CACHED = 1 << 18  # kernel values worked on at a time: 1 MB, which stays in a core's cache
 _STRIPES = 8  # of rows in which the lower triangle of a symmetric kernel matrix is made
 _DENSE_FEATURE = 1 / 25  # share of rows past which a feature is cheaper in a dense product than in a sparse one
@@ -40,13 +41,25 @@ class Rows:
     X: Any  # dense or CSR, float32
 
     @cached_property
-    def _split(self) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats, Any]:
-        """The frequent and the rare features; the rows' values of the first, dense, and of the second, transposed."""
+    def _split(self) -> tuple[Ints, Ints, Floats, Any]:
+        """The frequent and the rare features; the rows' values of the first, dense, and of the second, CSR."""
         n, d = self.X.shape
         share = np.bincount(self.X.indices, minlength=d) / max(n, 1)
         frequent, rare = np.flatnonzero(share > _DENSE_FEATURE), np.flatnonzero(share <= _DENSE_FEATURE)
         columns = self.X.tocsc()
-        return frequent, rare, columns[:, frequent].toarray(order="C"), columns[:, rare].T.tocsr()
+        return frequent, rare, columns[:, frequent].toarray(order="C"), columns[:, rare].tocsr()
+
+    @cached_property
+    def _rare_transposed(self) -> Any:
+        return self._split[3].T.tocsr()
+
+    def first(self, n: int) -> Rows:
+        """The first n of these rows, with what was prepared for all of them."""
+        rows = Rows(self.X[:n])
+        if scipy.sparse.issparse(self.X):
+            frequent, rare, dense, sparse = self._split
+            rows.__dict__["_split"] = (frequent, rare, dense[:n], sparse[:n])
+        return rows
 
     @cached_property
     def squares(self) -> Floats:
@@ -61,10 +74,10 @@ class Rows:
         frequent, rare, dense, sparse = self._split
         if not scipy.sparse.issparse(X):
             np.matmul(X[:, frequent], dense.T, out=out)
-            out += (sparse.T @ X[:, rare].T).T
+            out += (sparse @ X[:, rare].T).T
             return
         np.matmul(X[:, frequent].toarray(), dense.T, out=out)
-        out += (X[:, rare] @ sparse).toarray()
+        out += (X[:, rare] @ self._rare_transposed).toarray()
 
 
 def squared_lengths(X: Any) -> Floats:
@@ -84,13 +97,14 @@ class Kernel(ABC):
     def of_products(self, products: Floats, left: Floats, right: Floats) -> None:
         """Turn products (b, n) of rows with these squared lengths, (b,) and (n,), into kernel values, in place."""
 
-    def between(self, X: Any, rows: Rows, n_jobs: int | None = None) -> Floats:
-        """K(x, row), (len(X), n) float32, in blocks on threads.
+    def between(self, X: Any, rows: Rows, n_jobs: int | None = None, out: Floats | None = None) -> Floats:
+        """K(x, row), (len(X), n) float32, in blocks on threads; into `out` if it is given.
 
         >>> Linear().between(np.array([[1.0, 2.0]], np.float32), Rows(np.array([[3.0, 4.0]], np.float32)))
         array([[11.]], dtype=float32)
         """
-        out = np.empty((X.shape[0], rows.X.shape[0]), np.float32)
+        if out is None:
+            out = np.empty((X.shape[0], rows.X.shape[0]), np.float32)
         left, right = squared_lengths(X), rows.squares
         rows.products(X[:0], out[:0])  # what is prepared once is prepared before threads ask for it
 
@@ -108,8 +122,9 @@ class Kernel(ABC):
         Cholesky factorisation reads."""
         n = X.shape[0]
         out = np.empty((n, n), np.float32)
+        rows = Rows(X)
         for stripe in blocks(n, max(_ROW_BLOCK, -(-n // _STRIPES))):
-            out[stripe, : stripe.stop] = self.between(X[stripe], Rows(X[: stripe.stop]), n_jobs)
+            self.between(X[stripe], rows.first(stripe.stop), n_jobs, out[stripe, : stripe.stop])
         return out
 
 

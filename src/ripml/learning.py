@@ -28,9 +28,9 @@ from ripml.kernel_ridge import require_room, solve_kernel
 from ripml.kernels import RBF, Kernel, Linear, Rows
 from ripml.labels import LabelSets, label_keys
 from ripml.neighbors import Index
-from ripml.part import SEARCHED, Decode, Part
+from ripml.part import DENSE_LABELS, SEARCHED, Decode, Part
 from ripml.resources import require_memory
-from ripml.ridge import Dual, Primal, RidgeSolver, Solution, resolve_solver
+from ripml.ridge import RidgeSolver, Solution, resolve_solver
 from ripml.tuning import Choice, choose
 
 __all__ = ["Learnt", "Settings", "column_keys", "decode_of", "learn"]
@@ -46,15 +46,16 @@ _RIDGE_START, _RIDGE_STEP, _RIDGE_MOST_STEPS = 0.3, 10**0.5, 8
 # solve, so there are more of them where the factorised matrix is small.
 _LEFT_OUT_TO_TUNE, _LEFT_OUT_TO_TUNE_SMALL, _SMALL, _LEFT_OUT_TO_CUT = 2000, 5000, 2500, 500
 _LEFT_OUT_ITERATIVE = 200  # where the leverage of a row costs as much as a target
-_LEFT_OUT_TO_BLEND = {True: 2000, False: 1000}  # by closed form, or iteratively
+_LEFT_OUT_TO_BLEND = {"kernel": 3000, "primal": 1000, "dual": 2000, "cg": 1000, "gd": 200}
 
 _KERNEL_ROWS = 20_000  # the most rows whose kernel matrix "auto" factorises: 1.6 GB, half a minute on two cores
-_SAMPLE = {True: 2000, False: 4000}  # rows that settings are tuned on: linear, or with a kernel
-_EXACT_LABELS, _EXACT_FLOPS = 4096, 1e12  # "auto" solves for Y itself up to here
+_SAMPLE = {True: 1200, False: 3000}  # rows that settings are tuned on: linear, or with a kernel
+_EXACT_LABELS = 4096  # "auto" solves for Y itself up to here, and up to so many operations, linear or not:
+_EXACT_FLOPS = {True: 1.2e11, False: 1e12}
 _DIMS, _DIMS_ITERATIVE = 1024, 512  # of the embedding otherwise
 _RELEVANCE_DIMS = 128
 _CANDIDATES = 32  # kept of a row, or three times the mean number of labels
-_ASKED_FOR_VOTES = 1000  # rows left out that numbers of neighbours and temperatures are chosen on
+_ASKED_FOR_VOTES = 500  # rows left out that numbers of neighbours and temperatures are chosen on
 
 
 @dataclass(frozen=True)
@@ -128,9 +129,9 @@ def learn(settings: Settings, X: Any, Y: Any, names: NDArray[Any], sets: LabelSe
         used, of_row, counts = np.unique(sets.of_row[rows], return_inverse=True, return_counts=True)
         _log.info("cluster %d of %d: %s rows", c + 1, len(centres), f"{len(of_row):,}")
         sub = sets.sets[used]
-        near = Z[used] if Z is not None else _searchable(sub, how.searched)
+        near = Z[used] if Z is not None else _searchable(sub, how)
         empty = np.empty((0, 0), np.float32)
-        draft = Part(empty, np.zeros(n_targets, np.float32), near if plain else near[:, :SEARCHED], sub, counts,
+        draft = Part(empty, np.zeros(n_targets, np.float32), near if plain else near[:, : SEARCHED * bool(how.n_neighbors)], sub, counts,
                      settings.index, settings.n_learners, choice.kernel)  # fmt: skip
         if plain:
             part, solution, answer = _vote(settings, draft, X[rows], of_row, rank[rows])
@@ -157,7 +158,9 @@ def _tuned(
     if isinstance(kernel, RBF) and kernel.gamma == "auto":
         kernel, free = RBF(0.5), [*free, "kernel"]
     linear = isinstance(kernel, Linear)
-    if settings.ridge is None and not isinstance(settings.decoder, Votes):
+    # Conjugate gradients need many steps at a small ridge, so there it stays at 1.
+    iterative = linear and not resolve_solver(settings.solver, *X.shape)[0].exact
+    if settings.ridge is None and not isinstance(settings.decoder, Votes) and not iterative:
         free.append("ridge")
     ridge = settings.ridge if settings.ridge is not None else (1.0 if linear else 0.1)
     start = Choice(0.25 if settings.relevance is None else settings.relevance, kernel, ridge)
@@ -176,17 +179,14 @@ def _embedding(settings: Settings, kernel: Kernel, shape: tuple[int, int], L: in
     """The ensemble and m: Y itself where that is given or cheap enough, else random dimensions."""
     n, d = shape[0] / settings.n_clusters, shape[1]
     side = n if not isinstance(kernel, Linear) else min(n, d)
-    iterative = isinstance(kernel, Linear) and not isinstance(resolve_solver(settings.solver, int(n), d)[0], _CLOSED)
+    iterative = isinstance(kernel, Linear) and not resolve_solver(settings.solver, int(n), d)[0].exact
     if settings.ensemble is not None and not isinstance(settings.ensemble, Identity):
         return settings.ensemble, settings.n_dims or (_DIMS_ITERATIVE if iterative else _DIMS)
-    affordable = L <= _EXACT_LABELS and 2 * side**2 * L <= _EXACT_FLOPS and not iterative
+    affordable = L <= _EXACT_LABELS and 2 * side**2 * L <= _EXACT_FLOPS[isinstance(kernel, Linear)] and not iterative
     fits = affordable if settings.n_dims is None else settings.n_dims * settings.n_learners >= L
     if isinstance(settings.ensemble, Identity) or (fits and settings.n_learners == 1):
         return Identity(), settings.n_dims if settings.n_dims and isinstance(settings.ensemble, Identity) else L
     return Gaussian(), settings.n_dims or (_DIMS_ITERATIVE if iterative else _DIMS)
-
-
-_CLOSED = (Primal, Dual)
 
 
 def _searched(projection: Projection, names: NDArray[Any]) -> Floats | None:
@@ -196,9 +196,11 @@ def _searched(projection: Projection, names: NDArray[Any]) -> Floats | None:
     return Projection(Gaussian(), SEARCHED, 1, projection.seed).columns(label_keys(names))
 
 
-def _searchable(sets: Any, searched: Floats | None) -> Floats:
-    dense = sets.toarray() if searched is None else sets @ searched
-    return np.asarray(dense, np.float32)
+def _searchable(sets: Any, how: Decode) -> Floats:
+    """What is searched where the embedding is Y itself; nothing where no neighbours are wanted."""
+    if not how.n_neighbors:
+        return np.empty((sets.shape[0], 0), np.float32)
+    return np.asarray(sets.toarray() if how.searched is None else sets @ how.searched, np.float32)
 
 
 @dataclass(frozen=True)
@@ -244,9 +246,12 @@ def _start(settings: Settings, projection: Projection, names: NDArray[Any], freq
     similar = decoder.n_similar if isinstance(decoder, Blend) else 0
     temperature = decoder.temperature if isinstance(decoder, WeightedVotes) else "auto"
     epsilon = decoder.epsilon if isinstance(decoder, LeastSquares) else "auto"
-    squares = not isinstance(projection.ensemble, Identity) and not isinstance(decoder, (Sketch, WeightedVotes))
+    exact = isinstance(projection.ensemble, Identity)
+    squares = not exact and not isinstance(decoder, (Sketch, WeightedVotes))
+    alone = (exact or len(names) <= DENSE_LABELS) and decoder == Blend(n_similar=0)  # values propose candidates
+    k = 5 if isinstance(decoder, Votes) else 0 if alone else 20
     chosen = {
-        "n_neighbors": settings.n_neighbors or (5 if isinstance(decoder, Votes) else 20),
+        "n_neighbors": settings.n_neighbors or k,
         "temperature": 0.1 if temperature == "auto" else float(temperature),
         "n_similar": 20 if similar == "auto" else int(similar),
         "similar_temperature": 0.1,
@@ -348,9 +353,9 @@ def _regress(
         wide = scipy.sparse.hstack([X, one], format="csr") if scipy.sparse.issparse(X) else np.hstack([X, one])
         solver, reason = resolve_solver(settings.solver, *X.shape)
         if settings.solver == "auto":
-            solver = replace(solver, **({"precision": "float32"} if solver.exact else {"tol": 1e-3, "max_steps": 100}))
+            solver = replace(solver, **({"precision": "float32"} if solver.exact else {"tol": 1e-2, "max_steps": 100}))
         _log.info("%s", reason if reason != "given" else f"solver='{solver.word}'")
-        most = _LEFT_OUT_TO_BLEND[solver.exact]
+        most = _LEFT_OUT_TO_BLEND.get(solver.word, 200)
         asked = np.sort(np.argsort(rank)[:most])
         solution = solver.prepare(wide, targets, settings.n_jobs)(choice.ridge)
         left_out = solution.left_out(asked).astype(np.float32, copy=False)
@@ -359,7 +364,7 @@ def _regress(
         facts = _facts(solution, choice.ridge, reason)
     else:
         require_room(n, targets.shape[1])
-        most = _LEFT_OUT_TO_BLEND[True]
+        most = _LEFT_OUT_TO_BLEND["kernel"]
         order = np.argsort(-rank, kind="stable")  # the rows to be asked come last
         X, of_row, rank = X[order], of_row[order], rank[order]
         asked = np.arange(max(0, n - most), n)
@@ -444,38 +449,41 @@ def _tuned_decode(settings: Settings, how: Decode, part: Part, truth: Any, answe
         qualities = [_quality(truth, score(option)) for option in options]
         return options[int(np.argmax(qualities))]
 
-    numbers = (10, 20, 50)
+    numbers = (20, 50)
     if how.n_neighbors:
         ks = numbers if settings.n_neighbors is None else (settings.n_neighbors,)
         fixed = isinstance(settings.decoder, WeightedVotes) and settings.decoder.temperature != "auto"
-        temperatures = (how.temperature,) if fixed else (0.03, 0.1, 0.3)
+        temperatures = (how.temperature,) if fixed else (0.05, 0.1, 0.2)
         options = [replace(how, n_neighbors=k, temperature=t) for k in ks for t in temperatures]
         nearest = part.nearest(Z, replace(how, n_neighbors=max(ks)), part.set_of_row[own])
         how = best(options, lambda option: part.vote(nearest, option.n_neighbors, option.temperature))
     if how.n_similar and part.rows is not None:
         ks = numbers if settings.decoder == Blend() else (how.n_similar,)
-        options = [replace(how, n_similar=k, similar_temperature=t) for k in ks for t in (0.02, 0.05, 0.1, 0.3)]
+        options = [replace(how, n_similar=k, similar_temperature=t) for k in ks for t in (0.05, 0.1, 0.2)]
         alike = part.alike(part.likeness(X, how.n_jobs), max(ks), own)
         how = best(options, lambda option: part.vote(alike, option.n_similar, option.similar_temperature))
-    if how.epsilon is not None and settings.decoder in (Blend(), LeastSquares()):
+    if how.epsilon is not None and settings.decoder != LeastSquares(how.epsilon):
+        labels = part.candidates(X, replace(how, epsilon=None), Z, own).labels
 
         def values(option: Decode) -> Any:
-            candidates = part.candidates(X, option, Z, own)
-            return decoding.as_scores(candidates.labels, candidates.signals["value"], truth.shape[1])
+            solved = decoding.least_squares(Z, labels, how.columns, option.epsilon or 0.0, how.n_jobs)
+            return decoding.as_scores(labels, solved, truth.shape[1])
 
         how = best([replace(how, epsilon=epsilon) for epsilon in (0.1, 0.3, 1.0)], values)
     return how
 
 
 def _blend(candidates: Candidates, truth: Any, seed: int, n_jobs: int | None) -> tuple[Trees | None, Floats]:
-    """Trees learnt on all rows, and the scores of each half by trees that were learnt on the other."""
+    """The mean of trees learnt on each half of the rows, and the scores of each half by those of the other."""
     right = decoding.carried(truth, candidates.labels)
+    half = np.arange(len(right)) % 2 == 0
+    first, second = (blending.fit_trees(candidates[rows], right[rows], seed) for rows in (half, ~half))
     values = candidates.simple_score()
-    halves = np.arange(len(right)) % 2
-    for half in (0, 1):
-        trees = blending.fit_trees(candidates[halves != half], right[halves != half], seed)
-        values[halves == half] = candidates[halves == half].scores(trees, n_jobs)
-    return blending.fit_trees(candidates, right, seed), values
+    if first is None or second is None:
+        return None, values
+    values[~half] = candidates[~half].scores(first, n_jobs)
+    values[half] = candidates[half].scores(second, n_jobs)
+    return first.averaged(second), values
 
 
 def _calibrated(

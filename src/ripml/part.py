@@ -19,13 +19,14 @@ from ripml.neighbors import Index, Searcher
 from ripml.resources import blocks
 from ripml.ridge import predict_embedding
 
-__all__ = ["SEARCHED", "Decode", "Part", "parts_from_arrays", "parts_to_arrays"]
+__all__ = ["DENSE_LABELS", "SEARCHED", "Decode", "Part", "parts_from_arrays", "parts_to_arrays"]
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 
 _ROW_BLOCK = 512
-SEARCHED = 512  # dimensions in which neighbours are searched: distances settle long before values do
+DENSE_LABELS = 8192  # up to here the values of all labels cost less than looking up the columns of candidates
+SEARCHED = 256  # dimensions in which neighbours are searched: distances settle long before values do
 
 
 @dataclass(frozen=True)
@@ -166,12 +167,16 @@ class Part:
             said["similar"] = self.vote(near, how.n_similar, how.similar_temperature)
         L = self.sets.shape[1]
         keys = [_places(matrix) for matrix in said.values()]
-        if how.exact:
-            best = decoding.largest(Z, min(how.n_candidates, L))
+        values = Z if how.exact else Z @ how.columns(np.arange(L)).T if L <= DENSE_LABELS else None
+        if values is not None:
+            best = decoding.largest(values, min(how.n_candidates, L))
             keys.append(np.sort((np.arange(len(Z))[:, None] * L + best).ravel()))
         places = np.unique(np.concatenate(keys))
         row, label = np.divmod(places, L)
-        value = Z[row, label] if how.exact else decoding.sketch_values(Z, row, label, how.columns)
+        if values is not None:
+            value = values[row, label]
+        else:
+            value = decoding.sketch_values(Z, row, label, how.columns, how.n_jobs)
         signals = {"value": value}
         for (name, matrix), key in zip(said.items(), keys, strict=False):
             signals[name] = np.zeros(len(places), np.float32)
@@ -181,7 +186,7 @@ class Part:
         labels = np.where(kept >= 0, label[kept], -1)
         table = {name: np.where(kept >= 0, signal[kept], np.float32(0)) for name, signal in signals.items()}
         if how.epsilon is not None:
-            table["value"] = decoding.least_squares(Z, labels, how.columns, how.epsilon)
+            table["value"] = decoding.least_squares(Z, labels, how.columns, how.epsilon, how.n_jobs)
         # A row that is left out is counted here all the same: one less for its own labels alone would give them away.
         return Candidates(labels, table | _standing(table["value"], labels, how.frequency[labels]))
 

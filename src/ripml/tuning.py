@@ -24,11 +24,11 @@ from ripml.kernels import RBF, Kernel, Linear
 
 __all__ = ["Choice", "choose"]
 
-_LABELS = 1500  # the most frequent of the sample
+_LABELS = 1000  # the most frequent of the sample
 _POWERS = (0.0, 0.25, 0.5, 0.75)
 _GAMMAS = (0.125, 0.25, 0.5, 1.0, 2.0)
 _ALPHAS = tuple(float(f"{10**exponent:.3g}") for exponent in np.arange(-2.5, 2.01, 0.5))
-_WORTH = 2e-3  # relative gain in precision below which the earlier value is kept
+_WORTH = 5e-3  # relative gain in precision below which the earlier value is kept
 
 
 @dataclass(frozen=True)

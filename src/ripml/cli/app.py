@@ -31,6 +31,14 @@ class Format(str, Enum):
     jsonl = "jsonl"
 
 
+class Preset(str, Enum):
+    """Settings that go together."""
+
+    default = "default"
+    linear = "linear"
+    paper = "paper"
+
+
 class EnsembleWord(str, Enum):
     """Families of random matrices."""
 
@@ -39,6 +47,36 @@ class EnsembleWord(str, Enum):
     sparse = "sparse"
     structured = "structured"
     deterministic = "deterministic"
+
+
+class EmbeddingWord(str, Enum):
+    """What training embeds labels with: a family, each label its own dimension, or whichever is cheaper."""
+
+    auto = "auto"
+    identity = "identity"
+    gaussian = "gaussian"
+    bernoulli = "bernoulli"
+    sparse = "sparse"
+    structured = "structured"
+    deterministic = "deterministic"
+
+
+class KernelWord(str, Enum):
+    """How alike feature rows are."""
+
+    auto = "auto"
+    linear = "linear"
+    rbf = "rbf"
+
+
+class DecoderWord(str, Enum):
+    """How a predicted embedding becomes scores."""
+
+    blend = "blend"
+    votes = "votes"
+    weighted = "weighted"
+    sketch = "sketch"
+    least_squares = "least-squares"
 
 
 class SolverWord(str, Enum):
@@ -97,20 +135,30 @@ def train(
     data: DataArgument,
     model: ModelArgument,
     format: FormatOption = None,
-    dims: Annotated[int, typer.Option(help="m, the dimensions of a learner.")] = 100,
-    neighbors: Annotated[int, typer.Option(help="k, the rows that vote in a learner.")] = 5,
-    learners: Annotated[int, typer.Option(help="F, the number of learners.")] = 5,
-    clusters: Annotated[int, typer.Option(help="C, the k-means clusters of the features.")] = 1,
-    ridge: Annotated[str, typer.Option(help="The regularisation, a number or auto.")] = "auto",
-    ensemble: Annotated[EnsembleWord, typer.Option(help="The family of random matrices.")] = EnsembleWord.gaussian,
-    solver: Annotated[SolverWord, typer.Option(help="How the regression is solved.")] = SolverWord.auto,
+    preset: Annotated[
+        Preset,
+        typer.Option(help="The most precise, a faster linear one, or the paper's algorithm to the letter."),
+    ] = Preset.default,
+    dims: Annotated[str | None, typer.Option(help="m, the dimensions of a learner, or auto.")] = None,
+    neighbors: Annotated[str | None, typer.Option(help="k, the neighbours that vote in a learner, or auto.")] = None,
+    learners: Annotated[int | None, typer.Option(help="F, the number of learners.")] = None,
+    clusters: Annotated[int | None, typer.Option(help="C, the k-means clusters of the features.")] = None,
+    kernel: Annotated[KernelWord | None, typer.Option(help="How alike feature rows are.")] = None,
+    relevance: Annotated[
+        str | None, typer.Option(help="The power of a feature's relevance that it is multiplied by, or auto.")
+    ] = None,
+    ridge: Annotated[str | None, typer.Option(help="The regularisation, a number or auto.")] = None,
+    ensemble: Annotated[EmbeddingWord | None, typer.Option(help="The family of random matrices.")] = None,
+    solver: Annotated[SolverWord | None, typer.Option(help="How a linear regression is solved.")] = None,
+    decoder: Annotated[DecoderWord | None, typer.Option(help="How a predicted embedding becomes scores.")] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="The same seed, the same model.")] = 0,
     jobs: JobsOption = None,
     json: JsonOption = False,
 ) -> None:
     """Learn from a file of labelled rows and save the model.
 
-    Rows are features (xmc, svmlight, arff, jsonl) or texts (jsonl with "text" and "labels").
+    Rows are features (xmc, svmlight, arff, jsonl) or texts (jsonl with "text" and "labels"). An option that is given
+    overrides the preset; what is auto is chosen on training rows left out, and printed.
 
     Example: ripml train tickets.jsonl model/
     """
@@ -121,13 +169,17 @@ def train(
         "n_neighbors": neighbors,
         "n_learners": learners,
         "n_clusters": clusters,
+        "kernel": kernel and kernel.value,
+        "relevance": relevance,
         "ridge": ridge,
-        "ensemble": ensemble.value,
-        "solver": solver.value,
+        "ensemble": ensemble and ensemble.value,
+        "solver": solver and solver.value,
+        "decoder": decoder and decoder.value,
         "random_state": seed,
         "n_jobs": jobs,
     }
-    run_train(data, model, format.value if format else None, settings, as_json=json)
+    given = {name: value for name, value in settings.items() if value is not None}
+    run_train(data, model, format.value if format else None, preset.value, given, as_json=json)
 
 
 @app.command(short_help="Print the labels of each row.")
@@ -138,6 +190,9 @@ def predict(
     n: Annotated[int, typer.Option("--top", "-n", help="How many labels for each row.")] = 5,
     sets: Annotated[
         bool, typer.Option("--sets", help="The labels above the model's threshold, in place of the first few.")
+    ] = False,
+    probabilities: Annotated[
+        bool, typer.Option("--probabilities", help="Calibrated probabilities in place of scores.")
     ] = False,
     jobs: JobsOption = None,
     json: JsonOption = False,
@@ -150,7 +205,7 @@ def predict(
     """
     from ripml.cli.commands import run_predict
 
-    run_predict(model, data, format.value if format else None, n, sets, jobs, as_json=json)
+    run_predict(model, data, format.value if format else None, n, sets, probabilities, jobs, as_json=json)
 
 
 @app.command(short_help="Compare a model with a file's labels.")

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ripml import datasets, decoding, metrics
+from ripml import blending, datasets, decoding, metrics
 from ripml.cli.output import bar, facts, print_json, table, working
 from ripml.datasets import Dataset
+from ripml.decoders import Blend, Votes, resolve_decoder
 from ripml.documents import DocumentModel
+from ripml.ensembles import resolve_ensemble
 from ripml.errors import DataError, ParameterError
 from ripml.estimator import RIPML
+from ripml.kernels import RBF
 
 __all__ = [
+    "chosen",
     "is_file",
     "model_summary",
     "printable",
@@ -32,6 +37,7 @@ __all__ = [
 ]
 
 _ROWS_AT_A_TIME = 2048
+_PRESETS: dict[str, Callable[..., RIPML]] = {"default": RIPML, "linear": RIPML.linear, "paper": RIPML.paper}
 
 
 def is_file(place: str) -> bool:
@@ -40,14 +46,11 @@ def is_file(place: str) -> bool:
     return place == "-" or path.is_file() or (not path.is_dir() and ("." in place or "/" in place)) or path.is_fifo()
 
 
-def run_train(data: str, folder: Path, format: str | None, settings: dict[str, Any], as_json: bool) -> None:
+def run_train(
+    data: str, folder: Path, format: str | None, preset: str, settings: dict[str, Any], as_json: bool
+) -> None:
     """Fit a model on a file or the training part of a named set, save it, and say what was chosen."""
-    if settings["ridge"] != "auto":
-        try:
-            settings["ridge"] = float(settings["ridge"])
-        except ValueError:
-            raise ParameterError(f"`ridge` must be 'auto' or a finite number ≥ 0; got {settings['ridge']!r}.") from None
-    model = RIPML(**settings)
+    model = _PRESETS[preset](**{name: _number_or_word(value) for name, value in settings.items()})
     model.check_settings()  # before the file is read
     if folder.exists() and not folder.is_dir():
         raise ParameterError(f"{folder}: the model goes into a folder, but this is a file.")
@@ -66,34 +69,77 @@ def run_train(data: str, folder: Path, format: str | None, settings: dict[str, A
         facts(f"Trained on {rows[0].name or data}, saved to {folder}", readable(summary))
 
 
+def _number_or_word(value: Any) -> Any:
+    """The number that a word of the command line is, if it is one: `check_settings` knows which of them are right."""
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(value)
+    return value
+
+
 def model_summary(trained: DocumentModel) -> dict[str, Any]:
     """What a model is and what its training chose, as plain values."""
     model = trained.model
-    first = model.solutions_[0]
-    columns = "words" if trained.tfidf is not None else "features"
     return {
         "rows": model.n_rows_,
         "rows_without_labels": model.n_unlabelled_,
-        columns: int(model.n_features_in_),
+        "words" if trained.tfidf is not None else "features": int(model.n_features_in_),
         "labels": len(model.classes_),
-        "n_dims": model.n_dims,
+        **chosen(model),
+        "left_out": {name: round(value, 4) for name, value in model.left_out_precision_.items()},
+        "calibration_error": round(model.calibration_error_, 6),
+    }
+
+
+def chosen(model: RIPML) -> dict[str, Any]:
+    """The settings in use, given or chosen, as plain values; what the model's decoder does not read is left out."""
+    first = model.solutions_[0]
+    decoder = resolve_decoder(model.decoder)
+    words = ("gaussian", "bernoulli", "sparse", "structured", "deterministic", "identity")
+    facts: dict[str, Any] = {"kernel": model.kernel_.word}
+    if isinstance(model.kernel_, RBF):
+        facts["gamma"] = model.kernel_.gamma
+    facts |= {
+        "relevance": model.chosen_["relevance"],
+        "ridge": [float(ridge) for ridge in model.ridge_],
+        "ensemble": next((word for word in words if resolve_ensemble(word) == model.ensemble_), str(model.ensemble_)),
+        "n_dims": model.n_dims_,
         "n_learners": model.n_learners,
-        "n_neighbors": model.n_neighbors,
         "clusters": len(model.parts_),
-        "ensemble": str(model.ensemble),
         "solver": first["solver"],
         "solver_reason": first["reason"],
         "converged": all(solution["converged"] for solution in model.solutions_),
-        "ridge": [float(ridge) for ridge in model.ridge_],
-        "threshold": float(model.threshold_),
-        "left_out": {name: round(value, 4) for name, value in model.left_out_precision_.items()},
+        "decoder": decoder.word,
+        "n_neighbors": model.chosen_["n_neighbors"],
     }
+    if not isinstance(decoder, Votes):
+        if facts["n_neighbors"]:
+            facts["temperature"] = model.chosen_["temperature"]
+        facts["n_similar"] = model.chosen_["n_similar"]
+        if facts["n_similar"]:
+            facts["similar_temperature"] = model.chosen_["similar_temperature"]
+        if model.chosen_["epsilon"] is not None:
+            facts["epsilon"] = model.chosen_["epsilon"]
+        facts["n_candidates"] = model.chosen_["n_candidates"]
+    if isinstance(decoder, Blend):
+        facts["trees"] = 0 if model.trees_ is None else len(model.trees_.value)
+    return {**facts, "threshold": float(model.threshold_)}
 
 
 def readable(summary: dict[str, Any]) -> dict[str, str]:
     """A summary for people."""
-    titles = {"left_out": "on rows left out", "n_dims": "dimensions (m)", "n_learners": "learners (F)"}
-    titles |= {"n_neighbors": "neighbours (k)"}
+    titles = {
+        "gamma": "kernel's width (γ)",
+        "relevance": "power of relevance",
+        "n_dims": "dimensions (m)",
+        "n_learners": "learners (F)",
+        "n_neighbors": "neighbours (k)",
+        "n_similar": "similar rows",
+        "similar_temperature": "their temperature",
+        "epsilon": "least squares (ε)",
+        "n_candidates": "candidates a row",
+        "left_out": "on rows left out",
+    }
     return {titles.get(name, name.replace("_", " ")): _in_words(value) for name, value in summary.items()}
 
 
@@ -122,9 +168,16 @@ def _score_blocks(trained: DocumentModel, data: Dataset) -> Iterator[Any]:
 
 
 def run_predict(
-    folder: Path, data: str, format: str | None, n: int, sets: bool, jobs: int | None, as_json: bool
+    folder: Path,
+    data: str,
+    format: str | None,
+    n: int,
+    sets: bool,
+    probabilities: bool,
+    jobs: int | None,
+    as_json: bool,
 ) -> None:
-    """Print labels and scores of each row."""
+    """Print labels and scores, or calibrated probabilities, of each row; in the order of scores, which tie less."""
     if n < 1:
         raise ParameterError(f"--top must be an integer ≥ 1; got {n}.")
     trained = DocumentModel.load(folder)
@@ -132,18 +185,21 @@ def run_predict(
     rows = _asked(trained, data, format)
     names = [str(name) for name in trained.model.classes_]
     number = silent = 0
+    what = "probability" if probabilities else "score"
     for scores in _score_blocks(trained, rows):
         if sets:
             above = scores.multiply(decoding.keep_above(scores, trained.model.threshold_)).tocsr()
             best = decoding.top(above, above.shape[1])
         else:
             best = decoding.top(scores, n)
+        if probabilities:
+            best.data = blending.in_steps(best.data, trained.model.steps_)
         silent += int((np.diff(scores.indptr) == 0).sum())
         for start, end in zip(best.indptr[:-1], best.indptr[1:], strict=True):
             pairs = [(names[j], float(v)) for j, v in zip(best.indices[start:end], best.data[start:end], strict=True)]
             if as_json:
                 record = {"id": rows.ids[number]} if rows.ids else {}
-                print_json({**record, "labels": [{"label": name, "score": round(value, 6)} for name, value in pairs]})
+                print_json({**record, "labels": [{"label": name, what: round(value, 6)} for name, value in pairs]})
             else:
                 first = [rows.ids[number]] if rows.ids else []
                 print("\t".join(map(printable, [*first, *(f for name, v in pairs for f in (name, f"{v:.4f}"))])))

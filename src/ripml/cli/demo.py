@@ -12,13 +12,14 @@ import numpy as np
 import scipy.sparse
 
 from ripml import datasets, decoding, metrics
+from ripml.cli.commands import chosen
 from ripml.cli.output import print_json, table, working
 from ripml.datasets import Dataset
 from ripml.estimator import RIPML
 
 __all__ = ["run_demo"]
 
-_NEIGHBORS = 5
+_NEIGHBORS = 5  # of the baseline
 # Shown if they fell into the held-out part; others fill up.
 _FAMOUS = ("argmax", "nanstd", "eigh_tridiagonal", "elliprj", "lars_path", "irfftn", "fligner", "append", "yeojohnson")
 _SHOWN = 6
@@ -30,7 +31,7 @@ def run_demo(as_json: bool) -> None:
         train, test = datasets.load("numpydoc")
     start = time.perf_counter()
     with working("training"):
-        model = RIPML(random_state=0, n_neighbors=_NEIGHBORS).fit(train.X, train.Y, label_names=train.label_names)
+        model = RIPML(random_state=0).fit(train.X, train.Y, label_names=train.label_names)
     seconds = time.perf_counter() - start
     methods = {
         "RIPML": model.decision_function(test.X),
@@ -42,18 +43,26 @@ def run_demo(as_json: bool) -> None:
     examples = _examples(test, methods["RIPML"])
     if as_json:
         print_json({"train": len(train), "test": len(test), "labels": train.Y.shape[1], "seconds": seconds,
-                    "ridge": float(model.ridge_[0]), "precision": quality, "examples": examples})  # fmt: skip
+                    "chosen": chosen(model), "precision": quality, "examples": examples})  # fmt: skip
         return
     size = f"{len(train):,} functions, {train.X.shape[1]:,} words, {train.Y.shape[1]:,} labels"
     print(f"Learnt from {size} in {seconds:.1f} s; {len(test):,} functions held out.")
-    print(f"Regularisation chosen on training rows: ridge = {model.ridge_[0]:.2g}.\n")
+    print(f"Chosen on training rows left out: {_sentence(model)}.\n")
     rows = [[name, *(f"{100 * value:.1f}" for value in found.values())] for name, found in quality.items()]
     table("Which functions does the documentation link to? (percent)", ["method", "P@1", "P@3", "P@5"], rows)
-    print("Recommended for functions it has never seen (✓: the documentation links there, too)\n")
+    print("Recommended for functions it has never seen, and how likely (✓: the documentation links there, too)\n")
     for example in examples:
         print(f"  {example['function']}")
         for name, score, linked in example["recommended"]:
             print(f"    {'✓' if linked else ' '} {score:4.2f}  {name}")
+
+
+def _sentence(model: RIPML) -> str:
+    found = chosen(model)
+    return (
+        f"words weighed by relevance^{found['relevance']:.3g}, {model.kernel_}, ridge {found['ridge'][0]:.3g}, "
+        f"{found['n_neighbors']} neighbours by label sets and {found['n_similar']} by words"
+    )
 
 
 def _precision(Y: Any, scores: Any) -> dict[str, float]:
@@ -87,10 +96,10 @@ def _without_themselves(scores: Any, test: Dataset) -> Any:
 def _examples(test: Dataset, scores: Any) -> list[dict[str, Any]]:
     ids = test.ids or []
     famous = [i for word in _FAMOUS for i, name in enumerate(ids) if name.rpartition(".")[2] == word]
-    chosen = list(dict.fromkeys([*famous, *range(len(ids))]))[:_SHOWN]
-    ranked = metrics.ranking(scores[chosen], 5)
+    shown = list(dict.fromkeys([*famous, *range(len(ids))]))[:_SHOWN]
+    ranked = metrics.ranking(scores[shown], 5)
     examples = []
-    for i, labels in zip(chosen, ranked, strict=True):
+    for i, labels in zip(shown, ranked, strict=True):
         linked = set(test.Y[[i]].indices.tolist())
         row = scores[[i]].toarray().ravel()
         found = [(test.label_names[j], round(float(row[j]), 4), j in linked) for j in labels.tolist() if j >= 0]

@@ -14,8 +14,8 @@ from ripml.datasets import Dataset
 from ripml.documents import DocumentModel
 from ripml.ensembles import Isometry, measure_isometry, resolve_ensemble, smallest_dims
 from ripml.errors import ParameterError
-from ripml.estimator import column_keys
 from ripml.labels import encode_names
+from ripml.learning import column_keys
 
 __all__ = ["run_inspect"]
 

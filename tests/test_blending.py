@@ -1,0 +1,356 @@
+"""The blend: array trees against scikit-learn's, the promises about scores, and calibration on worlds that are known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from ripml import blending
+from ripml.blending import Candidates, Trees, expected_calibration_error, fit_steps, fit_trees, in_steps
+
+RISING = ("value", "votes", "similar")
+
+
+def simulated(n: int = 600, k: int = 8, seed: int = 0) -> tuple[Candidates, NDArray[np.bool_]]:
+    """Candidates whose chance to be right is a function of value, votes and similar; a fifth of places is empty."""
+    rng = np.random.default_rng(seed)
+    signals = {name: rng.random((n, k)).astype(np.float32) for name in RISING}
+    signals["frequency"] = rng.integers(1, 500, (n, k)).astype(np.float32)
+    signals["rank"] = np.broadcast_to(np.arange(k, dtype=np.float32), (n, k))
+    log_odds = 6 * signals["value"] + 4 * signals["votes"] * signals["similar"] - np.log(signals["frequency"]) / 2 - 3
+    right = rng.random((n, k)) < 1 / (1 + np.exp(-log_odds))
+    there = rng.random((n, k)) < 0.8
+    labels = np.where(there, rng.integers(1000, size=(n, k)), -1)
+    return Candidates(labels, {name: np.where(there, s, np.float32(0)) for name, s in signals.items()}), right & there
+
+
+Captured = Callable[[Candidates, NDArray[np.bool_]], tuple[Trees, Any]]
+
+
+@pytest.fixture
+def both(monkeypatch: pytest.MonkeyPatch) -> Captured:
+    """Candidates and outcomes ↦ the array trees and the booster that they were made from."""
+    boosters: list[Any] = []
+    made = blending._as_arrays
+
+    def as_arrays(booster: Any) -> Trees:
+        boosters.append(booster)
+        return made(booster)
+
+    monkeypatch.setattr(blending, "_as_arrays", as_arrays)
+
+    def fit(candidates: Candidates, right: NDArray[np.bool_]) -> tuple[Trees, Any]:
+        trees = fit_trees(candidates, right, seed=0)
+        assert trees is not None
+        return trees, boosters[-1]
+
+    return fit
+
+
+def assert_same(trees: Trees, booster: Any, table: NDArray[np.float32]) -> None:
+    found = trees.probabilities(table)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, booster.predict_proba(table)[:, 1], atol=1e-6)
+
+
+# ---------------------------------------------------------------------------------------------------- scikit-learn's
+
+
+@pytest.mark.parametrize("n", [200, 600, 2000])
+def test_array_trees_say_what_scikit_learn_says(n: int, both: Captured) -> None:
+    candidates, right = simulated(n)
+    trees, booster = both(candidates, right)
+    assert_same(trees, booster, candidates.table())
+    assert_same(trees, booster, simulated(300, seed=9)[0].table())
+    far = np.random.default_rng(1).standard_normal((500, 5)).astype(np.float32) * 1e4
+    assert_same(trees, booster, far)
+
+
+def test_trees_with_leaves_that_end_early_say_the_same(both: Captured) -> None:
+    candidates, right = simulated(200, k=4)
+    trees, booster = both(candidates, right)
+    leaves = [predictor.get_n_leaf_nodes() for (predictor,) in booster._predictors]
+    assert min(leaves) < 2**4
+    assert_same(trees, booster, candidates.table())
+
+
+def test_trees_that_are_a_single_leaf_say_the_same(both: Captured) -> None:
+    candidates, _ = simulated(200, k=1)
+    same = Candidates(np.zeros((200, 1), np.int64), {n: np.ones((200, 1), np.float32) for n in candidates.signals})
+    right = np.arange(200)[:, None] % 4 == 0
+    trees, booster = both(same, right)
+    assert_same(trees, booster, same.table())
+    np.testing.assert_allclose(trees.probabilities(same.table()), 0.25, atol=1e-3)
+
+
+def test_a_signal_on_the_very_edge_of_a_leaf_goes_where_scikit_learn_sends_it(both: Captured) -> None:
+    candidates, right = simulated()
+    trees, booster = both(candidates, right)
+    table = np.repeat(candidates.table()[:200], 3, axis=0)
+    edges = np.unique(trees.threshold[np.isfinite(trees.threshold) & (trees.feature == 0)])
+    table[:, 0] = np.resize(np.concatenate([edges, np.nextafter(edges, np.float32(2))]), len(table))
+    assert_same(trees, booster, table)
+
+
+def test_few_values_of_a_signal_are_split_between_them(both: Captured) -> None:
+    candidates, right = simulated()
+    coarse = Candidates(candidates.labels, {n: np.round(s * 3) / 3 for n, s in candidates.signals.items()})
+    assert_same(*both(coarse, right), coarse.table())
+
+
+def test_empty_places_are_not_learnt_from(both: Captured) -> None:
+    candidates, right = simulated()
+    empty = candidates.labels < 0
+    assert empty.any()
+    noise = np.random.default_rng(5).standard_normal(empty.shape).astype(np.float32)
+    dirty = Candidates(candidates.labels, {n: np.where(empty, noise, s) for n, s in candidates.signals.items()})
+    clean, _ = both(candidates, right)
+    other, _ = both(dirty, right | empty)
+    for name, array in clean.to_arrays().items():
+        np.testing.assert_array_equal(array, other.to_arrays()[name])
+
+
+# -------------------------------------------------------------------------------------------------------- promises
+
+
+@pytest.mark.parametrize("name", RISING)
+@pytest.mark.parametrize("learnt", [True, False], ids=["trees", "mean"])
+def test_more_of_what_speaks_for_a_label_never_lowers_its_score(name: str, learnt: bool) -> None:
+    candidates, right = simulated()
+    trees = fit_trees(candidates, right, seed=0) if learnt else None
+    before = candidates.scores(trees)
+    for more in (1e-6, 0.01, 0.2, 5):
+        raised = Candidates(candidates.labels, {**candidates.signals, name: candidates.signals[name] + np.float32(more)})
+        assert (raised.scores(trees) >= before).all()
+
+
+def test_trees_learn_what_the_mean_cannot_say() -> None:
+    candidates, right = simulated()
+    trees = fit_trees(candidates, right, seed=0)
+    assert trees is not None
+    new, truth = simulated(seed=1)
+    there = new.labels >= 0
+
+    def error(scores: NDArray[np.float32]) -> float:
+        return float(np.square(scores - truth)[there].mean())
+
+    assert error(new.scores(trees)) < 0.85 * error(new.scores(None))
+
+
+@pytest.mark.parametrize("learnt", [True, False], ids=["trees", "mean"])
+def test_scores_are_between_zero_and_one_whatever_the_signals(learnt: bool) -> None:
+    candidates, right = simulated()
+    trees = fit_trees(candidates, right, seed=0) if learnt else None
+    wild = {n: s * np.float32(1e6) - np.float32(3e5) for n, s in candidates.signals.items()}
+    for asked in (candidates, Candidates(candidates.labels, wild)):
+        scores = asked.scores(trees)
+        assert scores.shape == asked.labels.shape
+        assert scores.dtype == np.float32
+        assert scores.min() >= 0
+        assert scores.max() <= 1
+
+
+def test_the_mean_is_that_of_the_signals_that_are_there() -> None:
+    one = np.array([[0.5, -1.0, 3.0]], np.float32)
+    labels = np.array([[4, 5, -1]])
+    alone = Candidates(labels, {"value": one, "rank": one})
+    np.testing.assert_allclose(alone.simple_score(), [[0.5, 0, 1]])
+    voted = Candidates(labels, {"value": one, "votes": np.array([[0.1, 0.2, 0.3]], np.float32), "rank": one})
+    np.testing.assert_allclose(voted.simple_score(), [[0.3, 0.1, 0.65]], rtol=1e-6)
+
+
+def test_candidates_of_one_leaf_are_told_apart_by_the_mean() -> None:
+    candidates, _ = simulated()
+    flat = Trees(np.zeros((1, 1), np.uint8), np.zeros((1, 1), np.float32), np.zeros((1, 2), np.float32), start=0.0)
+    scores, mean = candidates.scores(flat), candidates.simple_score()
+    np.testing.assert_allclose(scores, 0.5, atol=1e-3)
+    assert np.corrcoef(scores.ravel(), mean.ravel())[0, 1] > 0.9
+
+
+def test_too_little_to_learn_from_gives_no_trees() -> None:
+    candidates, right = simulated(199)
+    assert fit_trees(candidates, right, seed=0) is None
+    candidates, right = simulated(200)
+    assert fit_trees(candidates, right, seed=0) is not None
+    assert fit_trees(candidates, np.zeros_like(right), seed=0) is None
+    assert fit_trees(candidates, np.ones_like(right), seed=0) is None
+    all_right_where_filled = candidates.labels >= 0
+    assert fit_trees(candidates, all_right_where_filled, seed=0) is None
+    nothing = Candidates(np.full_like(candidates.labels, -1), candidates.signals)
+    assert fit_trees(nothing, right, seed=0) is None
+
+
+@pytest.mark.parametrize("seed", [0, 2**32, 2**62 + 1])
+def test_one_seed_gives_one_blend_whatever_its_size(seed: int) -> None:
+    candidates, right = simulated(200)
+    one, other = (fit_trees(candidates, right, seed) for _ in range(2))
+    assert one is not None
+    assert other is not None
+    for name, array in one.to_arrays().items():
+        np.testing.assert_array_equal(array, other.to_arrays()[name])
+
+
+def test_threads_and_blocks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    candidates, right = simulated()
+    trees = fit_trees(candidates, right, seed=0)
+    assert trees is not None
+    table = candidates.table()
+    expected = trees.probabilities(table, n_jobs=1)
+    monkeypatch.setattr(blending, "_ROWS_AT_A_TIME", 7)
+    for n_jobs in (1, 2, 3):
+        np.testing.assert_array_equal(trees.probabilities(table, n_jobs), expected)
+    for row in (0, 5, len(table) - 1):
+        np.testing.assert_array_equal(trees.probabilities(table[row : row + 1]), expected[row : row + 1])
+    assert trees.probabilities(table[:0]).shape == (0,)
+
+
+def test_some_rows_of_candidates_are_candidates() -> None:
+    candidates, _ = simulated(20)
+    for rows in (slice(3, 9), np.array([5, 0]), np.arange(20) % 2 == 0):
+        some = candidates[rows]
+        np.testing.assert_array_equal(some.labels, candidates.labels[rows])
+        assert list(some.signals) == list(candidates.signals)
+        for name, signal in some.signals.items():
+            np.testing.assert_array_equal(signal, candidates.signals[name][rows])
+        np.testing.assert_array_equal(some.simple_score(), candidates.simple_score()[rows])
+
+
+# ----------------------------------------------------------------------------------------------------------- arrays
+
+
+def test_trees_come_back_from_their_arrays() -> None:
+    candidates, right = simulated(200)
+    trees = fit_trees(candidates, right, seed=0)
+    assert trees is not None
+    again = Trees.from_arrays(trees.to_arrays(), n_signals=5)
+    assert again.start == trees.start
+    np.testing.assert_array_equal(again.probabilities(candidates.table()), trees.probabilities(candidates.table()))
+
+
+def good_arrays() -> dict[str, NDArray[Any]]:
+    rng = np.random.default_rng(0)
+    return {
+        "tree_feature": rng.integers(5, size=(6, 7)).astype(np.uint8),
+        "tree_threshold": rng.random((6, 7), np.float32),
+        "tree_value": rng.standard_normal((6, 8)).astype(np.float32),
+        "tree_start": np.array([-1.0]),
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("tree_feature", lambda a: a + np.uint8(5)),  # signals that are not there
+        ("tree_feature", lambda a: a.astype(np.int64)),
+        ("tree_feature", lambda a: a.astype(np.float32)),
+        ("tree_feature", lambda a: a[:, :-1]),
+        ("tree_feature", lambda a: a[:-1]),
+        ("tree_feature", lambda a: a.ravel()),
+        ("tree_threshold", lambda a: a[:, 1:]),
+        ("tree_threshold", lambda a: a[0]),
+        ("tree_threshold", lambda a: a.astype(np.int32)),
+        ("tree_value", lambda a: a[:, :-1]),
+        ("tree_value", lambda a: a[:-1]),
+        ("tree_value", lambda a: a[:, :0]),
+        ("tree_value", lambda a: a.ravel()),
+        ("tree_value", lambda a: a[0, 0]),
+        ("tree_value", lambda a: a[None]),
+        ("tree_value", lambda a: a.astype("U8")),
+        ("tree_start", lambda a: a[:0]),
+        ("tree_start", lambda a: a[0]),
+        ("tree_start", lambda a: a.astype(int)),
+        ("tree_start", lambda a: np.zeros(2)),
+    ],
+)
+def test_arrays_that_contradict_each_other_are_refused(name: str, change: Any) -> None:
+    arrays = good_arrays()
+    assert Trees.from_arrays(arrays, n_signals=5).start == -1
+    arrays[name] = np.asarray(change(arrays[name]))
+    with pytest.raises(ValueError, match="the trees do not fit together"):
+        Trees.from_arrays(arrays, n_signals=5)
+
+
+def test_trees_are_walked_as_the_layout_says() -> None:
+    trees = Trees(
+        feature=np.array([[0, 1, 1]], np.uint8),
+        threshold=np.array([[0.5, 0.2, np.inf]], np.float32),
+        value=np.array([[-2, -1, 1, 9]], np.float32),
+        start=0.5,
+    )
+    table = np.array([[0.5, 0.2], [0.5, 0.3], [0.6, 0.0], [0.6, 1e9]], np.float32)
+    expected = 1 / (1 + np.exp(-(0.5 + np.array([-2, -1, 1, 1]))))
+    np.testing.assert_allclose(trees.probabilities(table), expected, rtol=1e-6)
+
+
+# ------------------------------------------------------------------------------------------------------ calibration
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 10**6))
+def test_the_line_from_score_to_probability_rises_and_stays_between_zero_and_one(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    scores = np.round(rng.random(rng.integers(1, 60)), 2)
+    corners = fit_steps(scores, rng.random(len(scores)) < 0.5)
+    asked = np.sort(np.concatenate([rng.random(50), scores, [-5, 0, 1, 5]]))
+    probabilities = in_steps(asked, corners)
+    assert (np.diff(probabilities) >= 0).all()
+    assert probabilities.min() >= 0
+    assert probabilities.max() <= 1
+
+
+def test_scores_that_say_too_much_are_calibrated() -> None:
+    rng = np.random.default_rng(0)
+    scores = rng.random((2, 20_000))
+    outcome = rng.random(scores.shape) < scores**3  # the true probability of each score
+    corners = fit_steps(scores[0], outcome[0])
+    found = in_steps(scores[1], corners)
+    assert np.abs(found - scores[1] ** 3).mean() < 0.02
+    assert expected_calibration_error(found, outcome[1]) < 0.015
+    assert expected_calibration_error(scores[1], outcome[1]) == pytest.approx(0.25, abs=0.02)
+
+
+def test_one_outcome_gives_one_probability() -> None:
+    scores = np.linspace(0, 1, 9)
+    for outcome in (0, 1):
+        corners = fit_steps(scores, np.full(9, outcome))
+        np.testing.assert_array_equal(in_steps(np.linspace(-1, 2, 31), corners), outcome)
+
+
+def test_equal_scores_have_the_share_of_right_ones() -> None:
+    corners = fit_steps(np.full(4, 0.3, np.float32), np.array([1, 0, 0, 0], bool))
+    np.testing.assert_allclose(in_steps(np.array([0.0, 0.3, 1.0]), corners), 0.25)
+
+
+def test_the_calibration_error_of_what_is_certain_and_right_is_zero() -> None:
+    outcome = np.array([0, 1, 1, 0, 1, 0, 0], bool)
+    assert expected_calibration_error(outcome.astype(float), outcome) == 0
+    assert expected_calibration_error(1 - outcome.astype(float), outcome, n_bins=2) > 0.7
+
+
+@pytest.mark.parametrize(
+    ("probabilities", "outcome", "n_bins", "expected"),
+    [
+        ([0.5, 0.5, 0.5, 0.5], [0, 1, 0, 1], 1, 0.0),
+        ([0.5, 0.5, 0.5, 0.5], [1, 1, 0, 1], 1, 0.25),
+        ([0.9, 0.1], [1, 0], 2, 0.1),
+        ([0.9, 0.1], [0, 1], 2, 0.9),
+        ([0.9, 0.1], [0, 1], 1, 0.0),
+        ([0.3], [1], 15, 0.7),
+        ([0.8, 0.2, 0.4], [1, 0, 1], 2, (2 * 0.2 + 0.2) / 3),
+    ],
+)
+def test_the_calibration_error_of_a_few_is_that_by_hand(
+    probabilities: list[float], outcome: list[int], n_bins: int, expected: float
+) -> None:
+    found = expected_calibration_error(np.array(probabilities), np.array(outcome), n_bins)
+    assert found == pytest.approx(expected, abs=1e-12)
+
+
+def test_the_calibration_error_of_nothing_is_zero() -> None:
+    assert expected_calibration_error(np.zeros(0), np.zeros(0)) == 0
