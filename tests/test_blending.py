@@ -1,4 +1,4 @@
-"""The blend: array trees against scikit-learn's, the promises about scores, and calibration on worlds that are known."""
+"""The blend: array trees against scikit-learn's, the promises about scores, and calibration where it is known."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_signal_on_the_very_edge_of_a_leaf_goes_where_scikit_learn_sends_it(bo
 
 def test_few_values_of_a_signal_are_split_between_them(both: Captured) -> None:
     candidates, right = simulated()
-    coarse = Candidates(candidates.labels, {n: np.round(s * 3) / 3 for n, s in candidates.signals.items()})
+    coarse = Candidates(candidates.labels, {n: np.round(3 * s, 0) for n, s in candidates.signals.items()})
     assert_same(*both(coarse, right), coarse.table())
 
 
@@ -126,7 +126,9 @@ def test_more_of_what_speaks_for_a_label_never_lowers_its_score(name: str, learn
     trees = fit_trees(candidates, right, seed=0) if learnt else None
     before = candidates.scores(trees)
     for more in (1e-6, 0.01, 0.2, 5):
-        raised = Candidates(candidates.labels, {**candidates.signals, name: candidates.signals[name] + np.float32(more)})
+        raised = Candidates(
+            candidates.labels, {**candidates.signals, name: candidates.signals[name] + np.float32(more)}
+        )
         assert (raised.scores(trees) >= before).all()
 
 

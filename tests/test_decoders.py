@@ -27,7 +27,9 @@ def test_a_word_names_a_decoder(word: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "decoder", [*WORDS.values(), WeightedVotes(0.3), LeastSquares(np.float64(1e-3)), Blend(0), Blend(n_similar=7)], ids=repr
+    "decoder",
+    [*WORDS.values(), WeightedVotes(0.3), LeastSquares(np.float64(1e-3)), Blend(0), Blend(n_similar=7)],
+    ids=repr,
 )
 def test_a_decoder_is_itself_and_comes_back_from_json(decoder: Decoder) -> None:
     assert resolve_decoder(decoder) is decoder
@@ -58,7 +60,7 @@ def test_a_number_of_similar_rows_must_be_whole_and_not_negative(wrong: Any) -> 
 def test_options_may_be_numpy_numbers() -> None:
     assert WeightedVotes(np.float32(0.5)).temperature == 0.5
     assert LeastSquares(np.int64(2)).epsilon == 2
-    assert Blend(n_similar=np.int64(3)).n_similar == 3  # type: ignore[arg-type]
+    assert Blend(n_similar=np.int64(3)).n_similar == 3
 
 
 def test_each_decoder_reads_the_signal_it_is_named_after() -> None:

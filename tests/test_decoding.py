@@ -230,7 +230,7 @@ def test_weights_by_similarity_are_the_formula_and_sum_to_one(seed: int, tempera
 def test_weights_by_similarity_neither_overflow_nor_count_what_has_no_rows() -> None:
     similarity = np.array([[0.5, 0.4, 0.99], [-1.0, -1.0, -np.inf]])
     found = softmax(similarity, 1e-4, np.array([[1, 1, 0], [1, 3, 0]]))
-    np.testing.assert_allclose(found, [[1, 0, 0], [0.25, 0.75, 0]], atol=1e-12)
+    np.testing.assert_allclose(found, np.array([[1, 0, 0], [0.25, 0.75, 0]]), atol=1e-12)
 
 
 def test_a_line_without_rows_has_no_weights() -> None:

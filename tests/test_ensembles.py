@@ -260,7 +260,9 @@ def test_the_identity_holds_one_label_a_dimension() -> None:
     for n_dims in (1, 7, 4096):
         assert Identity().capacity(n_dims) == n_dims
     Projection(Identity(), 7, 1, 0).check_capacity(7)
-    sentence = r"^Identity\(\) holds 7 labels at n_dims = 7; got 8: raise `n_dims`, or use ensemble='gaussian', which has"
+    sentence = (
+        r"^Identity\(\) holds 7 labels at n_dims = 7; got 8: raise `n_dims`, or use ensemble='gaussian', which has"
+    )
     with pytest.raises(ParameterError, match=sentence):
         Projection(Identity(), 7, 1, 0).check_capacity(8)
     with pytest.raises(ParameterError, match=sentence):

@@ -70,7 +70,7 @@ SETTINGS: list[dict[str, Any]] = [
     {"decoder": "blend", "n_clusters": 3, "n_neighbors": 7},
     {"decoder": "weighted", "n_dims": 40, "ensemble": "structured"},
     {"decoder": WeightedVotes(0.2), "kernel": "linear", "relevance": 0},
-    {"decoder": "sketch", "n_dims": 20, "n_learners": 2, "kernel": "linear", "solver": "cg", "ridge": 1},
+    {"decoder": "sketch", "n_dims": 40, "n_learners": 2, "kernel": "linear", "solver": "cg", "ridge": 1},
     {"decoder": "least-squares", "n_dims": 40, "ensemble": "bernoulli"},
     {"decoder": LeastSquares(0.5), "ensemble": "identity"},
 ]
@@ -954,7 +954,9 @@ def test_what_was_given_is_what_is_in_use() -> None:
     assert fitted.kernel_ == RBF(0.5)
     assert fitted.chosen_["relevance"] == 0.5
     np.testing.assert_array_equal(fitted.ridge_, [0.1])
-    assert fitted_with({"decoder": WeightedVotes(0.2), "kernel": "linear", "relevance": 0}).chosen_["temperature"] == 0.2
+    assert (
+        fitted_with({"decoder": WeightedVotes(0.2), "kernel": "linear", "relevance": 0}).chosen_["temperature"] == 0.2
+    )
     assert fitted_with({"decoder": LeastSquares(0.5), "ensemble": "identity"}).ensemble_ == Identity()
     assert fitted_with({"decoder": Blend(n_similar=0), "kernel": "linear"}).chosen_["n_similar"] == 0
     assert fitted_with({"decoder": "blend", "n_clusters": 3, "n_neighbors": 7}).chosen_["n_neighbors"] == 7
@@ -971,3 +973,59 @@ def test_rows_that_are_not_to_be_scaled_are_not(kernel: str) -> None:
     X = np.where(far, 3.0, 0.3)[:, None] * (1 + 0.05 * rng.standard_normal((120, 4)))
     fitted = model(decoder="blend", kernel=kernel, normalize=False).fit(X[::2], np.eye(2)[far.astype(int)][::2])
     assert fitted.score(X[1::2], np.eye(2)[far.astype(int)][1::2]) >= 0.95
+
+
+def test_more_learners_do_not_blur_a_sketch() -> None:
+    # Each learner says the same on average; added up instead of averaged, good scores would all end at 1.
+    one, four = (
+        model(decoder="sketch", kernel="linear", n_dims=200, ensemble="gaussian", n_learners=F).fit(ZIPF.X, ZIPF.Y)
+        for F in (1, 4)
+    )
+    assert four.score(ZIPF.X_new, ZIPF.Y_new) >= one.score(ZIPF.X_new, ZIPF.Y_new) - 0.03
+
+
+@pytest.mark.parametrize(
+    "calibration",
+    [
+        np.zeros((2, 0)),
+        np.zeros(4),
+        np.zeros((3, 4)),
+        np.array([[0.0, 1.0], [0.0, 7.0]]),
+        np.array([[0.0, 1.0], [-1.0, 1.0]]),
+        np.array([[0.0, 1.0], [1.0, 0.0]]),
+        np.array([[0.0, 1.0], [0.0, np.nan]]),
+    ],
+    ids=lambda array: str(array.tolist()),
+)
+def test_a_calibration_that_is_no_rising_line_of_probabilities_is_refused(calibration: NDArray[Any]) -> None:
+    parameters, arrays = fitted_with({"decoder": "blend"}).to_state()
+    assert RIPML.from_state(parameters, arrays).predict_proba(ZIPF.X_new).data.max() <= 1
+    with pytest.raises(ModelFolderError, match="the model's parameters and arrays do not fit together"):
+        RIPML.from_state(parameters, {**arrays, "calibration": calibration})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("temperature", 0.0),
+        ("temperature", -1.0),
+        ("temperature", "warm"),
+        ("similar_temperature", None),
+        ("epsilon", "small"),
+        ("n_candidates", 2.5),
+        ("n_candidates", 0),
+        ("n_neighbors", 1.5),
+        ("n_similar", -1),
+    ],
+)
+def test_choices_outside_their_range_are_refused_when_loading(name: str, value: Any) -> None:
+    parameters, arrays = fitted_with({"decoder": "blend"}).to_state()
+    chosen = {**parameters["chosen"], name: value}
+    with pytest.raises(ModelFolderError, match="the model's parameters and arrays do not fit together"):
+        RIPML.from_state({**parameters, "chosen": chosen}, arrays)
+
+
+@pytest.mark.parametrize("settings", [{"n_dims": 50}, {"n_learners": 2}, {"n_dims": 50, "kernel": "linear"}], ids=str)
+def test_the_identity_with_more_than_it_needs_is_saved_and_loaded(settings: dict[str, Any], tmp_path: Path) -> None:
+    fitted = model(decoder="blend", ensemble="identity", **settings).fit(ZIPF.X, ZIPF.Y)
+    laws.saved_equals_loaded(fitted, ZIPF.X_new, tmp_path / "model")

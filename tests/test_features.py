@@ -24,6 +24,10 @@ def random_rows(n: int = 40, d: int = 30, seed: int = 0) -> NDArray[np.float64]:
     return X
 
 
+def as_dense(X: Any) -> NDArray[Any]:
+    return np.asarray(X.toarray() if scipy.sparse.issparse(X) else X)
+
+
 def scaled(X: NDArray[Any]) -> NDArray[np.float64]:
     """Rows divided by their lengths in float64."""
     length = np.linalg.norm(X.astype(np.float64), axis=1, keepdims=True)
@@ -51,8 +55,7 @@ def test_rows_have_length_one_and_rows_of_zeros_stay(dtype: Any) -> None:
         found = unit_rows(rows)
         assert type(found) is type(rows)
         assert found.dtype == dtype
-        dense = found.toarray() if scipy.sparse.issparse(found) else found
-        np.testing.assert_allclose(dense, scaled(X), atol=1e-6)
+        np.testing.assert_allclose(as_dense(found), scaled(X), atol=1e-6)
     np.testing.assert_array_equal(X, random_rows().astype(dtype))  # what was given stays as it was
 
 
@@ -61,8 +64,7 @@ def test_very_large_and_very_small_rows_are_scaled_like_others(size: float) -> N
     X = np.array([[3, 4, 0], [0, -1, 0]]) * size
     for rows in (X, scipy.sparse.csr_array(X)):
         found = unit_rows(rows)
-        dense = found.toarray() if scipy.sparse.issparse(found) else found
-        np.testing.assert_allclose(dense, [[0.6, 0.8, 0], [0, -1, 0]], rtol=1e-12)
+        np.testing.assert_allclose(as_dense(found), np.array([[0.6, 0.8, 0], [0, -1, 0]]), rtol=1e-12)
 
 
 # -------------------------------------------------------------------------------------------------------- relevance
@@ -148,10 +150,8 @@ def test_weighted_features_are_multiplied_and_rows_have_length_one_again(dtype: 
         found = weighted(rows, weights)
         assert type(found) is type(rows)
         assert found.dtype == dtype
-        dense = found.toarray() if scipy.sparse.issparse(found) else found
-        np.testing.assert_allclose(dense, scaled(X.astype(np.float64) * weights), atol=1e-6)
-        given = rows.toarray() if scipy.sparse.issparse(rows) else rows
-        np.testing.assert_array_equal(given, random_rows().astype(dtype))
+        np.testing.assert_allclose(as_dense(found), scaled(X.astype(np.float64) * weights), atol=1e-6)
+        np.testing.assert_array_equal(as_dense(rows), random_rows().astype(dtype))
 
 
 def test_equal_weights_change_nothing_but_the_length() -> None:
@@ -163,4 +163,4 @@ def test_a_weight_of_zero_takes_a_feature_away() -> None:
     X = np.array([[3.0, 4.0], [2.0, 0.0]])
     for rows in (X, scipy.sparse.csr_array(X)):
         found = weighted(rows, np.array([0.0, 2.0]))
-        np.testing.assert_array_equal(found.toarray() if scipy.sparse.issparse(found) else found, [[0, 1], [0, 0]])
+        np.testing.assert_array_equal(as_dense(found), [[0, 1], [0, 0]])

@@ -143,7 +143,9 @@ def test_a_matrix_that_is_not_positive_definite_is_refused_with_the_remedy(solve
 def test_a_kernel_matrix_too_large_is_refused_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resources, "available_memory", lambda: 10**9)
     require_room(10_000, 100)
-    sentence = r"^the kernel matrix of n = 20,000 rows would need \d+\.\d GB and 1\.0 GB are free; use kernel='linear'\.$"
+    sentence = (
+        r"^the kernel matrix of n = 20,000 rows would need \d+\.\d GB and 1\.0 GB are free; use kernel='linear'\.$"
+    )
     with pytest.raises(MemoryLimitError, match=sentence):
         require_room(20_000, 100)
     with pytest.raises(MemoryLimitError, match=r"the kernel matrix of n = 5,000 rows would need"):

@@ -89,9 +89,7 @@ class TestEveryKernel:
         for n_jobs in (2, 3):
             np.testing.assert_array_equal(kernel.between(KINDS[left](X), Rows(KINDS[right](rows)), n_jobs), one)
 
-    def test_small_pieces_are_one(
-        self, kernel: Kernel, left: str, right: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_small_pieces_are_one(self, kernel: Kernel, left: str, right: str, monkeypatch: pytest.MonkeyPatch) -> None:
         X, rows = features(100, seed=1), features(70, seed=2)
         for name, value in (("_ROW_BLOCK", 8), ("_CACHED", 150)):
             monkeypatch.setattr(kernels, name, value, raising=False)

@@ -372,7 +372,9 @@ def test_sparse_targets_give_what_dense_ones_give(solver: RidgeSolver, shape: tu
         assert sparse.Psi.dtype == dense.Psi.dtype
         assert laws.relative_error(sparse.Psi, dense.Psi) <= (exact if solver.exact else bound(solver, dtype))
         assert isinstance(sparse.left_out(rows), np.ndarray)
-        np.testing.assert_allclose(sparse.left_out(rows), dense.left_out(rows), atol=1e-3 if not solver.exact else exact)
+        np.testing.assert_allclose(
+            sparse.left_out(rows), dense.left_out(rows), atol=1e-3 if not solver.exact else exact
+        )
         assert laws.relative_error(sparse.Psi, laws.reference_ridge(X, Y.toarray(), 1.0)) <= 1e-3
 
 

@@ -3,8 +3,8 @@
 For every candidate label of a row there are a few signals: the value ŷ_l of the regression, the votes of neighbours in
 the embedding, the votes of similar rows, how often the label was seen, and where its value stands among the row's
 others. How they combine (a rare label needs less votes than a common one, a low value means more in a row where all are
-low) is learnt by boosted trees on training rows that were left out, whose true labels are known. The score of a label is
-the probability that it is right.
+low) is learnt by boosted trees on training rows that were left out, whose true labels are known. The score of a label
+is the probability that it is right.
 
 Few trees of small depth are kept as plain arrays, full binary trees laid out level by level: node i has the children
 2i + 1 and 2i + 2, so that a model is saved without pickle and asked with nothing but array look-ups.
@@ -65,7 +65,7 @@ _LEARNT = np.float32(1 - 1e-4)  # the share of the trees in a score; the rest br
 
 @dataclass(frozen=True)
 class Trees:
-    """T trees of depth D: `feature` and `threshold` (T, 2^D − 1), `value` (T, 2^D), and the log-odds they start from."""
+    """T trees of depth D: `feature` and `threshold` (T, 2^D − 1), `value` (T, 2^D), and the log-odds at the start."""
 
     feature: NDArray[np.uint8]
     threshold: Floats
@@ -74,7 +74,7 @@ class Trees:
 
     def averaged(self, other: Trees) -> Trees:
         """Trees whose log-odds are the mean of these and the others'."""
-        value = np.concatenate([self.value, other.value]) / 2
+        value = np.concatenate([self.value, other.value]) / np.float32(2)
         feature = np.concatenate([self.feature, other.feature])
         threshold = np.concatenate([self.threshold, other.threshold])
         return Trees(feature, threshold, value, (self.start + other.start) / 2)
@@ -184,10 +184,10 @@ def _as_arrays(booster: Any) -> Trees:
     return Trees(feature, threshold, value, float(booster._baseline_prediction.ravel()[0]))
 
 
-def _not_above(threshold: float) -> np.float32:
+def _not_above(threshold: float) -> Any:
     """The largest float32 ≤ threshold, which splits float32 signals exactly as the threshold itself does."""
     rounded = np.float32(threshold)
-    return rounded if float(rounded) <= threshold else np.nextafter(rounded, np.float32(-np.inf))
+    return rounded if float(rounded) <= threshold else np.float32(np.nextafter(rounded, np.float32(-np.inf)))
 
 
 # ---------------------------------------------------------------------------------------------------- calibration

@@ -147,7 +147,7 @@ def carried(sets: Any, labels: NDArray[np.int64]) -> NDArray[np.bool_]:
     found = np.searchsorted(places, asked)
     there = found < len(places)
     there[there] = places[found[there]] == asked[there]
-    return there & (labels >= 0)
+    return np.asarray(there & (labels >= 0))
 
 
 def tally(ids: NDArray[np.int64], weights: NDArray[np.float64], sets: Any) -> Any:

@@ -19,21 +19,20 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ripml import blending, decoding, metrics, model_folder
-from ripml.blending import Trees
+from ripml import blending, decoding, metrics, model_folder, model_state
 from ripml.clusters import assign
 from ripml.decoders import Blend, Decoder, Votes, resolve_decoder
-from ripml.ensembles import Ensemble, Identity, Projection, resolve_ensemble
+from ripml.ensembles import Ensemble, resolve_ensemble
 from ripml.errors import DataError, ModelFolderError, NoLabelsError, ParameterError
 from ripml.features import unit_rows, weighted
 from ripml.kernels import Kernel, resolve_kernel
-from ripml.labels import check_names, distinct_sets, encode_labels, label_keys, names_from_arrays, names_to_arrays
-from ripml.learning import Settings, column_keys, decode_of, learn
+from ripml.labels import check_names, distinct_sets, encode_labels, label_keys
+from ripml.learning import Settings, learn
 from ripml.neighbors import Index, resolve_index
-from ripml.part import DENSE_LABELS, SEARCHED, Decode, Part, parts_from_arrays, parts_to_arrays
+from ripml.part import Decode, Part
 from ripml.resources import blocks, thread_count
 from ripml.ridge import RidgeSolver, resolve_solver
-from ripml.settings import setting_from_json, setting_to_json
+from ripml.settings import setting_from_json
 
 __all__ = ["RIPML", "load"]
 
@@ -197,12 +196,12 @@ class RIPML(BaseEstimator):  # type: ignore[misc]
         self.seed_ = int(random.randint(2**62, dtype=np.int64))
         learnt = learn(self._settings(), X, Y, self.classes_, distinct_sets(Y, label_keys(self.classes_)), self.seed_)
         self.parts_, self.centres_, self.weights_ = learnt.parts, learnt.centres, learnt.weights
-        self.kernel_, self.ensemble_, self.n_dims_ = learnt.kernel, learnt.ensemble, learnt.n_dims
-        self.chosen_, self.decode_, self.trees_ = learnt.chosen, learnt.how, learnt.trees
-        self.steps_ = learnt.steps
-        self.threshold_, self.solutions_ = learnt.threshold, learnt.solutions
-        self.left_out_precision_ = {name: value for name, value in learnt.left_out.items() if name.startswith("P@")}
-        self.calibration_error_ = learnt.left_out["calibration error"]
+        self.kernel_, self.ensemble_, self.n_dims_ = learnt.choice.kernel, learnt.ensemble, learnt.n_dims
+        self.chosen_, self.solutions_ = learnt.chosen(), learnt.solutions
+        decided = learnt.decided
+        self.decode_, self.trees_, self.steps_ = decided.how, decided.trees, decided.steps
+        self.threshold_, self.left_out_precision_ = decided.threshold, decided.precision
+        self.calibration_error_ = decided.calibration_error
         self.ridge_ = np.array([solution["ridge"] for solution in self.solutions_])
         self.frequency_ = np.bincount(Y.indices, minlength=len(self.classes_))
         self.structure_ = self._structure()
@@ -230,7 +229,7 @@ class RIPML(BaseEstimator):  # type: ignore[misc]
         self.n_unlabelled_ = int(len(labelled) - self.n_rows_)
         if not self.n_rows_:
             raise NoLabelsError(f"none of the {len(labelled):,} rows carries a label, so there is nothing to learn.")
-        if self.n_neighbors != "auto" and self.n_neighbors > self.n_rows_:
+        if not isinstance(self.n_neighbors, str) and self.n_neighbors > self.n_rows_:
             raise ParameterError(
                 f"`n_neighbors` = {self.n_neighbors} is more than the {self.n_rows_} rows that carry labels "
                 f"(n_samples = {len(labelled)})."
@@ -313,8 +312,8 @@ class RIPML(BaseEstimator):  # type: ignore[misc]
         if len(silent):
             found, order = [scipy.sparse.csr_array((len(silent), len(self.classes_)))], [silent]
         how = replace(self.decode_, n_jobs=self.n_jobs)
-        if self.n_neighbors != "auto":
-            how = replace(how, n_neighbors=self.n_neighbors)
+        if not isinstance(self.n_neighbors, str):
+            how = replace(how, n_neighbors=int(self.n_neighbors))
         for c, part in enumerate(self.parts_):
             rows = np.flatnonzero(cluster == c)
             for block in blocks(len(rows), _QUERY_BLOCK):
@@ -381,25 +380,7 @@ class RIPML(BaseEstimator):  # type: ignore[misc]
 
     def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """All that was learnt, as JSON values and arrays."""
-        settings = {name: setting_to_json(name, value) for name, value in self.get_params(deep=False).items()}
-        parameters = {
-            "settings": settings,
-            **{name: getattr(self, f"{name}_") for name in _SAVED_VALUES},
-            "kernel": setting_to_json("kernel", self.kernel_),
-            "ensemble": setting_to_json("ensemble", self.ensemble_),
-            "n_features": int(self.n_features_in_),
-            "feature_names": [str(name) for name in getattr(self, "feature_names_in_", [])],
-        }
-        arrays = {
-            **parts_to_arrays(self.parts_),
-            **names_to_arrays(self.classes_),
-            "centres": self.centres_,
-            "frequency": self.frequency_,
-            "calibration": np.stack(self.steps_),
-        }
-        if self.weights_ is not None:
-            arrays["weights"] = self.weights_
-        return parameters, arrays | (self.trees_.to_arrays() if self.trees_ is not None else {})
+        return model_state.to_state(self)
 
     @classmethod
     def from_state(cls, parameters: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> RIPML:
@@ -409,67 +390,10 @@ class RIPML(BaseEstimator):  # type: ignore[misc]
             model = cls(**settings)
             model.check_settings()
             model.structure_ = model._structure()
-            for name in _SAVED_VALUES:
-                setattr(model, f"{name}_", parameters[name])
-            model.kernel_ = setting_from_json(parameters["kernel"])
-            model.ensemble_ = setting_from_json(parameters["ensemble"])
-            model.ridge_ = np.array([solution["ridge"] for solution in model.solutions_], np.float64)
-            model.n_features_in_ = parameters["n_features"]
-            if parameters["feature_names"]:
-                model.feature_names_in_ = np.array(parameters["feature_names"], object)
-            model.classes_ = names_from_arrays(arrays)
-            model.centres_, model.weights_ = arrays["centres"], arrays.get("weights")
-            model.frequency_ = arrays["frequency"].astype(np.int64, casting="safe")
-            model.steps_ = tuple(arrays["calibration"])
-            n_signals = 6 + (model.chosen_["n_neighbors"] > 0) + (model.chosen_["n_similar"] > 0)
-            model.trees_ = Trees.from_arrays(arrays, n_signals) if "tree_feature" in arrays else None
-            model.parts_ = parts_from_arrays(
-                arrays,
-                len(model.classes_),
-                model.n_features_in_,
-                resolve_index(model.index),
-                model.n_learners,
-                model.kernel_,
-            )
-            projection = Projection(model.ensemble_, model.n_dims_, model.n_learners, model.seed_)
-            model.decode_ = decode_of(model.chosen_, projection, model.classes_, model.frequency_)
-            model._check_loaded(parameters["feature_names"])
+            model_state.restore(model, parameters, arrays)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, UnicodeDecodeError) as error:
             raise ModelFolderError(f"the model's parameters and arrays do not fit together: {error}.") from error
         return model
-
-    def _check_loaded(self, feature_names: list[Any]) -> None:
-        """Raise ValueError where what was loaded contradicts itself."""
-        d, L = self.n_features_in_, len(self.classes_)
-        numbers_of = (self.seed_, self.n_rows_, self.n_unlabelled_, d, self.n_dims_)
-        floats = (self.threshold_, self.calibration_error_, *self.left_out_precision_.values())
-        part, n_targets = self.parts_[0], self.n_learners * self.n_dims_
-        plain = isinstance(resolve_decoder(self.decoder), Votes)
-        widest = n_targets if plain or self.decode_.searched is None else SEARCHED
-        consistent = (
-            all(type(number) is int and number >= 0 for number in numbers_of)
-            and all(type(value) is float for value in floats)
-            and type(feature_names) is list
-            and len(feature_names) in (0, d)
-            and all(type(name) is str for name in feature_names)
-            and len(set(self.classes_.tolist())) == L
-            and self.centres_.dtype.kind == "f"
-            and self.centres_.shape == (len(self.solutions_), d)
-            and part.Psi.shape[1] == n_targets
-            and (self.n_dims in ("auto", self.n_dims_) or isinstance(self.ensemble_, Identity))
-            and (part.kernel.word != "linear" or len(part.Psi) == d)
-            and (self.ensemble_.capacity(self.n_dims_) or L) >= L
-            and part.Z.shape[1] == (widest if plain else min(widest, SEARCHED) if self.decode_.n_neighbors else 0)
-            and (self.weights_ is None or (self.weights_.shape == (d,) and self.weights_.dtype.kind == "f"))
-            and self.frequency_.shape == (L,)
-            and (np.diff(self.steps_[0]) >= 0).all()
-            and self.decode_.n_neighbors >= (not self.decode_.exact and L > DENSE_LABELS)
-            and self.decode_.n_candidates > 0
-            and (part.rows is not None or not self.decode_.n_similar)
-            and sum(part.counts.sum(dtype=np.float64) for part in self.parts_) == self.n_rows_
-        )
-        if not consistent:
-            raise ValueError("types, shapes or sums disagree")
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -477,19 +401,6 @@ class RIPML(BaseEstimator):  # type: ignore[misc]
         tags.target_tags.required = True
         tags.target_tags.multi_output = True
         return tags
-
-
-_SAVED_VALUES = (
-    "seed",
-    "threshold",
-    "n_rows",
-    "n_unlabelled",
-    "left_out_precision",
-    "calibration_error",
-    "solutions",
-    "chosen",
-    "n_dims",
-)
 
 
 def load(path: str | PathLike[str]) -> RIPML:

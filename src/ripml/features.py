@@ -56,12 +56,13 @@ def relevance(X: Any, Z: NDArray[Any], n_jobs: int | None = None) -> NDArray[np.
 
     def squared_moment(features: slice) -> NDArray[np.float64]:
         moment = rows[features] @ deviation
-        return np.einsum("ij,ij->i", moment, moment, dtype=np.float64)
+        return np.asarray(np.einsum("ij,ij->i", moment, moment, dtype=np.float64))
 
     moments = np.concatenate(map_blocks(squared_moment, blocks(X.shape[1], 1024), n_jobs))
     squares = np.asarray((X.multiply(X) if scipy.sparse.issparse(X) else np.square(X)).sum(axis=0), np.float64).ravel()
     chance = squares * spread
-    return np.maximum(np.divide(moments, chance, out=np.ones(len(chance)), where=chance > 0), 1).astype(np.float32)
+    ratio = np.divide(moments, chance, out=np.ones(len(chance)), where=chance > 0)
+    return np.asarray(np.maximum(ratio, 1), np.float32)
 
 
 def weighted(X: Any, weights: NDArray[Any]) -> Any:

@@ -84,7 +84,7 @@ def squared_lengths(X: Any) -> Floats:
     """‖x‖² of each row, (n,)."""
     if scipy.sparse.issparse(X):
         return np.asarray(X.multiply(X).sum(axis=1), np.float32).ravel()
-    return np.einsum("ij,ij->i", X, X, dtype=np.float32)
+    return np.asarray(np.einsum("ij,ij->i", X, X, dtype=np.float32))
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,6 @@ class Kernel(ABC):
 
         map_blocks(fill, blocks(X.shape[0], _ROW_BLOCK), n_jobs)
         return out
-
 
     def lower_triangle(self, X: Any, n_jobs: int | None = None) -> Floats:
         """K(x, x') of all pairs of rows of X, (n, n) float32; only the lower triangle is filled, which is all that a

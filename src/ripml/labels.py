@@ -245,7 +245,7 @@ def names_to_arrays(names: Names) -> dict[str, NDArray[Any]]:
     return {"names": np.frombuffer(b"".join(encoded), np.uint8), "name_ends": ends}
 
 
-def names_from_arrays(arrays: dict[str, NDArray[Any]]) -> Names:
+def names_from_arrays(arrays: Mapping[str, NDArray[Any]]) -> Names:
     """The inverse of `names_to_arrays`. Arrays that cannot come from there: ValueError."""
     if "name_ends" not in arrays:
         return np.array(arrays["names"], np.int64)

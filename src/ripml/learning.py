@@ -9,7 +9,7 @@ Everything chosen here is chosen on training rows, each left out of the model th
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -18,9 +18,8 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from ripml import blending, decoding, metrics
-from ripml.blending import Candidates, Trees
 from ripml.clusters import partition
+from ripml.decisions import Answer, Decisions, decide, mean_precision
 from ripml.decoders import Blend, Decoder, LeastSquares, Sketch, Votes, WeightedVotes
 from ripml.ensembles import Ensemble, Gaussian, Identity, Projection
 from ripml.features import relevance, weighted
@@ -55,7 +54,6 @@ _EXACT_FLOPS = {True: 1.2e11, False: 1e12}
 _DIMS, _DIMS_ITERATIVE = 1024, 512  # of the embedding otherwise
 _RELEVANCE_DIMS = 128
 _CANDIDATES = 32  # kept of a row, or three times the mean number of labels
-_ASKED_FOR_VOTES = 500  # rows left out that numbers of neighbours and temperatures are chosen on
 
 
 @dataclass(frozen=True)
@@ -78,21 +76,21 @@ class Settings:
 
 @dataclass(frozen=True)
 class Learnt:
-    """All that fit finds out. Numbers in `chosen` are plain, so that they can be printed and saved."""
+    """All that fit finds out."""
 
     parts: list[Part]
     centres: NDArray[Any]
     weights: Floats | None  # (d,) of features
-    kernel: Kernel
+    choice: Choice
     ensemble: Ensemble
     n_dims: int
-    chosen: dict[str, Any]
-    how: Decode
-    trees: Trees | None
-    steps: tuple[NDArray[np.float64], NDArray[np.float64]]  # the calibration
-    threshold: float
-    left_out: dict[str, float]  # P@1, P@3, P@5 and the calibration error on rows left out
-    solutions: list[dict[str, Any]]
+    decided: Decisions
+    solutions: list[dict[str, Any]]  # of each cluster
+
+    def chosen(self) -> dict[str, Any]:
+        """What was chosen, as plain numbers that can be printed and saved."""
+        names = ("n_neighbors", "temperature", "n_similar", "similar_temperature", "epsilon", "n_candidates")
+        return {"relevance": self.choice.power, **{name: getattr(self.decided.how, name) for name in names}}
 
 
 def column_keys(ensemble: Ensemble, n_dims: int, names: NDArray[Any]) -> NDArray[np.uint64]:
@@ -116,23 +114,32 @@ def learn(settings: Settings, X: Any, Y: Any, names: NDArray[Any], sets: LabelSe
     require_memory(8.0 * n * n_targets, f"{n_targets:,} targets for {n:,} rows", "use fewer `n_dims`")
     _log.info("embedding %s label sets into %s dimensions", f"{len(sets.counts):,}", f"{n_targets:,}")
     exact = isinstance(ensemble, Identity)
-    Z = None if exact and not plain else projection.embed(
-        sets.sets, column_keys(ensemble, n_dims, names), settings.n_jobs
+    Z = (
+        None
+        if exact and not plain
+        else projection.embed(sets.sets, column_keys(ensemble, n_dims, names), settings.n_jobs)
     )
     centres, cluster = partition(X, settings.n_clusters, seed, settings.n_jobs)
     rank = np.random.default_rng(seed).permutation(n)  # the order in which rows are left out
     frequency = np.bincount(Y.indices, minlength=L)
     how = _start(settings, projection, names, frequency, float(Y.nnz / n))
-    parts, facts, asked = [], [], []
+    parts, facts, answers = [], [], []
     for c in range(len(centres)):
         rows = np.arange(n) if len(centres) == 1 else np.flatnonzero(cluster == c)
         used, of_row, counts = np.unique(sets.of_row[rows], return_inverse=True, return_counts=True)
         _log.info("cluster %d of %d: %s rows", c + 1, len(centres), f"{len(of_row):,}")
         sub = sets.sets[used]
         near = Z[used] if Z is not None else _searchable(sub, how)
-        empty = np.empty((0, 0), np.float32)
-        draft = Part(empty, np.zeros(n_targets, np.float32), near if plain else near[:, : SEARCHED * bool(how.n_neighbors)], sub, counts,
-                     settings.index, settings.n_learners, choice.kernel)  # fmt: skip
+        draft = Part(
+            Psi=np.empty((0, 0), np.float32),
+            intercept=np.zeros(n_targets, np.float32),
+            Z=near if plain else near[:, : SEARCHED if how.n_neighbors else 0],
+            sets=sub,
+            counts=counts,
+            index=settings.index,
+            n_learners=settings.n_learners,
+            kernel=choice.kernel,
+        )
         if plain:
             part, solution, answer = _vote(settings, draft, X[rows], of_row, rank[rows])
         else:
@@ -140,8 +147,9 @@ def learn(settings: Settings, X: Any, Y: Any, names: NDArray[Any], sets: LabelSe
             part, solution, answer = _regress(settings, choice, how, draft, X[rows], targets, of_row, rank[rows])
         parts.append(part)
         facts.append(solution)
-        asked.append(answer)
-    return _conclude(settings, choice, weights, ensemble, n_dims, how, parts, centres, facts, asked, seed)
+        answers.append(answer)
+    decided = decide(settings.decoder, settings.n_neighbors, how, parts, answers, seed)
+    return Learnt(parts, centres, weights, choice, ensemble, n_dims, decided, facts)
 
 
 # ------------------------------------------------------------------------------------------------- before regression
@@ -288,14 +296,6 @@ def _climb(attempt: Callable[[float], _Attempt], start: float) -> _Attempt:
     return best
 
 
-def _precision(truth: Any, scores: Any) -> dict[str, float]:
-    return {f"P@{k}": metrics.precision_at_k(truth, scores, k=k) for k in (1, 3, 5)}
-
-
-def _quality(truth: Any, scores: Any) -> float:
-    return float(np.mean(list(_precision(truth, scores).values())))
-
-
 def _facts(solution: Solution, ridge: float, reason: str) -> dict[str, Any]:
     return {
         "ridge": ridge,
@@ -307,12 +307,7 @@ def _facts(solution: Solution, ridge: float, reason: str) -> dict[str, Any]:
     }
 
 
-Answer = tuple[Any, Any]  # true labels of rows left out, CSR; their scores, CSR, or their candidates
-
-
-def _vote(
-    settings: Settings, draft: Part, X: Any, of_row: Ints, rank: Ints
-) -> tuple[Part, dict[str, Any], Answer]:
+def _vote(settings: Settings, draft: Part, X: Any, of_row: Ints, rank: Ints) -> tuple[Part, dict[str, Any], Answer]:
     """The paper's regression of one cluster whose row i carries label set `of_row[i]`, with the best ridge."""
     solver, reason = resolve_solver(settings.solver, *X.shape)
     targets = draft.Z[of_row]
@@ -328,7 +323,7 @@ def _vote(
     def attempt(ridge: float) -> _Attempt:
         solution = solve(ridge)
         scores = draft.votes(solution.left_out(asked), k, settings.n_jobs, left_out=of_row[asked])
-        quality = _quality(truth, scores)
+        quality = mean_precision(truth, scores)
         _log.info("ridge %.3g: mean P@1, 3, 5 on rows left out %.2f %%", ridge, 100 * quality)
         return _Attempt(ridge, quality, solution, scores)
 
@@ -339,7 +334,7 @@ def _vote(
         best = attempt(settings.ridge)
     fair = np.flatnonzero(rank[asked] < most)  # the first rows of all, which are among the first of each cluster
     part = replace(draft, Psi=best.solution.Psi.astype(np.float32))
-    return part, _facts(best.solution, best.ridge, reason), (truth[fair], best.scores[fair])
+    return part, _facts(best.solution, best.ridge, reason), Answer(truth[fair], best.scores[fair])
 
 
 def _regress(
@@ -381,122 +376,4 @@ def _regress(
     part = replace(draft, Psi=Psi, intercept=intercept, rows=rows, set_of_row=of_row)
     truth = draft.sets[of_row[asked]]
     fair = np.flatnonzero(rank[asked] < most)
-    return part, facts, (truth[fair], (X[asked[fair]], left_out[fair], asked[fair]))
-
-
-# --------------------------------------------------------------------------------------------------------- decisions
-
-
-def _conclude(
-    settings: Settings,
-    choice: Choice,
-    weights: Floats | None,
-    ensemble: Ensemble,
-    n_dims: int,
-    how: Decode,
-    parts: list[Part],
-    centres: NDArray[Any],
-    facts: list[dict[str, Any]],
-    asked: Sequence[Answer],
-    seed: int,
-) -> Learnt:
-    """What the rows left out of all clusters say: neighbours, blend, threshold and calibration."""
-    truth = scipy.sparse.vstack([answer[0] for answer in asked], format="csr")
-    trees = None
-    if isinstance(settings.decoder, Votes):
-        scores = scipy.sparse.vstack([answer[1] for answer in asked], format="csr")
-    else:
-        largest = int(np.argmax([answer[0].shape[0] for answer in asked]))
-        how = _tuned_decode(settings, how, parts[largest], *asked[largest])
-        found = [part.candidates(X, how, Z, own) for part, (_, (X, Z, own)) in zip(parts, asked, strict=True)]
-        candidates = Candidates(
-            np.concatenate([part.labels for part in found]),
-            {name: np.concatenate([part.signals[name] for part in found]) for name in found[0].signals},
-        )
-        if isinstance(settings.decoder, Blend):
-            trees, values = _blend(candidates, truth, seed, settings.n_jobs)
-        else:
-            values = np.clip(candidates.signals[settings.decoder.signal], 0, 1)
-        scores = decoding.as_scores(candidates.labels, values, truth.shape[1])
-    outcome = decoding.outcomes(truth, scores)
-    steps, error = _calibrated(scores.data, outcome, np.diff(scores.indptr))
-    names = ("n_neighbors", "temperature", "n_similar", "similar_temperature", "epsilon", "n_candidates")
-    return Learnt(
-        parts=parts,
-        centres=centres,
-        weights=weights,
-        kernel=choice.kernel,
-        ensemble=ensemble,
-        n_dims=n_dims,
-        chosen={"relevance": choice.power, **{name: getattr(how, name) for name in names}},
-        how=how,
-        trees=trees,
-        steps=steps,
-        threshold=decoding.best_threshold(truth, scores),
-        left_out={**_precision(truth, scores), "calibration error": error},
-        solutions=facts,
-    )
-
-
-def _tuned_decode(settings: Settings, how: Decode, part: Part, truth: Any, answer: Any) -> Decode:
-    """Numbers of neighbours, temperatures and ε that are best alone, on rows left out of one cluster."""
-    X, Z, own = (array[:_ASKED_FOR_VOTES] for array in answer)
-    truth = truth[:_ASKED_FOR_VOTES]
-    if not truth.shape[0]:
-        return how
-
-    def best(options: list[Decode], score: Callable[[Decode], Any]) -> Decode:
-        qualities = [_quality(truth, score(option)) for option in options]
-        return options[int(np.argmax(qualities))]
-
-    numbers = (20, 50)
-    if how.n_neighbors:
-        ks = numbers if settings.n_neighbors is None else (settings.n_neighbors,)
-        fixed = isinstance(settings.decoder, WeightedVotes) and settings.decoder.temperature != "auto"
-        temperatures = (how.temperature,) if fixed else (0.05, 0.1, 0.2)
-        options = [replace(how, n_neighbors=k, temperature=t) for k in ks for t in temperatures]
-        nearest = part.nearest(Z, replace(how, n_neighbors=max(ks)), part.set_of_row[own])
-        how = best(options, lambda option: part.vote(nearest, option.n_neighbors, option.temperature))
-    if how.n_similar and part.rows is not None:
-        ks = numbers if settings.decoder == Blend() else (how.n_similar,)
-        options = [replace(how, n_similar=k, similar_temperature=t) for k in ks for t in (0.05, 0.1, 0.2)]
-        alike = part.alike(part.likeness(X, how.n_jobs), max(ks), own)
-        how = best(options, lambda option: part.vote(alike, option.n_similar, option.similar_temperature))
-    if how.epsilon is not None and settings.decoder != LeastSquares(how.epsilon):
-        labels = part.candidates(X, replace(how, epsilon=None), Z, own).labels
-
-        def values(option: Decode) -> Any:
-            solved = decoding.least_squares(Z, labels, how.columns, option.epsilon or 0.0, how.n_jobs)
-            return decoding.as_scores(labels, solved, truth.shape[1])
-
-        how = best([replace(how, epsilon=epsilon) for epsilon in (0.1, 0.3, 1.0)], values)
-    return how
-
-
-def _blend(candidates: Candidates, truth: Any, seed: int, n_jobs: int | None) -> tuple[Trees | None, Floats]:
-    """The mean of trees learnt on each half of the rows, and the scores of each half by those of the other."""
-    right = decoding.carried(truth, candidates.labels)
-    half = np.arange(len(right)) % 2 == 0
-    first, second = (blending.fit_trees(candidates[rows], right[rows], seed) for rows in (half, ~half))
-    values = candidates.simple_score()
-    if first is None or second is None:
-        return None, values
-    values[~half] = candidates[~half].scores(first, n_jobs)
-    values[half] = candidates[half].scores(second, n_jobs)
-    return first.averaged(second), values
-
-
-def _calibrated(
-    scores: NDArray[Any], outcome: NDArray[np.bool_], lengths: Ints
-) -> tuple[tuple[NDArray[np.float64], NDArray[np.float64]], float]:
-    """The line from score to probability, and its expected error: that of each half's line on the other half."""
-    if not len(scores):
-        return (np.array([0.0, 1.0]), np.array([0.0, 1.0])), 0.0
-    half = np.repeat(np.arange(len(lengths)) % 2, lengths)
-    probabilities = np.zeros(len(scores))
-    for part in (0, 1):
-        if (half == part).any() and (half != part).any():
-            line = blending.fit_steps(scores[half != part], outcome[half != part])
-            probabilities[half == part] = blending.in_steps(scores[half == part], line)
-    error = blending.expected_calibration_error(probabilities, outcome)
-    return blending.fit_steps(scores, outcome), error
+    return part, facts, Answer(truth[fair], X=X[asked[fair]], Z=left_out[fair], rows=asked[fair])

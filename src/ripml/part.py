@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -41,7 +41,9 @@ class Decode:
     n_candidates: int  # kept of each row
     exact: bool  # the embedding is Y itself
     columns: Columns  # labels ↦ their columns of Phi, (len, M)
-    searched: Floats | None  # (L, m) where ẑ is squeezed before the search; None where it is cut to its first dimensions
+    searched: (
+        Floats | None
+    )  # (L, m) where ẑ is squeezed before the search; None where it is cut to its first dimensions
     frequency: Ints  # (L,) training rows of each label
     n_jobs: int | None
 
@@ -65,9 +67,9 @@ class Part:
     counts: Ints  # (u,) training rows that carry each set
     index: Index
     n_learners: int
-    kernel: Kernel = Linear()
+    kernel: Kernel = field(default_factory=Linear)
     rows: Rows | None = None  # the training rows, where the kernel or the decoder wants them
-    set_of_row: Ints | None = None  # (n,)
+    set_of_row: Ints = field(default_factory=lambda: np.empty(0, np.int64))  # (n,), of all training rows
 
     @cached_property
     def searchers(self) -> list[Searcher]:
@@ -124,14 +126,14 @@ class Part:
 
         `likeness` (n, n_rows) is that of the queries with all rows; `left_out` has each query's own row.
         """
-        assert self.set_of_row is not None
         if left_out is not None:
             likeness[np.arange(len(likeness)), left_out] = -np.inf
         ids = decoding.largest(likeness, min(k, likeness.shape[1]))
         values = np.take_along_axis(likeness, ids, axis=1)
         order = np.argsort(-values, axis=1, kind="stable")
-        ids, values = (np.take_along_axis(array, order, axis=1) for array in (ids, values))
-        return Near(self.set_of_row[ids], values.astype(np.float64), np.isfinite(values).astype(np.int64))
+        values = np.take_along_axis(values, order, axis=1)
+        sets = self.set_of_row[np.take_along_axis(ids, order, axis=1)]
+        return Near(sets, values.astype(np.float64), np.isfinite(values).astype(np.int64))
 
     def vote(self, near: Near, k: int, temperature: float) -> Any:
         """Votes of the k nearest, rows·exp((similarity − max)/temperature) scaled to sum to 1: CSR (n, L)."""
@@ -155,11 +157,9 @@ class Part:
         labels = np.concatenate([part.labels for part in found])
         return Candidates(labels, {n: np.concatenate([p.signals[n] for p in found]) for n in found[0].signals})
 
-    def _candidates(
-        self, Z: Floats, likeness: Floats | None, how: Decode, own: Ints | None
-    ) -> Candidates:
+    def _candidates(self, Z: Floats, likeness: Floats | None, how: Decode, own: Ints | None) -> Candidates:
         said: dict[str, Any] = {}
-        own_set = None if own is None or self.set_of_row is None else self.set_of_row[own]
+        own_set = None if own is None else self.set_of_row[own]
         if how.n_neighbors:
             said["votes"] = self.vote(self.nearest(Z, how, own_set), len(self.Z), how.temperature)
         if how.n_similar and likeness is not None:
@@ -182,7 +182,8 @@ class Part:
             signals[name] = np.zeros(len(places), np.float32)
             signals[name][np.searchsorted(places, key)] = matrix.data
         ends = np.searchsorted(row, np.arange(len(Z) + 1))
-        kept = decoding.best_of_rows(sum(signals.values()), ends, how.n_candidates)  # (n, K) places, −1 for none
+        worth = np.sum(list(signals.values()), axis=0)
+        kept = decoding.best_of_rows(worth, ends, how.n_candidates)  # (n, K) places, −1 for none
         labels = np.where(kept >= 0, label[kept], -1)
         table = {name: np.where(kept >= 0, signal[kept], np.float32(0)) for name, signal in signals.items()}
         if how.epsilon is not None:
@@ -286,10 +287,7 @@ def parts_from_arrays(
     n = len(set_of_row)
     if not (row_ends.shape == ends.shape and (np.diff(row_ends, prepend=0) > 0).all() and row_ends[-1] == n):
         raise ValueError("the ends of the rows disagree")
-    if "rows" in arrays:
-        rows = arrays["rows"]
-    else:
-        rows = _csr(arrays, "rows", arrays["rows_data"], (n, n_features))
+    rows = arrays["rows"] if "rows" in arrays else _csr(arrays, "rows", arrays["rows_data"], (n, n_features))
     if rows.shape != (n, n_features) or rows.dtype != np.float32 or (not linear and len(Psi) != n):
         raise ValueError("the rows do not fit")
     with_rows = []

@@ -1,9 +1,9 @@
 """Choosing settings without test data: the weight of features, the kernel and the ridge, on training rows left out.
 
 All three are chosen together on a sample of rows that is small enough for a few dozen closed-form fits to cost less
-than the one fit that follows. On each fit every asked row is left out exactly (see `ripml.kernel_ridge`), and what counts
-is the mean of P@1, P@3 and P@5. The sample keeps rows that share labels together: were rows drawn one by one out of a
-large set, most labels would occur once and nothing could be learnt about them.
+than the one fit that follows. In each of them every asked row is left out exactly (see `ripml.kernel_ridge`), and what
+counts is the mean of P@1, P@3 and P@5. The sample keeps rows that share labels together: were rows drawn one by one out
+of a large set, most labels would occur once and nothing could be learnt about them.
 
 The walk goes one setting at a time, each from its usual value by fixed steps for as long as precision rises:
 first the weight of features, then the kernel's width, then the ridge, then the weight of features once more.

@@ -1,0 +1,147 @@
+"""What rows left out decide: how neighbours vote, the blend, the threshold and the calibration.
+
+Each of these rows has its true labels, and an embedding that was predicted without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from ripml import blending, decoding, metrics
+from ripml.blending import Candidates, Trees
+from ripml.decoders import Blend, Decoder, LeastSquares, Votes, WeightedVotes
+from ripml.part import Decode, Part
+
+__all__ = ["Answer", "Decisions", "decide", "mean_precision"]
+
+Floats = NDArray[np.float32]
+Ints = NDArray[np.int64]
+
+_ASKED_FOR_VOTES = 500  # rows left out that numbers of neighbours and temperatures are chosen on
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Rows of one cluster that were left out: their labels (CSR), and their scores or what predicts them."""
+
+    truth: Any
+    scores: Any = None  # CSR, of the paper's votes
+    X: Any = None  # features, and
+    Z: Any = None  # embeddings predicted without each row
+    rows: Any = None  # numbers in the cluster
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """How to read embeddings, the blend, and what it comes to on rows left out."""
+
+    how: Decode
+    trees: Trees | None
+    steps: tuple[NDArray[np.float64], NDArray[np.float64]]  # from score to probability
+    threshold: float
+    precision: dict[str, float]
+    calibration_error: float
+
+
+def mean_precision(truth: Any, scores: Any) -> float:
+    """The mean of P@1, P@3 and P@5."""
+    return float(np.mean(list(_precision(truth, scores).values())))
+
+
+def _precision(truth: Any, scores: Any) -> dict[str, float]:
+    return {f"P@{k}": metrics.precision_at_k(truth, scores, k=k) for k in (1, 3, 5)}
+
+
+def decide(
+    decoder: Decoder, n_neighbors: int | None, how: Decode, parts: Sequence[Part], answers: Sequence[Answer], seed: int
+) -> Decisions:
+    """Decide on the rows left out of all clusters; `n_neighbors` is None where it may be chosen."""
+    truth = scipy.sparse.vstack([answer.truth for answer in answers], format="csr")
+    trees = None
+    if isinstance(decoder, Votes):
+        scores = scipy.sparse.vstack([answer.scores for answer in answers], format="csr")
+    else:
+        largest = int(np.argmax([answer.truth.shape[0] for answer in answers]))
+        how = _tuned_decode(decoder, n_neighbors, how, parts[largest], answers[largest])
+        found = [part.candidates(a.X, how, a.Z, a.rows) for part, a in zip(parts, answers, strict=True)]
+        candidates = Candidates(
+            np.concatenate([part.labels for part in found]),
+            {name: np.concatenate([part.signals[name] for part in found]) for name in found[0].signals},
+        )
+        if isinstance(decoder, Blend):
+            trees, values = _blend(candidates, truth, seed, how.n_jobs)
+        else:
+            values = np.clip(candidates.signals[decoder.signal], 0, 1)
+        scores = decoding.as_scores(candidates.labels, values, truth.shape[1])
+    steps, error = _calibrated(scores.data, decoding.outcomes(truth, scores), np.diff(scores.indptr))
+    threshold = decoding.best_threshold(truth, scores)
+    return Decisions(how, trees, steps, threshold, _precision(truth, scores), error)
+
+
+def _tuned_decode(decoder: Decoder, n_neighbors: int | None, how: Decode, part: Part, answer: Answer) -> Decode:
+    """Numbers of neighbours, temperatures and ε that are best alone, on rows left out of one cluster."""
+    X, Z, own, truth = (array[:_ASKED_FOR_VOTES] for array in (answer.X, answer.Z, answer.rows, answer.truth))
+    if not truth.shape[0]:
+        return how
+
+    def best(options: list[Decode], score: Callable[[Decode], Any]) -> Decode:
+        qualities = [mean_precision(truth, score(option)) for option in options]
+        return options[int(np.argmax(qualities))]
+
+    numbers = (20, 50)
+    if how.n_neighbors:
+        ks = numbers if n_neighbors is None else (n_neighbors,)
+        fixed = isinstance(decoder, WeightedVotes) and decoder.temperature != "auto"
+        temperatures = (how.temperature,) if fixed else (0.05, 0.1, 0.2)
+        options = [replace(how, n_neighbors=k, temperature=t) for k in ks for t in temperatures]
+        nearest = part.nearest(Z, replace(how, n_neighbors=max(ks)), part.set_of_row[own])
+        how = best(options, lambda option: part.vote(nearest, option.n_neighbors, option.temperature))
+    if how.n_similar and part.rows is not None:
+        ks = numbers if decoder == Blend() else (how.n_similar,)
+        options = [replace(how, n_similar=k, similar_temperature=t) for k in ks for t in (0.05, 0.1, 0.2)]
+        alike = part.alike(part.likeness(X, how.n_jobs), max(ks), own)
+        how = best(options, lambda option: part.vote(alike, option.n_similar, option.similar_temperature))
+    if how.epsilon is not None and decoder != LeastSquares(how.epsilon):
+        labels = part.candidates(X, replace(how, epsilon=None), Z, own).labels
+
+        def values(option: Decode) -> Any:
+            solved = decoding.least_squares(Z, labels, how.columns, option.epsilon or 0.0, how.n_jobs)
+            return decoding.as_scores(labels, solved, truth.shape[1])
+
+        how = best([replace(how, epsilon=epsilon) for epsilon in (0.1, 0.3, 1.0)], values)
+    return how
+
+
+def _blend(candidates: Candidates, truth: Any, seed: int, n_jobs: int | None) -> tuple[Trees | None, Floats]:
+    """The mean of trees learnt on each half of the rows, and the scores of each half by those of the other."""
+    right = decoding.carried(truth, candidates.labels)
+    half = np.arange(len(right)) % 2 == 0
+    first, second = (blending.fit_trees(candidates[rows], right[rows], seed) for rows in (half, ~half))
+    values = candidates.simple_score()
+    if first is None or second is None:
+        return None, values
+    values[~half] = candidates[~half].scores(first, n_jobs)
+    values[half] = candidates[half].scores(second, n_jobs)
+    return first.averaged(second), values
+
+
+def _calibrated(
+    scores: NDArray[Any], outcome: NDArray[np.bool_], lengths: Ints
+) -> tuple[tuple[NDArray[np.float64], NDArray[np.float64]], float]:
+    """The line from score to probability, and its expected error: that of each half's line on the other half."""
+    if not len(scores):
+        return (np.array([0.0, 1.0]), np.array([0.0, 1.0])), 0.0
+    half = np.repeat(np.arange(len(lengths)) % 2, lengths)
+    probabilities = np.zeros(len(scores))
+    for part in (0, 1):
+        if (half == part).any() and (half != part).any():
+            line = blending.fit_steps(scores[half != part], outcome[half != part])
+            probabilities[half == part] = blending.in_steps(scores[half == part], line)
+    error = blending.expected_calibration_error(probabilities, outcome)
+    return blending.fit_steps(scores, outcome), error

@@ -1,0 +1,118 @@
+"""A fitted RIPML ⇄ JSON values and plain arrays: what is in a model folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ripml.blending import Trees
+from ripml.decoders import Votes, resolve_decoder
+from ripml.ensembles import Identity, Projection
+from ripml.labels import names_from_arrays, names_to_arrays
+from ripml.learning import decode_of
+from ripml.neighbors import resolve_index
+from ripml.part import DENSE_LABELS, SEARCHED, parts_from_arrays, parts_to_arrays
+from ripml.settings import setting_from_json, setting_to_json
+
+__all__ = ["restore", "to_state"]
+
+_SAVED_VALUES = (
+    "seed",
+    "threshold",
+    "n_rows",
+    "n_unlabelled",
+    "left_out_precision",
+    "calibration_error",
+    "solutions",
+    "chosen",
+    "n_dims",
+)
+
+
+def to_state(model: Any) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """All that a model learnt, as JSON values and arrays."""
+    settings = {name: setting_to_json(name, value) for name, value in model.get_params(deep=False).items()}
+    parameters = {
+        "settings": settings,
+        **{name: getattr(model, f"{name}_") for name in _SAVED_VALUES},
+        "kernel": setting_to_json("kernel", model.kernel_),
+        "ensemble": setting_to_json("ensemble", model.ensemble_),
+        "n_features": int(model.n_features_in_),
+        "feature_names": [str(name) for name in getattr(model, "feature_names_in_", [])],
+    }
+    arrays = {
+        **parts_to_arrays(model.parts_),
+        **names_to_arrays(model.classes_),
+        "centres": model.centres_,
+        "frequency": model.frequency_,
+        "calibration": np.stack(model.steps_),
+    }
+    if model.weights_ is not None:
+        arrays["weights"] = model.weights_
+    return parameters, arrays | (model.trees_.to_arrays() if model.trees_ is not None else {})
+
+
+def restore(model: Any, parameters: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Give a new model what was learnt. What contradicts itself raises one of Python's own errors."""
+    for name in _SAVED_VALUES:
+        setattr(model, f"{name}_", parameters[name])
+    model.kernel_ = setting_from_json(parameters["kernel"])
+    model.ensemble_ = setting_from_json(parameters["ensemble"])
+    model.ridge_ = np.array([solution["ridge"] for solution in model.solutions_], np.float64)
+    model.n_features_in_ = parameters["n_features"]
+    if parameters["feature_names"]:
+        model.feature_names_in_ = np.array(parameters["feature_names"], object)
+    model.classes_ = names_from_arrays(arrays)
+    model.centres_, model.weights_ = arrays["centres"], arrays.get("weights")
+    model.frequency_ = arrays["frequency"].astype(np.int64, casting="safe")
+    model.steps_ = tuple(arrays["calibration"])
+    n_signals = 6 + (model.chosen_["n_neighbors"] > 0) + (model.chosen_["n_similar"] > 0)
+    model.trees_ = Trees.from_arrays(arrays, n_signals) if "tree_feature" in arrays else None
+    model.parts_ = parts_from_arrays(
+        arrays,
+        len(model.classes_),
+        model.n_features_in_,
+        resolve_index(model.index),
+        model.n_learners,
+        model.kernel_,
+    )
+    projection = Projection(model.ensemble_, model.n_dims_, model.n_learners, model.seed_)
+    model.decode_ = decode_of(model.chosen_, projection, model.classes_, model.frequency_)
+    _check(model, parameters["feature_names"])
+
+
+def _check(model: Any, feature_names: list[Any]) -> None:
+    """Raise ValueError where what was loaded contradicts itmodel."""
+    d, L = model.n_features_in_, len(model.classes_)
+    numbers_of = (model.seed_, model.n_rows_, model.n_unlabelled_, d, model.n_dims_)
+    floats = (model.threshold_, model.calibration_error_, *model.left_out_precision_.values())
+    part, n_targets = model.parts_[0], model.n_learners * model.n_dims_
+    plain = isinstance(resolve_decoder(model.decoder), Votes)
+    widest = n_targets if plain or model.decode_.searched is None else SEARCHED
+    consistent = (
+        all(type(number) is int and number >= 0 for number in numbers_of)
+        and all(type(value) is float for value in floats)
+        and type(feature_names) is list
+        and len(feature_names) in (0, d)
+        and all(type(name) is str for name in feature_names)
+        and len(set(model.classes_.tolist())) == L
+        and model.centres_.dtype.kind == "f"
+        and model.centres_.shape == (len(model.solutions_), d)
+        and part.Psi.shape[1] == n_targets
+        and (model.n_dims in ("auto", model.n_dims_) or isinstance(model.ensemble_, Identity))
+        and (part.kernel.word != "linear" or len(part.Psi) == d)
+        and (model.ensemble_.capacity(model.n_dims_) or L) >= L
+        and part.Z.shape[1] == (widest if plain else min(widest, SEARCHED) if model.decode_.n_neighbors else 0)
+        and (model.weights_ is None or (model.weights_.shape == (d,) and model.weights_.dtype.kind == "f"))
+        and model.frequency_.shape == (L,)
+        and (np.diff(model.steps_[0]) >= 0).all()
+        and model.decode_.n_neighbors >= (not model.decode_.exact and L > DENSE_LABELS)
+        and model.decode_.n_candidates > 0
+        and (part.rows is not None or not model.decode_.n_similar)
+        and sum(part.counts.sum(dtype=np.float64) for part in model.parts_) == model.n_rows_
+    )
+    if not consistent:
+        raise ValueError("types, shapes or sums disagree")
