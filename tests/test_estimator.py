@@ -1025,7 +1025,19 @@ def test_choices_outside_their_range_are_refused_when_loading(name: str, value: 
         RIPML.from_state({**parameters, "chosen": chosen}, arrays)
 
 
-@pytest.mark.parametrize("settings", [{"n_dims": 50}, {"n_learners": 2}, {"n_dims": 50, "kernel": "linear"}], ids=str)
-def test_the_identity_with_more_than_it_needs_is_saved_and_loaded(settings: dict[str, Any], tmp_path: Path) -> None:
-    fitted = model(decoder="blend", ensemble="identity", **settings).fit(ZIPF.X, ZIPF.Y)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"ensemble": "identity", "n_dims": 50},
+        {"ensemble": "identity", "n_dims": 50, "kernel": "linear"},
+        {"ensemble": "identity", "n_learners": 2},
+        {"ensemble": "identity", "n_learners": 3},  # of which the number of labels is no multiple
+        {"ensemble": "gaussian", "n_learners": 3, "n_dims": 200},  # past the dimensions that are searched
+    ],
+    ids=str,
+)
+def test_more_dimensions_than_labels_and_several_learners_are_saved_and_loaded(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
+    fitted = model(decoder="blend", **settings).fit(ZIPF.X, ZIPF.Y)
     laws.saved_equals_loaded(fitted, ZIPF.X_new, tmp_path / "model")

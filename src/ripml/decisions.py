@@ -62,6 +62,8 @@ def decide(
     decoder: Decoder, n_neighbors: int | None, how: Decode, parts: Sequence[Part], answers: Sequence[Answer], seed: int
 ) -> Decisions:
     """Decide on the rows left out of all clusters; `n_neighbors` is None where it may be chosen."""
+    asked = [(part, answer) for part, answer in zip(parts, answers, strict=True) if answer.truth.shape[0]]
+    parts, answers = [part for part, _ in asked], [answer for _, answer in asked]
     truth = scipy.sparse.vstack([answer.truth for answer in answers], format="csr")
     trees = None
     if isinstance(decoder, Votes):

@@ -69,6 +69,8 @@ def _halfway(K: Floats, targets: Floats, alpha: float) -> tuple[Floats, Floats]:
 
 
 def _left_out(upper: Floats, half: Floats, targets: Floats, n_asked: int) -> Floats:
+    if not n_asked:
+        return targets[:0]
     last = slice(len(upper) - n_asked, len(upper))
     inverse, _ = scipy.linalg.lapack.strtri(np.asfortranarray(upper[last, last]), lower=False)
     inverse = np.triu(inverse)

@@ -120,7 +120,7 @@ class Kernel(ABC):
         """K(x, x') of all pairs of rows of X, (n, n) float32; only the lower triangle is filled, which is all that a
         Cholesky factorisation reads."""
         n = X.shape[0]
-        out = np.empty((n, n), np.float32)
+        out = np.zeros((n, n), np.float32)
         rows = Rows(X)
         for stripe in blocks(n, max(_ROW_BLOCK, -(-n // _STRIPES))):
             self.between(X[stripe], rows.first(stripe.stop), n_jobs, out[stripe, : stripe.stop])

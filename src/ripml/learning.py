@@ -45,7 +45,7 @@ _RIDGE_START, _RIDGE_STEP, _RIDGE_MOST_STEPS = 0.3, 10**0.5, 8
 # solve, so there are more of them where the factorised matrix is small.
 _LEFT_OUT_TO_TUNE, _LEFT_OUT_TO_TUNE_SMALL, _SMALL, _LEFT_OUT_TO_CUT = 2000, 5000, 2500, 500
 _LEFT_OUT_ITERATIVE = 200  # where the leverage of a row costs as much as a target
-_LEFT_OUT_TO_BLEND = {"kernel": 3000, "primal": 1000, "dual": 2000, "cg": 1000, "gd": 200}
+_LEFT_OUT_TO_BLEND = {"kernel": 3000, "primal": 1000, "dual": 2000, "cg": 600, "gd": 200}
 
 _KERNEL_ROWS = 20_000  # the most rows whose kernel matrix "auto" factorises: 1.6 GB, half a minute on two cores
 _SAMPLE = {True: 1200, False: 3000}  # rows that settings are tuned on: linear, or with a kernel
@@ -103,7 +103,8 @@ def learn(settings: Settings, X: Any, Y: Any, names: NDArray[Any], sets: LabelSe
     plain = isinstance(settings.decoder, Votes)
     if not plain:
         X = X.astype(np.float32, copy=False)
-    choice, weights = _tuned(settings, X, Y, names, sets, seed)
+    rank = np.random.default_rng(seed).permutation(X.shape[0])  # the order in which rows are left out
+    choice, weights = _tuned(settings, X, Y, names, sets, rank, seed)
     if weights is not None:
         X = weighted(X, weights)
     n, L = Y.shape
@@ -120,7 +121,6 @@ def learn(settings: Settings, X: Any, Y: Any, names: NDArray[Any], sets: LabelSe
         else projection.embed(sets.sets, column_keys(ensemble, n_dims, names), settings.n_jobs)
     )
     centres, cluster = partition(X, settings.n_clusters, seed, settings.n_jobs)
-    rank = np.random.default_rng(seed).permutation(n)  # the order in which rows are left out
     frequency = np.bincount(Y.indices, minlength=L)
     how = _start(settings, projection, names, frequency, float(Y.nnz / n))
     parts, facts, answers = [], [], []
@@ -144,7 +144,10 @@ def learn(settings: Settings, X: Any, Y: Any, names: NDArray[Any], sets: LabelSe
             part, solution, answer = _vote(settings, draft, X[rows], of_row, rank[rows])
         else:
             targets = sub[of_row] if exact else near[of_row] * np.sqrt(np.diff(sub.indptr)[of_row, None])
-            part, solution, answer = _regress(settings, choice, how, draft, X[rows], targets, of_row, rank[rows])
+            askable = n if weights is None else most_asked(n)
+            part, solution, answer = _regress(
+                settings, choice, how, draft, X[rows], targets, of_row, rank[rows], askable
+            )
         parts.append(part)
         facts.append(solution)
         answers.append(answer)
@@ -156,12 +159,17 @@ def learn(settings: Settings, X: Any, Y: Any, names: NDArray[Any], sets: LabelSe
 
 
 def _tuned(
-    settings: Settings, X: Any, Y: Any, names: NDArray[Any], sets: LabelSets, seed: int
+    settings: Settings, X: Any, Y: Any, names: NDArray[Any], sets: LabelSets, rank: Ints, seed: int
 ) -> tuple[Choice, Floats | None]:
-    """The kernel, the ridge and the weights of features: given, or chosen on a sample."""
+    """The kernel, the ridge and the weights of features: given, or chosen on a sample.
+
+    The relevance of features is learnt from rows that are never asked about: a rare feature's relevance is high where
+    the labels of its few rows agree, which would tell a row that is left out about its own labels.
+    """
     kernel = settings.kernel
     if kernel is None:
-        kernel = RBF() if X.shape[0] <= _KERNEL_ROWS * settings.n_clusters else Linear()
+        many = X.shape[0] > _KERNEL_ROWS * settings.n_clusters
+        kernel = Linear() if many or isinstance(settings.decoder, Votes) else RBF()
     free = ["power"] if settings.relevance is None else []
     if isinstance(kernel, RBF) and kernel.gamma == "auto":
         kernel, free = RBF(0.5), [*free, "kernel"]
@@ -175,12 +183,19 @@ def _tuned(
     if not free and not start.power:
         return start, None
     small = Projection(Gaussian(), _RELEVANCE_DIMS, 1, seed).embed(sets.sets, label_keys(names), settings.n_jobs)
-    relevant = relevance(X, small[sets.of_row], settings.n_jobs)
+    asked = rank < most_asked(X.shape[0])
+    relevant = relevance(X[~asked], small[sets.of_row[~asked]], settings.n_jobs)
     if free:
-        choice = choose(X, Y, relevant, start, free, _SAMPLE[linear], seed, settings.n_jobs)
+        askable = np.flatnonzero(asked)
+        choice = choose(X, Y, relevant, start, free, askable, _SAMPLE[linear], seed, settings.n_jobs)
         _log.info("on a sample: relevance %.3g, %s, ridge %.3g", choice.power, choice.kernel, choice.ridge)
         start = choice
     return start, relevant**start.power if start.power else None
+
+
+def most_asked(n: int) -> int:
+    """The most of n rows that are left out where features are weighed: the others are enough to learn weights from."""
+    return min(max(_LEFT_OUT_TO_BLEND.values()), -(-n // 3))
 
 
 def _embedding(settings: Settings, kernel: Kernel, shape: tuple[int, int], L: int) -> tuple[Ensemble, int]:
@@ -338,9 +353,20 @@ def _vote(settings: Settings, draft: Part, X: Any, of_row: Ints, rank: Ints) -> 
 
 
 def _regress(
-    settings: Settings, choice: Choice, how: Decode, draft: Part, X: Any, targets: Any, of_row: Ints, rank: Ints
+    settings: Settings,
+    choice: Choice,
+    how: Decode,
+    draft: Part,
+    X: Any,
+    targets: Any,
+    of_row: Ints,
+    rank: Ints,
+    askable: int,
 ) -> tuple[Part, dict[str, Any], Answer]:
-    """The regression of one cluster at the ridge that was chosen, and the candidates of rows left out."""
+    """The regression of one cluster at the ridge that was chosen, and what it says of rows left out.
+
+    Those are rows whose `rank` among all is below `askable`, as many as the solver can afford.
+    """
     n = X.shape[0]
     rows = None
     if isinstance(choice.kernel, Linear):
@@ -350,19 +376,21 @@ def _regress(
         if settings.solver == "auto":
             solver = replace(solver, **({"precision": "float32"} if solver.exact else {"tol": 1e-2, "max_steps": 100}))
         _log.info("%s", reason if reason != "given" else f"solver='{solver.word}'")
-        most = _LEFT_OUT_TO_BLEND.get(solver.word, 200)
-        asked = np.sort(np.argsort(rank)[:most])
+        most = min(_LEFT_OUT_TO_BLEND.get(solver.word, 200), askable)
+        asked = np.flatnonzero(rank < most)
         solution = solver.prepare(wide, targets, settings.n_jobs)(choice.ridge)
-        left_out = solution.left_out(asked).astype(np.float32, copy=False)
+        left_out = np.zeros((0, targets.shape[1]), np.float32)
+        if len(asked):
+            left_out = solution.left_out(asked).astype(np.float32, copy=False)
         Psi, intercept = solution.Psi[:-1].astype(np.float32), solution.Psi[-1].astype(np.float32)
         rows = Rows(X) if how.n_similar else None
         facts = _facts(solution, choice.ridge, reason)
     else:
         require_room(n, targets.shape[1])
-        most = _LEFT_OUT_TO_BLEND["kernel"]
+        most = min(_LEFT_OUT_TO_BLEND["kernel"], askable)
         order = np.argsort(-rank, kind="stable")  # the rows to be asked come last
         X, of_row, rank = X[order], of_row[order], rank[order]
-        asked = np.arange(max(0, n - most), n)
+        asked = np.arange(n - np.count_nonzero(rank < most), n)
         targets = targets[order]
         dense = np.asarray(targets.toarray() if scipy.sparse.issparse(targets) else targets, np.float32)
         reason = f"{choice.kernel} of n = {n:,} rows: factorise K"
@@ -375,5 +403,4 @@ def _regress(
                  "residual": 0.0}  # fmt: skip
     part = replace(draft, Psi=Psi, intercept=intercept, rows=rows, set_of_row=of_row)
     truth = draft.sets[of_row[asked]]
-    fair = np.flatnonzero(rank[asked] < most)
-    return part, facts, Answer(truth[fair], X=X[asked[fair]], Z=left_out[fair], rows=asked[fair])
+    return part, facts, Answer(truth, X=X[asked], Z=left_out, rows=asked)

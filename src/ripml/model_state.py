@@ -85,16 +85,20 @@ def restore(model: Any, parameters: Mapping[str, Any], arrays: Mapping[str, NDAr
 
 
 def _check(model: Any, feature_names: list[Any]) -> None:
-    """Raise ValueError where what was loaded contradicts itmodel."""
+    """Raise ValueError where what was loaded contradicts itself."""
     d, L = model.n_features_in_, len(model.classes_)
     numbers_of = (model.seed_, model.n_rows_, model.n_unlabelled_, d, model.n_dims_)
     floats = (model.threshold_, model.calibration_error_, *model.left_out_precision_.values())
     part, n_targets = model.parts_[0], model.n_learners * model.n_dims_
+    how = model.decode_
+    counted, measured = (how.n_neighbors, how.n_similar, how.n_candidates), (how.temperature, how.similar_temperature)
     plain = isinstance(resolve_decoder(model.decoder), Votes)
-    widest = n_targets if plain or model.decode_.searched is None else SEARCHED
+    widest = n_targets if plain or how.searched is None else SEARCHED
     consistent = (
         all(type(number) is int and number >= 0 for number in numbers_of)
         and all(type(value) is float for value in floats)
+        and all(type(number) is int and number >= 0 for number in counted)
+        and all(type(value) is float and value > 0 for value in (*measured, how.epsilon or 1.0))
         and type(feature_names) is list
         and len(feature_names) in (0, d)
         and all(type(name) is str for name in feature_names)
@@ -105,13 +109,13 @@ def _check(model: Any, feature_names: list[Any]) -> None:
         and (model.n_dims in ("auto", model.n_dims_) or isinstance(model.ensemble_, Identity))
         and (part.kernel.word != "linear" or len(part.Psi) == d)
         and (model.ensemble_.capacity(model.n_dims_) or L) >= L
-        and part.Z.shape[1] == (widest if plain else min(widest, SEARCHED) if model.decode_.n_neighbors else 0)
+        and part.Z.shape[1] == (widest if plain else min(widest, SEARCHED) if how.n_neighbors else 0)
         and (model.weights_ is None or (model.weights_.shape == (d,) and model.weights_.dtype.kind == "f"))
         and model.frequency_.shape == (L,)
         and (np.diff(model.steps_[0]) >= 0).all()
-        and model.decode_.n_neighbors >= (not model.decode_.exact and L > DENSE_LABELS)
-        and model.decode_.n_candidates > 0
-        and (part.rows is not None or not model.decode_.n_similar)
+        and how.n_neighbors >= (not how.exact and L > DENSE_LABELS)
+        and how.n_candidates > 0
+        and (part.rows is not None or not how.n_similar)
         and sum(part.counts.sum(dtype=np.float64) for part in model.parts_) == model.n_rows_
     )
     if not consistent:

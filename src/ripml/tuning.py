@@ -48,17 +48,19 @@ def choose(
     relevance: NDArray[Any],
     start: Choice,
     free: Sequence[str],
+    askable: NDArray[np.int64],
     n_rows: int,
     seed: int,
     n_jobs: int | None = None,
 ) -> Choice:
     """The best settings on a walk from `start` along those that are `free`: "power", "kernel", "ridge".
 
-    A sample of at most `n_rows` rows is fitted again and again.
+    A sample of at most `n_rows` rows is fitted again and again; rows among those of these numbers (`askable`) are asked
+    about, which must not have had a part in `relevance`.
 
     X (n, d) has rows of length 1, dense or CSR; Y is CSR (n, L); `relevance` (d,) is that of the features.
     """
-    rows, n_asked = _sample(Y, n_rows, seed)
+    rows, n_asked = _sample(Y, askable, n_rows, seed)
     X, truth = X[rows].astype(np.float32), Y[rows]
     counts = np.bincount(truth.indices, minlength=Y.shape[1])
     kept = np.sort(np.argsort(-counts, kind="stable")[:_LABELS])
@@ -131,23 +133,24 @@ def _mean_precision(truth: NDArray[np.float32], scores: NDArray[np.float32]) -> 
     return float(np.mean([hits[:, :n].sum() / (len(hits) * n) for n in (1, 3, 5)]))
 
 
-def _sample(Y: Any, n_rows: int, seed: int) -> tuple[NDArray[np.int64], int]:
-    """At most `n_rows` rows, and how many of them, at the end, are to be asked: a random half, after its companions.
+def _sample(Y: Any, askable: NDArray[np.int64], n_rows: int, seed: int) -> tuple[NDArray[np.int64], int]:
+    """At most `n_rows` rows, and how many of them, at the end, are to be asked: up to half, after their companions.
 
     A companion is a row that shares one of the labels of a row to be asked.
     """
-    n = Y.shape[0]
     random = np.random.default_rng(seed)
-    order = random.permutation(n)
-    if n <= n_rows:
-        return order, min(n_rows // 2, n)
-    drawn = order[: n_rows // 2]
-    by_label = Y.T.tocsr()
-    first, length = Y.indptr[:-1][drawn], np.diff(Y.indptr)[drawn]
-    label = Y.indices[first + random.integers(1 << 30, size=len(drawn)) % length]
-    first, length = by_label.indptr[:-1][label], np.diff(by_label.indptr)[label]
-    companions = by_label.indices[first + random.integers(1 << 30, size=len(drawn)) % length]
-    others = np.setdiff1d(companions, drawn)
-    more = np.setdiff1d(order[len(drawn) : 2 * n_rows], others)
-    others = np.concatenate([random.permutation(others), random.permutation(more)])[: n_rows - len(drawn)]
+    drawn = random.permutation(askable)[: n_rows // 2]
+    others = np.setdiff1d(np.arange(Y.shape[0]), drawn)
+    if len(others) > n_rows - len(drawn):
+        by_label = Y.T.tocsr()
+        label = _one_of_each(Y, drawn, random)
+        companions = np.setdiff1d(_one_of_each(by_label, label, random), drawn)
+        more = np.setdiff1d(random.permutation(others)[:n_rows], companions)
+        others = np.concatenate([random.permutation(companions), random.permutation(more)])[: n_rows - len(drawn)]
     return np.concatenate([others, drawn]), len(drawn)
+
+
+def _one_of_each(matrix: Any, rows: NDArray[np.int64], random: np.random.Generator) -> NDArray[np.int64]:
+    """A random column of those that each of these rows of a CSR matrix has."""
+    first, length = matrix.indptr[:-1][rows], np.diff(matrix.indptr)[rows]
+    return np.asarray(matrix.indices[first + random.integers(1 << 30, size=len(rows)) % length], np.int64)
