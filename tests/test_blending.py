@@ -278,6 +278,24 @@ def test_arrays_that_contradict_each_other_are_refused(name: str, change: Any) -
         Trees.from_arrays(arrays, n_signals=5)
 
 
+def test_the_mean_of_two_blends_has_the_mean_of_their_log_odds() -> None:
+    (one, right), (other, wrong) = simulated(300, seed=1), simulated(300, seed=2)
+    first, second = fit_trees(one, right, seed=0), fit_trees(other, wrong, seed=0)
+    assert first is not None
+    assert second is not None
+    table = one.table()
+
+    def log_odds(trees: Trees) -> NDArray[np.float64]:
+        chance = trees.probabilities(table).astype(np.float64)
+        return np.asarray(np.log(chance / (1 - chance)))
+
+    mean = first.averaged(second)
+    np.testing.assert_allclose(log_odds(mean), (log_odds(first) + log_odds(second)) / 2, atol=1e-3)
+    np.testing.assert_allclose(first.averaged(first).probabilities(table), first.probabilities(table), atol=1e-6)
+    again = Trees.from_arrays(mean.to_arrays(), n_signals=5)
+    np.testing.assert_array_equal(again.probabilities(table), mean.probabilities(table))
+
+
 def test_trees_are_walked_as_the_layout_says() -> None:
     trees = Trees(
         feature=np.array([[0, 1, 1]], np.uint8),

@@ -29,7 +29,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from threadpoolctl import threadpool_limits
 
 import ripml
-from ripml import RIPML, metrics, model_folder
+from ripml import RIPML, blending, metrics, model_folder
 from ripml.blending import expected_calibration_error
 from ripml.decoders import Blend, LeastSquares, WeightedVotes
 from ripml.decoding import outcomes
@@ -912,7 +912,10 @@ def test_probabilities_are_calibrated_in_every_world(world: worlds.World, bound:
     assert off_by(fitted, world.X_new, world.Y_new) <= bound
 
 
-def test_enough_rows_teach_a_blend_whose_probabilities_are_calibrated(tmp_path: Path) -> None:
+def test_enough_rows_teach_a_blend_whose_probabilities_are_calibrated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blending, "_LEAST_ROWS", 50)
     world = worlds.zipf(450, seed=1)
     fitted = model(decoder="blend").fit(world.X, world.Y)
     assert fitted.trees_ is not None

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from ripml import metrics
+from ripml import metrics, tuning
 from ripml.features import relevance, unit_rows, weighted
 from ripml.kernels import RBF, Kernel, Linear
-from ripml.tuning import Choice, choose
+from ripml.tuning import Choice
 
 ALL = ("power", "kernel", "ridge")
 
@@ -72,6 +72,22 @@ def zipf_world(seed: int, n: int = 120) -> tuple[Any, Any]:
 def relevant(X: Any, Y: Any) -> NDArray[np.float32]:
     """The relevance of features to the labels themselves."""
     return relevance(X, unit_rows(Y.toarray()))
+
+
+def choose(
+    X: Any,
+    Y: Any,
+    weights: NDArray[Any],
+    start: Choice,
+    free: Sequence[str],
+    n_rows: int,
+    seed: int,
+    n_jobs: int | None = None,
+    askable: NDArray[np.int64] | None = None,
+) -> Choice:
+    """The library's choice; all rows may be asked about unless some are given."""
+    rows = np.arange(X.shape[0]) if askable is None else askable
+    return tuning.choose(X, Y, weights, start, free, rows, n_rows, True, seed, n_jobs)
 
 
 def settings_of(choice: Choice) -> tuple[float, Kernel, float]:
@@ -184,6 +200,22 @@ def test_a_choice_is_never_worse_on_its_sample_and_only_what_is_free_moves(
         assert choice.precision >= precision_of(start, choice)
         assert choice.precision == precision_of(choice, choice)
         assert 0 <= choice.precision <= 1
+
+
+@pytest.mark.parametrize("n_rows", [150, 2000])
+def test_only_rows_that_may_be_asked_about_are(n_rows: int) -> None:
+    X, Y = labelled_directions(0, seed=0)
+    odd = np.arange(300) % 2 == 1
+    dense = Y.toarray()
+    dense[odd] = dense[odd][np.random.default_rng(0).permutation(150)]  # labels that nobody can know
+    start = Choice(0.0, RBF(0.5), 1.0)
+    good, bad = (
+        choose(X, scipy.sparse.csr_array(dense), np.ones(40), start, ["ridge"], n_rows, 0, askable=np.flatnonzero(rows))
+        for rows in (~odd, odd)
+    )
+    assert good.precision > 1.5 * bad.precision
+    nobody = choose(X, Y, np.ones(40), start, ["ridge"], n_rows, 0, askable=np.zeros(0, np.int64))
+    assert settings_of(nobody) == settings_of(start)
 
 
 @pytest.mark.parametrize("n_rows", [60, 400])

@@ -100,6 +100,9 @@ class Trees:
             and threshold.dtype.kind == value.dtype.kind == start.dtype.kind == "f"
             and start.shape == (1,)
             and int(feature.max(initial=0)) < n_signals
+            and np.isfinite(value).all()
+            and np.isfinite(start).all()
+            and not np.isnan(threshold).any()
         )
         if not consistent:
             raise ValueError("the trees do not fit together")

@@ -87,7 +87,11 @@ def decide(
 
 
 def _tuned_decode(decoder: Decoder, n_neighbors: int | None, how: Decode, part: Part, answer: Answer) -> Decode:
-    """Numbers of neighbours, temperatures and ε that are best alone, on rows left out of one cluster."""
+    """The number of neighbours, the temperature and ε that are best on rows left out of one cluster.
+
+    The first two are those of a decoder that does nothing but vote; in the blend the trees weigh the votes, and to
+    choose there as well was measured to add more noise than precision.
+    """
     X, Z, own, truth = (array[:_ASKED_FOR_VOTES] for array in (answer.X, answer.Z, answer.rows, answer.truth))
     if not truth.shape[0]:
         return how
@@ -96,19 +100,12 @@ def _tuned_decode(decoder: Decoder, n_neighbors: int | None, how: Decode, part: 
         qualities = [mean_precision(truth, score(option)) for option in options]
         return options[int(np.argmax(qualities))]
 
-    numbers = (20, 50)
-    if how.n_neighbors:
-        ks = numbers if n_neighbors is None else (n_neighbors,)
-        fixed = isinstance(decoder, WeightedVotes) and decoder.temperature != "auto"
-        temperatures = (how.temperature,) if fixed else (0.05, 0.1, 0.2)
+    if isinstance(decoder, WeightedVotes):
+        ks = (10, 20, 50) if n_neighbors is None else (n_neighbors,)
+        temperatures = (0.03, 0.1, 0.3) if decoder.temperature == "auto" else (how.temperature,)
         options = [replace(how, n_neighbors=k, temperature=t) for k in ks for t in temperatures]
         nearest = part.nearest(Z, replace(how, n_neighbors=max(ks)), part.set_of_row[own])
         how = best(options, lambda option: part.vote(nearest, option.n_neighbors, option.temperature))
-    if how.n_similar and part.rows is not None:
-        ks = numbers if decoder == Blend() else (how.n_similar,)
-        options = [replace(how, n_similar=k, similar_temperature=t) for k in ks for t in (0.05, 0.1, 0.2)]
-        alike = part.alike(part.likeness(X, how.n_jobs), max(ks), own)
-        how = best(options, lambda option: part.vote(alike, option.n_similar, option.similar_temperature))
     if how.epsilon is not None and decoder != LeastSquares(how.epsilon):
         labels = part.candidates(X, replace(how, epsilon=None), Z, own).labels
 

@@ -75,8 +75,8 @@ def softmax(similarity: NDArray[Any], temperature: float, rows: NDArray[Any]) ->
     """
     there = rows > 0
     highest = np.max(similarity, axis=1, where=there, initial=-np.inf, keepdims=True)
-    with np.errstate(invalid="ignore"):  # −inf − −inf where a line has no rows
-        weights = np.where(there, rows * np.exp((similarity - highest) / temperature), 0)
+    below = np.subtract(similarity, highest, out=np.zeros_like(similarity), where=there)  # of those that count
+    weights = np.where(there, rows * np.exp(below / temperature), 0)
     total = weights.sum(axis=1, keepdims=True)
     return np.asarray(weights / np.where(total > 0, total, 1))
 

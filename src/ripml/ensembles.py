@@ -152,6 +152,7 @@ class Identity(Ensemble):
 
     def rule(self, keys: Keys, n_dims: int, seed: int) -> Floats:
         """The columns of `keys`, numbers below `n_dims`."""
+        check_capacity(self, n_dims, int(keys.max(initial=0)) + 1)
         columns = np.zeros((len(keys), n_dims), np.float32)
         columns[np.arange(len(keys)), keys.astype(np.intp)] = 1
         return columns

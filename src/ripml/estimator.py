@@ -220,6 +220,7 @@ class RIPML(BaseEstimator):  # type: ignore[misc]
             solver=self.solver,
             index=resolve_index(self.index),
             decoder=resolve_decoder(self.decoder),
+            normalize=bool(self.normalize),
             n_jobs=self.n_jobs,
         )
 
@@ -304,7 +305,7 @@ class RIPML(BaseEstimator):  # type: ignore[misc]
         if not isinstance(decoder, Votes):
             X = X.astype(np.float32, copy=False)
         if self.weights_ is not None:
-            X = weighted(X, self.weights_)
+            X = weighted(X, self.weights_, bool(self.normalize))
         cluster = assign(X, self.centres_, self.n_jobs)
         cluster[np.asarray((X != 0).sum(axis=1)).ravel() == 0] = -1
         silent = np.flatnonzero(cluster == -1)

@@ -65,9 +65,11 @@ def relevance(X: Any, Z: NDArray[Any], n_jobs: int | None = None) -> NDArray[np.
     return np.asarray(np.maximum(ratio, 1), np.float32)
 
 
-def weighted(X: Any, weights: NDArray[Any]) -> Any:
-    """X with its features multiplied by these weights (d,), and its rows of length 1 again."""
-    if not scipy.sparse.issparse(X):
-        return unit_rows(X * weights.astype(X.dtype, copy=False))
-    data = X.data * weights.astype(X.dtype, copy=False)[X.indices]
-    return unit_rows(type(X)((data, X.indices, X.indptr), shape=X.shape))
+def weighted(X: Any, weights: NDArray[Any], unit: bool = True) -> Any:
+    """X with its features multiplied by these weights (d,), and its rows of length 1 again if `unit`."""
+    weights = weights.astype(X.dtype, copy=False)
+    if scipy.sparse.issparse(X):
+        product = type(X)((X.data * weights[X.indices], X.indices, X.indptr), shape=X.shape)
+    else:
+        product = X * weights
+    return unit_rows(product) if unit else product

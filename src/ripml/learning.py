@@ -29,7 +29,7 @@ from ripml.labels import LabelSets, label_keys
 from ripml.neighbors import Index
 from ripml.part import DENSE_LABELS, SEARCHED, Decode, Part
 from ripml.resources import require_memory
-from ripml.ridge import RidgeSolver, Solution, resolve_solver
+from ripml.ridge import RidgeSolver, Solution, predict_embedding, resolve_solver
 from ripml.tuning import Choice, choose
 
 __all__ = ["Learnt", "Settings", "column_keys", "decode_of", "learn"]
@@ -45,7 +45,8 @@ _RIDGE_START, _RIDGE_STEP, _RIDGE_MOST_STEPS = 0.3, 10**0.5, 8
 # solve, so there are more of them where the factorised matrix is small.
 _LEFT_OUT_TO_TUNE, _LEFT_OUT_TO_TUNE_SMALL, _SMALL, _LEFT_OUT_TO_CUT = 2000, 5000, 2500, 500
 _LEFT_OUT_ITERATIVE = 200  # where the leverage of a row costs as much as a target
-_LEFT_OUT_TO_BLEND = {"kernel": 3000, "primal": 1000, "dual": 2000, "cg": 600, "gd": 200}
+_LEFT_OUT_TO_BLEND = {"kernel": 3000, "primal": 1000, "dual": 2000}
+_HELD_OUT = 3000  # of the regression altogether, where leaving out one by one would cost a solve a row
 
 _KERNEL_ROWS = 20_000  # the most rows whose kernel matrix "auto" factorises: 1.6 GB, half a minute on two cores
 _SAMPLE = {True: 1200, False: 3000}  # rows that settings are tuned on: linear, or with a kernel
@@ -71,6 +72,7 @@ class Settings:
     solver: str | RidgeSolver
     index: Index
     decoder: Decoder
+    normalize: bool
     n_jobs: int | None
 
 
@@ -106,7 +108,7 @@ def learn(settings: Settings, X: Any, Y: Any, names: NDArray[Any], sets: LabelSe
     rank = np.random.default_rng(seed).permutation(X.shape[0])  # the order in which rows are left out
     choice, weights = _tuned(settings, X, Y, names, sets, rank, seed)
     if weights is not None:
-        X = weighted(X, weights)
+        X = weighted(X, weights, settings.normalize)
     n, L = Y.shape
     ensemble, n_dims = _embedding(settings, choice.kernel, X.shape, L)
     projection = Projection(ensemble, n_dims, settings.n_learners, seed)
@@ -143,7 +145,9 @@ def learn(settings: Settings, X: Any, Y: Any, names: NDArray[Any], sets: LabelSe
         if plain:
             part, solution, answer = _vote(settings, draft, X[rows], of_row, rank[rows])
         else:
-            targets = sub[of_row] if exact else near[of_row] * np.sqrt(np.diff(sub.indptr)[of_row, None])
+            targets = (
+                sub[of_row] if exact else near[of_row] * np.sqrt(np.diff(sub.indptr)[of_row, None]).astype(np.float32)
+            )
             askable = n if weights is None else most_asked(n)
             part, solution, answer = _regress(
                 settings, choice, how, draft, X[rows], targets, of_row, rank[rows], askable
@@ -187,7 +191,9 @@ def _tuned(
     relevant = relevance(X[~asked], small[sets.of_row[~asked]], settings.n_jobs)
     if free:
         askable = np.flatnonzero(asked)
-        choice = choose(X, Y, relevant, start, free, askable, _SAMPLE[linear], seed, settings.n_jobs)
+        choice = choose(
+            X, Y, relevant, start, free, askable, _SAMPLE[linear], settings.normalize, seed, settings.n_jobs
+        )
         _log.info("on a sample: relevance %.3g, %s, ridge %.3g", choice.power, choice.kernel, choice.ridge)
         start = choice
     return start, relevant**start.power if start.power else None
@@ -195,7 +201,7 @@ def _tuned(
 
 def most_asked(n: int) -> int:
     """The most of n rows that are left out where features are weighed: the others are enough to learn weights from."""
-    return min(max(_LEFT_OUT_TO_BLEND.values()), -(-n // 3))
+    return min(_HELD_OUT, -(-n // 2))
 
 
 def _embedding(settings: Settings, kernel: Kernel, shape: tuple[int, int], L: int) -> tuple[Ensemble, int]:
@@ -272,11 +278,11 @@ def _start(settings: Settings, projection: Projection, names: NDArray[Any], freq
     exact = isinstance(projection.ensemble, Identity)
     squares = not exact and not isinstance(decoder, (Sketch, WeightedVotes))
     alone = (exact or len(names) <= DENSE_LABELS) and decoder == Blend(n_similar=0)  # values propose candidates
-    k = 5 if isinstance(decoder, Votes) else 0 if alone else 20
+    k = 5 if isinstance(decoder, Votes) else 0 if alone else 50
     chosen = {
         "n_neighbors": settings.n_neighbors or k,
         "temperature": 0.1 if temperature == "auto" else float(temperature),
-        "n_similar": 20 if similar == "auto" else int(similar),
+        "n_similar": 50 if similar == "auto" else int(similar),
         "similar_temperature": 0.1,
         "epsilon": (0.3 if epsilon == "auto" else float(epsilon)) if squares else None,
         "n_candidates": max(_CANDIDATES, int(3 * labels)),
@@ -376,12 +382,15 @@ def _regress(
         if settings.solver == "auto":
             solver = replace(solver, **({"precision": "float32"} if solver.exact else {"tol": 1e-2, "max_steps": 100}))
         _log.info("%s", reason if reason != "given" else f"solver='{solver.word}'")
-        most = min(_LEFT_OUT_TO_BLEND.get(solver.word, 200), askable)
+        most = min(_LEFT_OUT_TO_BLEND[solver.word], askable) if solver.exact else min(_HELD_OUT, -(-len(rank) // 10))
         asked = np.flatnonzero(rank < most)
-        solution = solver.prepare(wide, targets, settings.n_jobs)(choice.ridge)
+        seen = slice(None) if solver.exact else np.flatnonzero(rank >= most)
+        solution = solver.prepare(wide[seen], targets[seen], settings.n_jobs)(choice.ridge)
         left_out = np.zeros((0, targets.shape[1]), np.float32)
-        if len(asked):
+        if len(asked) and solver.exact:
             left_out = solution.left_out(asked).astype(np.float32, copy=False)
+        elif len(asked):
+            left_out = np.asarray(predict_embedding(wide[asked], solution.Psi, settings.n_jobs), np.float32)
         Psi, intercept = solution.Psi[:-1].astype(np.float32), solution.Psi[-1].astype(np.float32)
         rows = Rows(X) if how.n_similar else None
         facts = _facts(solution, choice.ridge, reason)

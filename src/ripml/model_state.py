@@ -81,7 +81,26 @@ def restore(model: Any, parameters: Mapping[str, Any], arrays: Mapping[str, NDAr
     )
     projection = Projection(model.ensemble_, model.n_dims_, model.n_learners, model.seed_)
     model.decode_ = decode_of(model.chosen_, projection, model.classes_, model.frequency_)
+    _check_choices(model.chosen_, arrays["calibration"])
     _check(model, parameters["feature_names"])
+
+
+def _check_choices(chosen: Any, calibration: NDArray[Any]) -> None:
+    """Raise ValueError where numbers are out of their range."""
+    epsilon = chosen["epsilon"]
+    temperatures = [chosen["temperature"], chosen["similar_temperature"], *([] if epsilon is None else [epsilon])]
+    x, y = calibration if calibration.ndim == 2 and len(calibration) == 2 else (np.zeros(0), np.zeros(0))
+    consistent = (
+        all(type(chosen[name]) is int and chosen[name] >= 0 for name in ("n_neighbors", "n_similar", "n_candidates"))
+        and all(type(value) is float and 0 < value < np.inf for value in temperatures)
+        and calibration.dtype.kind == "f"
+        and len(x) > 0
+        and (np.diff(x) >= 0).all()
+        and (np.diff(y) >= 0).all()
+        and 0 <= y[0] <= y[-1] <= 1
+    )
+    if not consistent:
+        raise ValueError("what was chosen is out of its range")
 
 
 def _check(model: Any, feature_names: list[Any]) -> None:
@@ -89,16 +108,13 @@ def _check(model: Any, feature_names: list[Any]) -> None:
     d, L = model.n_features_in_, len(model.classes_)
     numbers_of = (model.seed_, model.n_rows_, model.n_unlabelled_, d, model.n_dims_)
     floats = (model.threshold_, model.calibration_error_, *model.left_out_precision_.values())
-    part, n_targets = model.parts_[0], model.n_learners * model.n_dims_
-    how = model.decode_
-    counted, measured = (how.n_neighbors, how.n_similar, how.n_candidates), (how.temperature, how.similar_temperature)
+    part, how = model.parts_[0], model.decode_
     plain = isinstance(resolve_decoder(model.decoder), Votes)
+    n_targets = L if how.exact and not plain else model.n_learners * model.n_dims_
     widest = n_targets if plain or how.searched is None else SEARCHED
     consistent = (
         all(type(number) is int and number >= 0 for number in numbers_of)
         and all(type(value) is float for value in floats)
-        and all(type(number) is int and number >= 0 for number in counted)
-        and all(type(value) is float and value > 0 for value in (*measured, how.epsilon or 1.0))
         and type(feature_names) is list
         and len(feature_names) in (0, d)
         and all(type(name) is str for name in feature_names)
@@ -112,7 +128,6 @@ def _check(model: Any, feature_names: list[Any]) -> None:
         and part.Z.shape[1] == (widest if plain else min(widest, SEARCHED) if how.n_neighbors else 0)
         and (model.weights_ is None or (model.weights_.shape == (d,) and model.weights_.dtype.kind == "f"))
         and model.frequency_.shape == (L,)
-        and (np.diff(model.steps_[0]) >= 0).all()
         and how.n_neighbors >= (not how.exact and L > DENSE_LABELS)
         and how.n_candidates > 0
         and (part.rows is not None or not how.n_similar)

@@ -25,6 +25,7 @@ Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 
 _ROW_BLOCK = 512
+_RARE = 16  # rows of a label up to which one more or less makes a difference
 DENSE_LABELS = 8192  # up to here the values of all labels cost less than looking up the columns of candidates
 SEARCHED = 256  # dimensions in which neighbours are searched: distances settle long before values do
 
@@ -167,7 +168,9 @@ class Part:
             said["similar"] = self.vote(near, how.n_similar, how.similar_temperature)
         L = self.sets.shape[1]
         keys = [_places(matrix) for matrix in said.values()]
-        values = Z if how.exact else Z @ how.columns(np.arange(L)).T if L <= DENSE_LABELS else None
+        values = Z if how.exact else None
+        if not how.exact and L <= DENSE_LABELS:
+            values = Z @ how.columns(np.arange(L)).T / np.float32(self.n_learners)
         if values is not None:
             best = decoding.largest(values, min(how.n_candidates, L))
             keys.append(np.sort((np.arange(len(Z))[:, None] * L + best).ravel()))
@@ -176,7 +179,7 @@ class Part:
         if values is not None:
             value = values[row, label]
         else:
-            value = decoding.sketch_values(Z, row, label, how.columns, how.n_jobs)
+            value = decoding.sketch_values(Z, row, label, how.columns, how.n_jobs) / np.float32(self.n_learners)
         signals = {"value": value}
         for (name, matrix), key in zip(said.items(), keys, strict=False):
             signals[name] = np.zeros(len(places), np.float32)
@@ -188,8 +191,12 @@ class Part:
         table = {name: np.where(kept >= 0, signal[kept], np.float32(0)) for name, signal in signals.items()}
         if how.epsilon is not None:
             table["value"] = decoding.least_squares(Z, labels, how.columns, how.epsilon, how.n_jobs)
-        # A row that is left out is counted here all the same: one less for its own labels alone would give them away.
-        return Candidates(labels, table | _standing(table["value"], labels, how.frequency[labels]))
+        seen = how.frequency[labels]
+        if own_set is not None:
+            # A label of a row that is left out was seen once less. Where few labels are seen as often as that, one less
+            # would give it away; and there it hardly matters.
+            seen = seen - (decoding.carried(self.sets[own_set], labels) & (seen <= _RARE))
+        return Candidates(labels, table | _standing(table["value"], labels, seen))
 
 
 def _standing(value: Floats, labels: Ints, seen: Ints) -> dict[str, Floats]:
@@ -266,7 +273,6 @@ def parts_from_arrays(
         and (np.diff(ends, prepend=0) > 0).all()
         and Z.ndim == 2
         and len(Z) == ends[-1]
-        and Z.shape[1] % n_learners == 0
         and intercept.shape == (len(ends), Psi.shape[-1])
         and counts.shape == (len(Z),)
         and (counts > 0).all()

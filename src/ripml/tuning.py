@@ -29,6 +29,9 @@ _POWERS = (0.0, 0.25, 0.5, 0.75)
 _GAMMAS = (0.125, 0.25, 0.5, 1.0, 2.0)
 _ALPHAS = tuple(float(f"{10**exponent:.3g}") for exponent in np.arange(-2.5, 2.01, 0.5))
 _WORTH = 5e-3  # relative gain in precision below which the earlier value is kept
+# The more rows, the narrower a kernel and the smaller a ridge they bear. A sample has fewer rows than the set, so a
+# step to the wider kernel or the larger ridge (the direction given here) has to gain more than that.
+_SIMPLER, _WORTH_SIMPLER = {"power": 0, "kernel": -1, "ridge": 1}, 2e-2
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,7 @@ def choose(
     free: Sequence[str],
     askable: NDArray[np.int64],
     n_rows: int,
+    unit: bool,
     seed: int,
     n_jobs: int | None = None,
 ) -> Choice:
@@ -77,11 +81,11 @@ def choose(
         key = (choice.power, choice.kernel, choice.ridge)
         if key not in precisions:
             if choice.power not in products:
-                features = weighted(X, relevance**choice.power)
+                features = weighted(X, relevance**choice.power, unit)
                 products[choice.power] = Linear().lower_triangle(features, n_jobs)
             K = products[choice.power].copy()
-            ones = np.ones(len(K), np.float32)
-            choice.kernel.of_products(K, ones, ones)
+            squares = K.diagonal().copy()
+            choice.kernel.of_products(K, squares, squares)
             if isinstance(choice.kernel, Linear):
                 K += 1  # the intercept
             left_out = leave_out(K, targets, choice.ridge, n_asked)
@@ -90,7 +94,7 @@ def choose(
 
     best = start
     for name in [name for name in ("power", "kernel", "ridge", "power") if name in free]:
-        best = _walk(best, _steps(best, name), precision)
+        best = _walk(*_steps(best, name), precision, 0 if len(rows) == Y.shape[0] else _SIMPLER[name])
     tried = [(*key, value) for key, value in precisions.items()]
     return replace(best, precision=precision(best), tried=tried)
 
@@ -109,14 +113,14 @@ def _steps(choice: Choice, name: str) -> tuple[list[Choice], int]:
     )
 
 
-def _walk(best: Choice, steps: tuple[list[Choice], int], precision: Callable[[Choice], float]) -> Choice:
-    """From the present value up while that pays, else down."""
-    choices, start = steps
+def _walk(choices: list[Choice], start: int, precision: Callable[[Choice], float], simpler: int) -> Choice:
+    """From the present value up while that pays, else down; in the direction of `simpler` it has to pay more."""
     place = start
     for direction in (1, -1):
+        worth = _WORTH_SIMPLER if direction == simpler else _WORTH
         while 0 <= place + direction < len(choices):
             there, here = precision(choices[place + direction]), precision(choices[place])
-            if there <= here * (1 + _WORTH):
+            if there <= here * (1 + worth):
                 break
             place += direction
         if place != start:
