@@ -6,7 +6,7 @@ counts is the mean of P@1, P@3 and P@5. The sample keeps rows that share labels 
 of a large set, most labels would occur once and nothing could be learnt about them.
 
 The walk goes one setting at a time, each from its usual value by fixed steps for as long as precision rises:
-first the weight of features, then the kernel's width, then the ridge, then the weight of features once more.
+first the weight of features, then the ridge, then the width of the kernel, then the weight of features once more.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def choose(
         return precisions[key]
 
     best = start
-    for name in [name for name in ("power", "kernel", "ridge", "power") if name in free]:
+    for name in [name for name in ("power", "ridge", "kernel", "power") if name in free]:
         best = _walk(*_steps(best, name), precision, 0 if len(rows) == Y.shape[0] else _SIMPLER[name])
     tried = [(*key, value) for key, value in precisions.items()]
     return replace(best, precision=precision(best), tried=tried)
