@@ -48,7 +48,8 @@ class RIPML(BaseEstimator):  # type: ignore[misc]
     ----------
     n_dims : int or "auto"
         m, the dimensions that each learner squeezes the labels into. "auto" gives each label a dimension of its own
-        where that is cheap (up to 4,096 labels), else takes 1,024 (512 with conjugate gradients).
+        where that is cheap (up to 4,096 labels), else takes 1,024 (768 with a kernel, 512 with conjugate
+        gradients).
     n_neighbors : int or "auto"
         k, the nearest label sets (rows, for "votes") that vote in each learner.
     n_learners : int

@@ -49,10 +49,10 @@ _LEFT_OUT_TO_BLEND = {"kernel": 3000, "primal": 1000, "dual": 2000}
 _HELD_OUT = 3000  # of the regression altogether, where leaving out one by one would cost a solve a row
 
 _KERNEL_ROWS = 20_000  # the most rows whose kernel matrix "auto" factorises: 1.6 GB, half a minute on two cores
-_SAMPLE = {True: 1200, False: 3000}  # rows that settings are tuned on: linear, or with a kernel
+_SAMPLE = {True: 1000, False: 3000}  # rows that settings are tuned on: linear, or with a kernel
 _EXACT_LABELS = 4096  # "auto" solves for Y itself up to here, and up to so many operations, linear or not:
 _EXACT_FLOPS = {True: 1.2e11, False: 1e12}
-_DIMS, _DIMS_ITERATIVE = 1024, 512  # of the embedding otherwise
+_DIMS, _DIMS_KERNEL, _DIMS_ITERATIVE = 1024, 768, 512  # of the embedding otherwise
 _RELEVANCE_DIMS = 128
 _CANDIDATES = 32  # kept of a row, or three times the mean number of labels
 
@@ -209,13 +209,14 @@ def _embedding(settings: Settings, kernel: Kernel, shape: tuple[int, int], L: in
     n, d = shape[0] / settings.n_clusters, shape[1]
     side = n if not isinstance(kernel, Linear) else min(n, d)
     iterative = isinstance(kernel, Linear) and not resolve_solver(settings.solver, int(n), d)[0].exact
+    dims = _DIMS_ITERATIVE if iterative else _DIMS if isinstance(kernel, Linear) else _DIMS_KERNEL
     if settings.ensemble is not None and not isinstance(settings.ensemble, Identity):
-        return settings.ensemble, settings.n_dims or (_DIMS_ITERATIVE if iterative else _DIMS)
+        return settings.ensemble, settings.n_dims or dims
     affordable = L <= _EXACT_LABELS and 2 * side**2 * L <= _EXACT_FLOPS[isinstance(kernel, Linear)] and not iterative
     fits = affordable if settings.n_dims is None else settings.n_dims * settings.n_learners >= L
     if isinstance(settings.ensemble, Identity) or (fits and settings.n_learners == 1):
         return Identity(), settings.n_dims if settings.n_dims and isinstance(settings.ensemble, Identity) else L
-    return Gaussian(), settings.n_dims or (_DIMS_ITERATIVE if iterative else _DIMS)
+    return Gaussian(), settings.n_dims or dims
 
 
 def _searched(projection: Projection, names: NDArray[Any]) -> Floats | None:

@@ -27,7 +27,7 @@ Ints = NDArray[np.int64]
 _ROW_BLOCK = 512
 _RARE = 16  # rows of a label up to which one more or less makes a difference
 DENSE_LABELS = 8192  # up to here the values of all labels cost less than looking up the columns of candidates
-SEARCHED = 256  # dimensions in which neighbours are searched: distances settle long before values do
+SEARCHED = 128  # dimensions in which neighbours are searched: distances settle long before values do
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ class Part:
         values = Z if how.exact else None
         if not how.exact and L <= DENSE_LABELS:
             values = Z @ how.columns(np.arange(L)).T / np.float32(self.n_learners)
-        if values is not None:
+        if values is not None and (how.exact or not said):
             best = decoding.largest(values, min(how.n_candidates, L))
             keys.append(np.sort((np.arange(len(Z))[:, None] * L + best).ravel()))
         places = np.unique(np.concatenate(keys))
