@@ -1044,3 +1044,22 @@ def test_more_dimensions_than_labels_and_several_learners_are_saved_and_loaded(
 ) -> None:
     fitted = model(decoder="blend", **settings).fit(ZIPF.X, ZIPF.Y)
     laws.saved_equals_loaded(fitted, ZIPF.X_new, tmp_path / "model")
+
+
+@pytest.mark.parametrize("settings", [{}, {"decoder": "blend"}], ids=str)
+def test_a_tail_puts_rare_labels_forward_and_changes_no_probability(settings: dict[str, Any]) -> None:
+    plain = fitted_with(settings)
+    forward = clone(plain).set_params(tail=1.0).fit(ZIPF.X, ZIPF.Y)
+    p = metrics.propensities(ZIPF.Y)
+    scores = forward.decision_function(ZIPF.X_new)
+    assert scores.data.max() <= 1
+    better = metrics.psp_at_k(ZIPF.Y_new, scores, k=1, propensities=p)
+    assert better > metrics.psp_at_k(ZIPF.Y_new, plain.decision_function(ZIPF.X_new), k=1, propensities=p)
+    laws.assert_same_scores(forward.predict_proba(ZIPF.X_new), plain.predict_proba(ZIPF.X_new))
+    laws.assert_same_scores(forward.predict(ZIPF.X_new), plain.predict(ZIPF.X_new))
+
+
+@pytest.mark.parametrize("tail", [-1, float("nan"), float("inf"), "much", None, True])
+def test_a_tail_outside_its_range_is_refused(tail: Any) -> None:
+    with pytest.raises(ParameterError, match="`tail` must be a finite number ≥ 0; got"):
+        model(tail=tail).fit(ZIPF.X, ZIPF.Y)

@@ -36,7 +36,7 @@ __all__ = [
 _NEARNESS = 1e-4  # its share of a score
 _PAIRS = 2048  # columns of Phi held at a time by a thread
 
-Columns = Callable[[NDArray[np.int64]], NDArray[np.float32]]  # labels ↦ their columns of Phi
+Columns = Callable[[Any], NDArray[np.float32]]  # labels, as numbers or a slice ↦ their columns of Phi
 
 
 def vote_weights(

@@ -245,10 +245,10 @@ class _Columns:
         size = 4 * len(self.keys) * self.projection.n_dims * self.projection.n_learners
         return self.projection.columns(self.keys) if size <= 1 << 30 else None
 
-    def __call__(self, labels: Ints) -> Floats:
+    def __call__(self, labels: Ints | slice) -> Floats:
         if self.table is not None:
             return self.table[labels]
-        used, place = np.unique(labels, return_inverse=True)
+        used, place = np.unique(np.arange(len(self.keys))[labels], return_inverse=True)
         return self.projection.columns(self.keys[used])[place]
 
 

@@ -16,7 +16,7 @@ from ripml.blending import Candidates
 from ripml.decoding import Columns
 from ripml.kernels import Kernel, Linear, Rows
 from ripml.neighbors import Index, Searcher
-from ripml.resources import blocks
+from ripml.resources import blocks, map_blocks
 from ripml.ridge import predict_embedding
 
 __all__ = ["DENSE_LABELS", "SEARCHED", "Decode", "Part", "parts_from_arrays", "parts_to_arrays"]
@@ -24,7 +24,7 @@ __all__ = ["DENSE_LABELS", "SEARCHED", "Decode", "Part", "parts_from_arrays", "p
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 
-_ROW_BLOCK = 512
+_ROW_BLOCK = 256
 _RARE = 16  # rows of a label up to which one more or less makes a difference
 DENSE_LABELS = 8192  # up to here the values of all labels cost less than looking up the columns of candidates
 SEARCHED = 128  # dimensions in which neighbours are searched: distances settle long before values do
@@ -149,12 +149,17 @@ class Part:
         For training rows that are asked about, `embedding` has what was predicted without each and `left_out` (n,)
         their numbers in the part.
         """
-        found = []
-        for block in blocks(X.shape[0], _ROW_BLOCK):
+        alone = replace(how, n_jobs=1)  # a block stays on one thread from its kernel to its candidates
+        if how.n_neighbors:
+            _ = self.searcher  # made before threads ask for it
+
+        def of_block(block: slice) -> Candidates:
             own = None if left_out is None else left_out[block]
-            likeness = self.likeness(X[block], how.n_jobs) if self.rows is not None else None
-            Z = self.embed(X[block], how.n_jobs, likeness) if embedding is None else embedding[block]
-            found.append(self._candidates(Z.astype(np.float32, copy=False), likeness, how, own))
+            likeness = self.likeness(X[block], 1) if self.rows is not None else None
+            Z = self.embed(X[block], 1, likeness) if embedding is None else embedding[block]
+            return self._candidates(Z.astype(np.float32, copy=False), likeness, alone, own)
+
+        found = map_blocks(of_block, blocks(X.shape[0], _ROW_BLOCK), how.n_jobs)
         labels = np.concatenate([part.labels for part in found])
         return Candidates(labels, {n: np.concatenate([p.signals[n] for p in found]) for n in found[0].signals})
 
@@ -170,7 +175,7 @@ class Part:
         keys = [_places(matrix) for matrix in said.values()]
         values = Z if how.exact else None
         if not how.exact and L <= DENSE_LABELS:
-            values = Z @ how.columns(np.arange(L)).T / np.float32(self.n_learners)
+            values = Z @ how.columns(slice(None)).T / np.float32(self.n_learners)
         if values is not None and (how.exact or not said):
             best = decoding.largest(values, min(how.n_candidates, L))
             keys.append(np.sort((np.arange(len(Z))[:, None] * L + best).ravel()))

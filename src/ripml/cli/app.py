@@ -151,6 +151,7 @@ def train(
     ensemble: Annotated[EmbeddingWord | None, typer.Option(help="The family of random matrices.")] = None,
     solver: Annotated[SolverWord | None, typer.Option(help="How a linear regression is solved.")] = None,
     decoder: Annotated[DecoderWord | None, typer.Option(help="How a predicted embedding becomes scores.")] = None,
+    tail: Annotated[float | None, typer.Option(help="How much rare labels are put forward, 0 for not at all.")] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="The same seed, the same model.")] = 0,
     jobs: JobsOption = None,
     json: JsonOption = False,
@@ -175,6 +176,7 @@ def train(
         "ensemble": ensemble and ensemble.value,
         "solver": solver and solver.value,
         "decoder": decoder and decoder.value,
+        "tail": tail,
         "random_state": seed,
         "n_jobs": jobs,
     }
