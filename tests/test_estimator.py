@@ -70,7 +70,7 @@ SETTINGS: list[dict[str, Any]] = [
     {"decoder": "blend", "n_clusters": 3, "n_neighbors": 7},
     {"decoder": "weighted", "n_dims": 40, "ensemble": "structured"},
     {"decoder": WeightedVotes(0.2), "kernel": "linear", "relevance": 0},
-    {"decoder": "sketch", "n_dims": 40, "n_learners": 2, "kernel": "linear", "solver": "cg", "ridge": 1},
+    {"decoder": "sketch", "n_dims": 100, "n_learners": 2, "kernel": "linear", "solver": "cg", "ridge": 1},
     {"decoder": "least-squares", "n_dims": 40, "ensemble": "bernoulli"},
     {"decoder": LeastSquares(0.5), "ensemble": "identity"},
 ]

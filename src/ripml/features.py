@@ -50,6 +50,8 @@ def relevance(X: Any, Z: NDArray[Any], n_jobs: int | None = None) -> NDArray[np.
     >>> relevance(X, np.array([[1.0], [1.0], [-1.0], [-1.0]])).tolist()
     [2.0, 1.0]
     """
+    if not len(Z):
+        return np.ones(X.shape[1], np.float32)
     deviation = Z - Z.mean(axis=0, dtype=np.float64).astype(Z.dtype)
     spread = float(np.einsum("ij,ij->", deviation, deviation, dtype=np.float64)) / len(Z)
     rows = X.T.tocsr() if scipy.sparse.issparse(X) else np.asarray(X).T
