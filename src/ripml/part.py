@@ -27,7 +27,7 @@ Ints = NDArray[np.int64]
 _ROW_BLOCK = 256
 _RARE = 16  # rows of a label up to which one more or less makes a difference
 DENSE_LABELS = 8192  # up to here the values of all labels cost less than looking up the columns of candidates
-SEARCHED = 128  # dimensions in which neighbours are searched: distances settle long before values do
+SEARCHED = 256  # dimensions in which neighbours are searched: distances settle long before values do
 
 
 @dataclass(frozen=True)
