@@ -464,6 +464,10 @@ def test_settings_changed_after_a_fit_are_noticed(tmp_path: Path) -> None:
             fitted.save(tmp_path / "model")
         with pytest.raises(ParameterError, match=r"was changed after the fit; fit again\."):
             fitted.recommend(ZIPF.X_new)
+    with pytest.raises(ParameterError, match="`n_neighbors` was changed after the fit; fit again"):
+        model(decoder=Blend(n_similar=0), kernel="linear").fit(ZIPF.X, ZIPF.Y).set_params(n_neighbors=5).predict(
+            ZIPF.X_new
+        )
     with pytest.raises(ParameterError, match="`n_neighbors` must be 'auto' or an integer ≥ 1; got 0"):
         model().fit(ZIPF.X, ZIPF.Y).set_params(n_neighbors=0).recommend(ZIPF.X_new)
 

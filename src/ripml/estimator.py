@@ -28,6 +28,7 @@ from ripml.features import unit_rows, weighted
 from ripml.kernels import Kernel, resolve_kernel
 from ripml.labels import check_names, distinct_sets, encode_labels, label_keys
 from ripml.learning import Settings, learn
+from ripml.missing import weigh
 from ripml.neighbors import Index, resolve_index
 from ripml.part import Decode, Part
 from ripml.resources import blocks, thread_count
@@ -162,8 +163,8 @@ class RIPML(BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def linear(cls, **settings: Any) -> RIPML:
-        """Linear ridge regression, no rows stored: trains and answers several times as fast as the default, and a
-        point or so less precise.
+        """Linear ridge regression, no rows stored: trains and answers several times as fast as the default, with a P@1
+        that was two to three points lower on Bibtex, Delicious and EUR-Lex.
 
         >>> RIPML.linear(random_state=0).kernel
         'linear'
@@ -278,13 +279,15 @@ class RIPML(BaseEstimator):  # type: ignore[misc]
     def _check_unchanged(self) -> None:
         """Raise if `set_params` made a fitted model contradict itself."""
         self.check_settings()
-        changed = [name for name, value in self._structure().items() if value != self.structure_[name]]
+        changed = [name for name, value in self._structure().items() if value != self.structure_.get(name)]
         if changed:
             raise ParameterError(f"{', '.join(f'`{n}`' for n in changed)} was changed after the fit; fit again.")
 
     def _structure(self) -> dict[str, str]:
         """The settings that a fitted model cannot change, as text."""
-        names = ("n_dims", "n_learners", "n_clusters", "kernel", "relevance", "ensemble", "decoder", "normalize")
+        names = ["n_dims", "n_learners", "n_clusters", "kernel", "relevance", "ensemble", "decoder", "normalize"]
+        if not isinstance(resolve_decoder(self.decoder), Votes):  # votes alone can be counted anew for another k
+            names.append("n_neighbors")
         values = {name: getattr(self, name) for name in names}
         return {name: repr(value.item() if isinstance(value, np.generic) else value) for name, value in values.items()}
 
@@ -310,7 +313,7 @@ class RIPML(BaseEstimator):  # type: ignore[misc]
         scores = self._plain_scores(X)
         if self.tail and self.n_rows_ >= 3:
             p = metrics.propensities(self.training_labels())
-            scores.data *= (p.min() / p[scores.indices]) ** float(self.tail)
+            scores = weigh(scores, p, float(self.tail)) * p.min() ** float(self.tail)
         return scores
 
     def _plain_scores(self, X: Any) -> Any:
