@@ -24,6 +24,7 @@ from ripml import RIPML, datasets, load, metrics
 from ripml.cli import main
 from ripml.datasets import Dataset
 from ripml.ensembles import Structured, measure_isometry
+from ripml.kernels import Local
 from ripml.labels import label_keys
 
 TEXTS = [
@@ -218,6 +219,24 @@ def test_training_with_a_preset_is_training_with_it_in_python_and_says_all_that_
     assert len(lines) == 1 + len(inspected)
 
 
+def test_a_local_kernel_is_trained_and_says_what_was_chosen_near_a_row(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    datasets.write(world(), tmp_path / "train.txt")
+    words = ["train", str(tmp_path / "train.txt"), str(tmp_path / "m"), "--kernel", "local", "--seed", "3"]
+    summary = json.loads(run(capfd, *words, "--json")[0])
+    kernel = load(tmp_path / "m").kernel_
+    assert isinstance(kernel, Local)
+    nearby = {"gamma": kernel.gamma, "nearby_ridge": kernel.ridge, "nearby_rows": 200}
+    assert {name: summary[name] for name in nearby} == nearby
+    assert (summary["kernel"], summary["decoder"]) == ("local", "blend")
+    inspected = json.loads(run(capfd, "inspect", tmp_path / "m", "--json")[0])
+    assert {name: inspected[name] for name in nearby} == nearby
+    lines = run(capfd, *words)[0]
+    assert re.search(r"nearby ridge +[\d.]+", lines)
+    assert re.search(r"nearby rows +200", lines)
+
+
 def test_options_override_the_preset(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     datasets.write(world(), tmp_path / "train.txt")
     common = ["train", str(tmp_path / "train.txt"), str(tmp_path / "m"), "--json"]
@@ -303,6 +322,10 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
     "votes with a kernel": (
         ["train", "train.txt", "m", "--preset", "paper", "--kernel", "rbf"],
         "decoder='votes' is the paper's",
+    ),
+    "a local kernel without the blend": (
+        ["train", "train.txt", "m", "--kernel", "local", "--decoder", "sketch"],
+        "kernel='local' is a signal among others, with decoder='blend'",
     ),
     "an unknown ensemble": (["train", "train.txt", "m", "--ensemble", "cauchy"], "cauchy"),
     "no top": (["predict", "model", "train.txt", "--top", "0"], "--top must be an integer ≥ 1"),

@@ -304,7 +304,7 @@ def test_least_squares_are_solved_on_the_candidates_of_each_row(
     Z = rng.standard_normal((12, 64)).astype(np.float32)
     labels = np.stack([rng.permutation(30)[:6] for _ in range(12)])
     labels[0, 4:], labels[5] = -1, -1
-    found = least_squares(Z, labels, phi, epsilon)
+    (found,) = least_squares(Z, labels, phi, [epsilon])
     assert found.dtype == np.float32
     for z, candidates, values in zip(Z, labels, found, strict=True):
         there = candidates >= 0
@@ -319,7 +319,7 @@ def test_least_squares_remove_the_cross_talk_that_values_have() -> None:
     y = np.isin(labels[0], [2, 7]).astype(np.float32)
     Z = (y @ phi(labels[0]))[None]
     plain = sketch_values(Z, np.zeros(12, np.int64), labels[0], phi)
-    found = least_squares(Z, labels, phi, 1e-4)[0]
+    found = least_squares(Z, labels, phi, [1e-4])[0, 0]
     np.testing.assert_allclose(found, y, atol=1e-2)
     assert np.abs(plain - y).max() > 10 * np.abs(found - y).max()
 

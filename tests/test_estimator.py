@@ -66,6 +66,7 @@ SETTINGS: list[dict[str, Any]] = [
     {"decoder": "blend"},
     {"decoder": "blend", "kernel": RBF(0.5), "ridge": 0.1, "relevance": 0.5},
     {"decoder": "blend", "kernel": "linear", "n_dims": 40, "ensemble": "gaussian"},
+    {"decoder": "blend", "kernel": "local"},
     {"decoder": Blend(n_similar=0), "kernel": "linear"},
     {"decoder": "blend", "n_clusters": 3, "n_neighbors": 7},
     {"decoder": "weighted", "n_dims": 40, "ensemble": "structured"},

@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits
 
 from ripml import resources
 from ripml.errors import DataError, MemoryLimitError
-from ripml.kernel_ridge import leave_out, require_room, solve_kernel
+from ripml.kernel_ridge import leave_out, require_room, solve_kernel, weights_of_rows
 from ripml.kernels import RBF, Kernel, Linear, Rows
 
 SIZES = [(1, 3), (2, 1), (60, 7), (200, 30)]
@@ -131,10 +131,60 @@ def test_targets_in_any_order_of_memory_are_solved() -> None:
         np.testing.assert_allclose(found.left_out, expected.left_out, atol=1e-5)
 
 
+@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+@pytest.mark.parametrize("n", [1, 2, 60, 200])
+class TestTheWeightsOfRows:
+    @pytest.mark.parametrize("alpha", [0.1, 1.0, 30.0])
+    def test_they_are_the_solution(self, n: int, kernel: Kernel, alpha: float) -> None:
+        _, K, _ = problem(n + 1, 1, kernel)
+        among, k = K[:n, :n].copy(), K[n, :n].copy()
+        expected = np.linalg.solve(among.astype(np.float64) + alpha * np.eye(n), k.astype(np.float64))
+        found = weights_of_rows(among.copy(), k, alpha)
+        assert found.dtype == np.float32
+        assert found.shape == (n,)
+        np.testing.assert_allclose(found, expected, atol=1e-4)
+
+    @pytest.mark.parametrize("alpha", [0.1, 3.0])
+    def test_they_say_of_the_query_what_kernel_ridge_says(self, n: int, kernel: Kernel, alpha: float) -> None:
+        _, K, Z = problem(n + 1, 4, kernel)
+        expected = K[n, :n] @ solve_kernel(K[:n, :n].copy(), Z[:n], alpha, 1).coefficients
+        found = weights_of_rows(K[:n, :n].copy(), K[n, :n], alpha) @ Z[:n]
+        np.testing.assert_allclose(found, expected, atol=1e-3 * np.abs(Z).max())
+
+    @pytest.mark.parametrize("every", [1, 2, 7])
+    def test_rows_at_minus_infinity_are_not_there(self, n: int, kernel: Kernel, every: int) -> None:
+        _, K, _ = problem(n + 1, 1, kernel)
+        missing = np.arange(n) % every == 0
+        k = np.where(missing, -np.inf, K[n, :n]).astype(np.float32)
+        found = weights_of_rows(K[:n, :n].copy(), k, 0.5)
+        np.testing.assert_array_equal(found[missing], 0)
+        there = np.flatnonzero(~missing)
+        if len(there):
+            alone = weights_of_rows(K[np.ix_(there, there)].copy(), k[there], 0.5)
+            np.testing.assert_allclose(found[there], alone, atol=1e-6)
+
+    def test_only_the_upper_triangle_is_read_and_the_query_stays_as_it_is(self, n: int, kernel: Kernel) -> None:
+        _, K, _ = problem(n + 1, 1, kernel)
+        k = K[n, :n].copy()
+        k[0] = -np.inf
+        before = k.copy()
+        half = K[:n, :n].copy()
+        half[np.tril_indices(n, -1)] = np.nan
+        np.testing.assert_array_equal(weights_of_rows(half, k, 0.5), weights_of_rows(K[:n, :n].copy(), k, 0.5))
+        np.testing.assert_array_equal(k, before)
+
+
+def test_weights_on_a_matrix_that_is_not_positive_definite_are_refused_with_the_remedy() -> None:
+    K, k = np.array([[1.0, 2.0], [2.0, 1.0]], np.float32), np.ones(2, np.float32)
+    with pytest.raises(DataError, match=r"^the kernel matrix is not positive definite at ridge = 0\.5; use a larger"):
+        weights_of_rows(K.copy(), k, 0.5)
+    np.testing.assert_allclose(weights_of_rows(K, k, 2.0), [0.2, 0.2], atol=1e-6)
+
+
 @pytest.mark.parametrize("solve", [solve_kernel, leave_out])
 def test_a_matrix_that_is_not_positive_definite_is_refused_with_the_remedy(solve: Any) -> None:
     K = np.array([[1.0, 2.0], [2.0, 1.0]], np.float32)
-    sentence = r"^the kernel matrix is not positive definite at ridge = 0\.5; use a larger `ridge`\.$"
+    sentence = r"^the kernel matrix is not positive definite at ridge = 0\.5; use a larger one\.$"
     with pytest.raises(DataError, match=sentence):
         solve(K.copy(), np.ones((2, 1), np.float32), 0.5, 1)
     assert np.isfinite(solve_kernel(K, np.ones((2, 1), np.float32), 1.5, 1).left_out).all()

@@ -13,9 +13,9 @@ from threadpoolctl import threadpool_limits
 
 from ripml import kernels
 from ripml.errors import ParameterError
-from ripml.kernels import RBF, Kernel, Linear, Rows, resolve_kernel
+from ripml.kernels import RBF, Kernel, Linear, Local, Rows, resolve_kernel
 
-KERNELS: list[Kernel] = [Linear(), RBF(0.5), RBF(2.0)]
+KERNELS: list[Kernel] = [Linear(), RBF(0.5), RBF(2.0), Local(0.5)]  # of all rows, the last is linear
 KINDS = {"dense": lambda X: X, "sparse": scipy.sparse.csr_array}
 
 
@@ -135,28 +135,75 @@ def test_rows_know_their_squared_lengths(kind: str) -> None:
     np.testing.assert_allclose(Rows(KINDS[kind](X)).squares, np.square(X).sum(axis=1), rtol=1e-5)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+class TestProductsAmongRows:
+    @pytest.mark.parametrize(("n_frequent", "n_rare"), [(5, 40), (5, 0), (0, 400), (1, 0)], ids=str)
+    @pytest.mark.parametrize("unit", [True, False], ids=["unit", "of any length"])
+    def test_they_are_those_of_all_pairs(self, kind: str, n_frequent: int, n_rare: int, unit: bool) -> None:
+        X = features(200, n_frequent, n_rare, unit)
+        rows = Rows(KINDS[kind](X))
+        for n in (1, 2, 60, 200):
+            ids = np.random.default_rng(n).permutation(200)[:n]
+            found = rows.products_among(ids)
+            assert found.dtype == np.float32
+            np.testing.assert_allclose(found, formula(Linear(), X[ids], X[ids]), atol=2e-5)
+
+    def test_a_feature_of_one_row_alone_has_a_part_in_the_diagonal_only(self, kind: str) -> None:
+        X = np.hstack([np.diag([2.0, 3.0, 0.5, 0.0]), np.ones((4, 1)) * [[1], [0], [2], [0]]]).astype(np.float32)
+        found = Rows(KINDS[kind](X)).products_among(np.arange(4))
+        np.testing.assert_array_equal(found, [[5, 0, 2, 0], [0, 9, 0, 0], [2, 0, 4.25, 0], [0, 0, 0, 0]])
+
+    def test_rows_that_share_nothing_have_only_a_diagonal(self, kind: str) -> None:
+        found = Rows(KINDS[kind](np.diag([2.0, 3.0, 0.0]).astype(np.float32))).products_among(np.array([2, 0, 1]))
+        np.testing.assert_array_equal(found, np.diag([0, 4, 9]))
+
+    def test_rows_of_zeros_have_no_products(self, kind: str) -> None:
+        found = Rows(KINDS[kind](np.zeros((5, 4), np.float32))).products_among(np.array([4, 1]))
+        np.testing.assert_array_equal(found, np.zeros((2, 2)))
+
+    def test_each_call_gives_a_matrix_of_its_own(self, kind: str) -> None:
+        X = features(20)
+        rows, ids = Rows(KINDS[kind](X)), np.arange(20)
+        rows.products_among(ids)[:] = 7
+        np.testing.assert_allclose(rows.products_among(ids), formula(Linear(), X, X), atol=2e-5)
+        np.testing.assert_allclose(rows.squares, np.square(X).sum(axis=1), atol=2e-5)
+
+
 # ------------------------------------------------------------------------------------------------- words and options
 
 
 def test_words_name_kernels_and_auto_leaves_them_open() -> None:
     assert resolve_kernel("linear") == Linear()
     assert resolve_kernel("rbf") == RBF("auto")
+    assert resolve_kernel("local") == Local("auto", "auto")
+    assert resolve_kernel(Local(0.3, n_rows=7)) == Local(0.3, "auto", 7)
     assert resolve_kernel(RBF(0.3)) == RBF(0.3)
     assert resolve_kernel("auto") is None
 
 
-@pytest.mark.parametrize("wrong", ["poly", "", None, 3, RBF])
+@pytest.mark.parametrize("wrong", ["poly", "", None, 3, RBF, Local])
 def test_other_words_are_refused(wrong: Any) -> None:
-    with pytest.raises(ParameterError, match=r"`kernel` must be auto, linear, rbf or a Kernel; got "):
+    with pytest.raises(ParameterError, match=r"`kernel` must be auto, linear, rbf, local or a Kernel; got "):
         resolve_kernel(wrong)
 
 
 @pytest.mark.parametrize("wrong", [0, -1.0, float("nan"), float("inf"), True, "wide", None, 1j])
 def test_a_width_that_is_no_positive_number_is_refused(wrong: Any) -> None:
-    with pytest.raises(ParameterError, match=r"`gamma` must be 'auto' or a finite number > 0; got "):
-        RBF(wrong)
+    for kernel in (RBF, Local):
+        with pytest.raises(ParameterError, match=r"`gamma` must be 'auto' or a finite number > 0; got "):
+            kernel(wrong)
+    with pytest.raises(ParameterError, match=r"`ridge` must be 'auto' or a finite number > 0; got "):
+        Local(ridge=wrong)
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 2.5, float("nan"), True, "many", "auto", None])
+def test_rows_nearby_that_are_no_positive_integer_are_refused(wrong: Any) -> None:
+    with pytest.raises(ParameterError, match=r"`n_rows` must be an integer ≥ 1; got "):
+        Local(n_rows=wrong)
 
 
 @pytest.mark.parametrize("gamma", [1, 0.25, np.float32(0.25), np.int64(2), "auto"])
 def test_a_width_may_be_any_positive_number_or_left_open(gamma: Any) -> None:
     assert RBF(gamma).gamma == gamma
+    local = Local(gamma, gamma, n_rows=np.int64(3))
+    assert (local.gamma, local.ridge, local.n_rows) == (gamma, gamma, 3)

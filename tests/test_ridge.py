@@ -17,8 +17,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import Ridge
 from threadpoolctl import threadpool_limits
 
-from ripml import ridge
+from ripml import products
 from ripml.errors import MemoryLimitError, ParameterError
+from ripml.products import Embedded, predict_embedding
 from ripml.ridge import (
     ConjugateGradient,
     Dual,
@@ -26,8 +27,9 @@ from ripml.ridge import (
     Primal,
     RidgeSolver,
     Sums,
+    _Factor,
+    _left_out,
     choose_solver,
-    predict_embedding,
     resolve_solver,
 )
 
@@ -202,13 +204,16 @@ def test_one_preparation_serves_many_regularisations(solver: RidgeSolver) -> Non
         np.testing.assert_array_equal(solve(alpha).Psi, solver.prepare(X, Z)(alpha).Psi)
 
 
-@pytest.mark.parametrize("density", [0.002, 0.5])
-def test_many_blocks_are_one(density: float, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("density", [0.002, 0.5, "both"], ids=["rare", "frequent", "both"])
+def test_many_blocks_are_one(density: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
-    X = rng.standard_normal((700, 90)) * (rng.random((700, 90)) < density)
+    chance = np.where(np.arange(90) % 3, 0.002, 0.5) if density == "both" else np.full(90, density)
+    X = rng.standard_normal((700, 90)) * (rng.random((700, 90)) < chance)
     Z = rng.standard_normal((700, 3))
+    frequent = (X != 0).mean(axis=0) > products.FREQUENT
+    np.testing.assert_array_equal(frequent, chance > products.FREQUENT)
     expected = {solver: solver.prepare(X, Z)(1.0).Psi for solver in CLOSED}
-    monkeypatch.setattr(ridge, "_ROW_BLOCK", 64)
+    monkeypatch.setattr(products, "_ROW_BLOCK", 64)
     for solver in CLOSED:
         for features in (X, scipy.sparse.csr_array(X)):
             assert laws.relative_error(solver.prepare(features, Z)(1.0).Psi, expected[solver]) <= 1e-12
@@ -387,6 +392,81 @@ def test_sums_of_sparse_targets_are_those_of_dense_ones(dtype: Any) -> None:
         assert sparse.moment.dtype == sparse.gram.dtype == dtype
         np.testing.assert_allclose(sparse.moment, dense.moment, rtol=1e-5, atol=1e-5)
         np.testing.assert_allclose(sparse.gram, dense.gram)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("shape", [(80, 30), (30, 80)], ids=str)
+@pytest.mark.parametrize("solver", [*SOLVERS, *FLOAT32], ids=repr)
+def test_targets_kept_as_factors_give_what_their_product_gives(
+    solver: RidgeSolver, shape: tuple[int, int], dtype: Any
+) -> None:
+    X = worlds.regression(*shape)[0].astype(dtype)
+    rows = np.arange(0, shape[0], 3)
+    for n_labels in (4, 3000):  # labels are summed before they are embedded, or after
+        Y = worlds.zipf_labels(shape[0], n_labels)
+        Phi = np.random.default_rng(0).standard_normal((n_labels, 5)).astype(np.float32)
+        targets = Embedded(Y, Phi.__getitem__, 5)
+        for features in (X, scipy.sparse.csr_array(X)):
+            found, expected = (solver.prepare(features, Z)(1.0) for Z in (targets, targets.toarray()))
+            assert found.Psi.dtype == expected.Psi.dtype
+            assert laws.relative_error(found.Psi, expected.Psi) <= (1e-6 if solver in CLOSED else 1e-3)
+            np.testing.assert_allclose(found.left_out(rows), expected.left_out(rows), atol=2e-3)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("alpha", [0.0, 0.5])
+@pytest.mark.parametrize("singular", [False, True])
+def test_leverage_is_the_diagonal_of_the_hat_matrix_and_its_columns_are_solutions(
+    singular: bool, alpha: float, dtype: Any
+) -> None:
+    X = (deficient(60, 25) if singular else worlds.regression(60, 25))[0]
+    factor = _Factor((X.T @ X).astype(dtype), alpha)
+    assert factor.singular == (singular and not alpha)
+    inverse = np.linalg.pinv(X.T @ X + alpha * np.eye(25), rcond=1e-6, hermitian=True)
+    h, k_of = factor.leverage(X.astype(dtype))
+    exact = 1e-9 if dtype == np.float64 else 2e-3
+    np.testing.assert_allclose(h, np.einsum("ij,jk,ik->i", X, inverse, X), atol=exact)
+    for asked in (np.arange(60) % 7 == 0, np.zeros(60, bool), np.ones(60, bool)):
+        np.testing.assert_allclose(k_of(asked), inverse @ X[asked].T, atol=exact)
+        np.testing.assert_allclose(k_of(asked), factor.solve(X[asked].T.astype(dtype)), atol=exact)
+
+
+@pytest.mark.parametrize("once", [False, True])
+def test_float32_keeps_small_directions_that_a_large_common_one_hides(once: bool) -> None:
+    """What all rows share makes the condition too bad for float32, but the ridge is far above its rounding error."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((4000, 60)).astype(np.float32) / 30 + 3
+    Psi = rng.standard_normal((60, 4)).astype(np.float32)
+    Z = X @ Psi
+    expected = Primal().prepare(X.astype(np.float64), Z.astype(np.float64))(0.1)
+    found = Primal("float32").prepare(X, Z, once=once)(0.1)
+    assert laws.relative_error(found.Psi, expected.Psi) <= 0.02
+    rows = np.arange(0, 4000, 400)
+    np.testing.assert_allclose(found.left_out(rows), expected.left_out(rows), atol=0.02)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_solved_once_is_solved_again(dtype: str) -> None:
+    for X, Z in (worlds.regression(60, 25)[:2], deficient(60, 25)[:2]):
+        for alpha in (0.0, 0.5):
+            once = Primal(dtype).prepare(X, Z, once=True)(alpha)
+            again = Primal(dtype).prepare(X, Z)(alpha)
+            np.testing.assert_allclose(once.Psi, again.Psi, atol=1e-12)
+
+
+def test_only_rows_that_are_alone_in_their_direction_ask_for_a_column() -> None:
+    x, z, Psi = np.eye(3), np.array([[1.0], [2.0], [3.0]]), np.array([[0.5], [1.0], [3.0]])
+    asked: list[list[bool]] = []
+
+    def k_of(rows: Any) -> Any:
+        asked.append(rows.tolist())
+        return np.eye(3)[:, rows]
+
+    found = _left_out(x, z, Psi, np.array([0.5, 0.5, 1.0]), k_of, 1e-12)
+    np.testing.assert_allclose(found, [[0.0], [0.0], [0.0]])
+    assert asked == [[False, False, True]]
+    _left_out(x, z, Psi, np.full(3, 0.5), k_of, 1e-12)
+    assert len(asked) == 1
 
 
 # ---------------------------------------------------------------------------------------------- the rule, the limits

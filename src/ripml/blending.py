@@ -27,6 +27,7 @@ Floats = NDArray[np.float32]
 
 _N_TREES, _DEPTH, _LEAF = 40, 4, 40  # of each half
 _LEAST_ROWS = 200  # left-out rows below which trees would only learn noise
+_SAID = ("value", "votes", "similar", "local")  # signals that say yes to a label the larger they are
 _ROWS_AT_A_TIME = 4096  # candidates; nodes of all trees for them stay in the cache
 
 
@@ -47,7 +48,7 @@ class Candidates:
     def simple_score(self) -> Floats:
         """The mean of what regression and neighbours say, in [0, 1]: the blend where there is too little to learn one,
         and what breaks ties elsewhere."""
-        said = [np.clip(self.signals[name], 0, 1) for name in ("value", "votes", "similar") if name in self.signals]
+        said = [np.clip(self.signals[name], 0, 1) for name in _SAID if name in self.signals]
         mean: Floats = np.mean(said, axis=0, dtype=np.float32)
         return mean
 
@@ -149,7 +150,7 @@ def fit_trees(candidates: Candidates, right: NDArray[np.bool_], seed: int) -> Tr
     outcome = right.ravel()[filled]
     if len(candidates.labels) < _LEAST_ROWS or outcome.all() or not outcome.any():
         return None
-    monotonic = [int(name in ("value", "votes", "similar")) for name in candidates.signals]
+    monotonic = [int(name in _SAID) for name in candidates.signals]
     booster = HistGradientBoostingClassifier(
         max_iter=_N_TREES,
         max_depth=_DEPTH,
@@ -159,7 +160,7 @@ def fit_trees(candidates: Candidates, right: NDArray[np.bool_], seed: int) -> Tr
         monotonic_cst=monotonic,
         random_state=seed % 2**32,
     )
-    with threadpool_limits(1, user_api="openmp"):  # spinning threads are slower than one where cores are shared
+    with threadpool_limits(1, user_api="openmp"):  # of this thread; spinning threads are slower where cores are shared
         booster.fit(candidates.table()[filled], outcome)
     return _as_arrays(booster)
 

@@ -5,7 +5,7 @@ Each of these rows has its true labels, and an embedding that was predicted with
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,14 +16,19 @@ from numpy.typing import NDArray
 from ripml import blending, decoding, metrics
 from ripml.blending import Candidates, Trees
 from ripml.decoders import Blend, Decoder, LeastSquares, Votes, WeightedVotes
+from ripml.kernels import Local, squared_lengths
 from ripml.part import Decode, Part
+from ripml.resources import blocks, map_blocks
 
-__all__ = ["Answer", "Decisions", "decide", "mean_precision"]
+__all__ = ["Answer", "Decisions", "decide", "fitted_nearby", "mean_precision"]
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 
-_ASKED_FOR_VOTES = 500  # rows left out that numbers of neighbours and temperatures are chosen on
+_GAMMAS, _RIDGES = (0.25, 0.5, 1.0, 2.0), (0.03, 0.1, 0.3, 1.0)  # tried for kernel ridge near a query
+_EPSILONS = (0.1, 0.3, 1.0)
+_ASKED_FOR_VOTES = 300  # rows left out that numbers of neighbours and temperatures are chosen on
+_ASKED_NEARBY = 1000  # and the kernel near a query
 
 
 @dataclass(frozen=True)
@@ -86,6 +91,27 @@ def decide(
     return Decisions(how, trees, steps, threshold, _precision(truth, scores), error)
 
 
+def fitted_nearby(kernel: Local, how: Decode, parts: Sequence[Part], answers: Sequence[Answer]) -> Local:
+    """The kernel with the γ and the ridge that are best on rows left out of the cluster that has most of them."""
+    gammas = _GAMMAS if kernel.gamma == "auto" else (kernel.gamma,)
+    ridges = _RIDGES if kernel.ridge == "auto" else (kernel.ridge,)
+    options = [replace(kernel, gamma=gamma, ridge=ridge) for gamma in gammas for ridge in ridges]
+    largest = int(np.argmax([answer.truth.shape[0] for answer in answers]))
+    part, answer = parts[largest], answers[largest]
+    most = int(np.clip(_ASKED_NEARBY * (200 / kernel.n_rows) ** 2, 100, _ASKED_NEARBY))  # each is solved n_rows wide
+    X, own, truth = (array[:most] for array in (answer.X, answer.rows, answer.truth))
+    if len(options) == 1 or not truth.shape[0]:
+        return options[len(options) // 2]
+
+    def of_block(block: slice) -> list[Any]:
+        ids, likeness = part.alike(part.likeness(X[block], 1), kernel.n_rows, own[block])
+        return part.solved_nearby(ids, likeness, squared_lengths(X[block]), options)
+
+    found = map_blocks(of_block, blocks(X.shape[0], 64), how.n_jobs)
+    scores = [scipy.sparse.vstack(of_option, format="csr") for of_option in zip(*found, strict=True)]
+    return options[int(np.argmax([mean_precision(truth, score) for score in scores]))]
+
+
 def _tuned_decode(decoder: Decoder, n_neighbors: int | None, how: Decode, part: Part, answer: Answer) -> Decode:
     """The number of neighbours, the temperature and ε that are best on rows left out of one cluster.
 
@@ -96,24 +122,20 @@ def _tuned_decode(decoder: Decoder, n_neighbors: int | None, how: Decode, part: 
     if not truth.shape[0]:
         return how
 
-    def best(options: list[Decode], score: Callable[[Decode], Any]) -> Decode:
-        qualities = [mean_precision(truth, score(option)) for option in options]
-        return options[int(np.argmax(qualities))]
+    def best(options: list[Decode], scores: Iterable[Any]) -> Decode:
+        return options[int(np.argmax([mean_precision(truth, of_option) for of_option in scores]))]
 
     if isinstance(decoder, WeightedVotes):
         ks = (10, 20, 50) if n_neighbors is None else (n_neighbors,)
         temperatures = (0.03, 0.1, 0.3) if decoder.temperature == "auto" else (how.temperature,)
         options = [replace(how, n_neighbors=k, temperature=t) for k in ks for t in temperatures]
         nearest = part.nearest(Z, replace(how, n_neighbors=max(ks)), part.set_of_row[own])
-        how = best(options, lambda option: part.vote(nearest, option.n_neighbors, option.temperature))
+        how = best(options, (part.vote(nearest, option.n_neighbors, option.temperature) for option in options))
     if how.epsilon is not None and decoder != LeastSquares(how.epsilon):
         labels = part.candidates(X, replace(how, epsilon=None), Z, own).labels
-
-        def values(option: Decode) -> Any:
-            solved = decoding.least_squares(Z, labels, how.columns, option.epsilon or 0.0, how.n_jobs)
-            return decoding.as_scores(labels, solved, truth.shape[1])
-
-        how = best([replace(how, epsilon=epsilon) for epsilon in (0.1, 0.3, 1.0)], values)
+        solved = decoding.least_squares(Z, labels, how.columns, _EPSILONS, how.n_jobs)
+        options = [replace(how, epsilon=epsilon) for epsilon in _EPSILONS]
+        how = best(options, (decoding.as_scores(labels, values, truth.shape[1]) for values in solved))
     return how
 
 
@@ -121,7 +143,9 @@ def _blend(candidates: Candidates, truth: Any, seed: int, n_jobs: int | None) ->
     """The mean of trees learnt on each half of the rows, and the scores of each half by those of the other."""
     right = decoding.carried(truth, candidates.labels)
     half = np.arange(len(right)) % 2 == 0
-    first, second = (blending.fit_trees(candidates[rows], right[rows], seed) for rows in (half, ~half))
+    first, second = map_blocks(
+        lambda rows: blending.fit_trees(candidates[rows], right[rows], seed), (half, ~half), n_jobs
+    )
     values = candidates.simple_score()
     if first is None or second is None:
         return None, values

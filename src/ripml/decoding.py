@@ -8,7 +8,7 @@ rows first. One CSR of scores (n, L), candidates only, is all that a prediction 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -118,21 +118,23 @@ def sketch_values(
 
 
 def least_squares(
-    Z: Any, labels: NDArray[np.int64], columns: Columns, epsilon: float, n_jobs: int | None = None
+    Z: Any, labels: NDArray[np.int64], columns: Columns, epsilons: Sequence[float], n_jobs: int | None = None
 ) -> NDArray[np.float32]:
-    """(Φ_SᵀΦ_S + εI)⁻¹Φ_Sᵀẑ on the candidates S of each row, (n, K): cross-talk between candidates is removed.
+    """(Φ_SᵀΦ_S + εI)⁻¹Φ_Sᵀẑ on the candidates S of each row, for each ε, (E, n, K): the sketch without its cross-talk.
 
     With the restricted isometry Φ_SᵀΦ_S is close to I, so the system is well posed. `labels` (n, K) is −1 for none.
     """
     n, k = labels.shape
-    out = np.zeros((n, k), np.float32)
+    out = np.zeros((len(epsilons), n, k), np.float32)
 
     def fill(part: slice) -> None:
         there = labels[part] >= 0
         Phi = columns(np.where(there, labels[part], 0).ravel()).reshape(*there.shape, -1) * there[..., None]
-        gram = Phi @ Phi.transpose(0, 2, 1)
-        gram[:, np.arange(k), np.arange(k)] += np.float32(epsilon)
-        out[part] = np.linalg.solve(gram, (Phi @ Z[part, :, None]))[..., 0]
+        gram, right = Phi @ Phi.transpose(0, 2, 1), Phi @ Z[part, :, None]
+        for solved, epsilon in zip(out, epsilons, strict=True):
+            shifted = gram.copy()
+            shifted[:, np.arange(k), np.arange(k)] += np.float32(epsilon)
+            solved[part] = np.linalg.solve(shifted, right)[..., 0]
 
     map_blocks(fill, blocks(n, max(1, _PAIRS // max(k, 1))), n_jobs)
     return out

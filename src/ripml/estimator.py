@@ -25,7 +25,7 @@ from ripml.decoders import Blend, Decoder, Votes, resolve_decoder
 from ripml.ensembles import Ensemble, resolve_ensemble
 from ripml.errors import DataError, ModelFolderError, NoLabelsError, ParameterError
 from ripml.features import unit_rows, weighted
-from ripml.kernels import Kernel, resolve_kernel
+from ripml.kernels import Kernel, Local, resolve_kernel
 from ripml.labels import check_names, distinct_sets, encode_labels, label_keys
 from ripml.learning import Settings, learn
 from ripml.missing import weigh
@@ -57,8 +57,9 @@ class RIPML(BaseEstimator):  # type: ignore[misc]
         F, the number of independent embeddings.
     n_clusters : int
         C, k-means clusters of the features with one model each; 1 for none.
-    kernel : {"auto", "linear", "rbf"} or Kernel
-        How alike feature rows are. "auto" is "rbf" up to 20,000 rows (a cluster), else "linear".
+    kernel : {"auto", "linear", "rbf", "local"} or Kernel
+        How alike feature rows are. "auto" is "rbf" up to 20,000 rows (a cluster), else "local": linear for all rows,
+        "rbf" on those most alike to a query.
     relevance : float or "auto"
         The power of a feature's relevance to the labels that it is multiplied by; 0 leaves features as they are.
     ridge : float or "auto"
@@ -271,6 +272,10 @@ class RIPML(BaseEstimator):  # type: ignore[misc]
         resolve_index(self.index)
         resolve_solver(self.solver, 1, 1)
         thread_count(self.n_jobs)
+        if isinstance(kernel, Local) and not isinstance(decoder, Blend):
+            raise ParameterError(
+                f"kernel='local' is a signal among others, with decoder='blend'; got decoder={self.decoder!r}."
+            )
         if isinstance(decoder, Votes) and kernel is not None and kernel.word != "linear":
             raise ParameterError(
                 f"decoder='votes' is the paper's, with kernel='linear'; got kernel={self.kernel!r}: use 'weighted'."

@@ -6,7 +6,7 @@ Feature j is relevant if rows that have it carry labels that are alike. Let z be
 
 is 1 on average for a feature that has nothing to do with the labels, and grows with the number of rows that agree.
 Features are multiplied by max(ρ, 1)^power before rows are scaled to length 1. The restricted isometry keeps lengths, so
-a hundred dimensions of z are enough, and ρ costs one product.
+a few dozen dimensions of z are enough, and ρ costs one product.
 """
 
 from __future__ import annotations

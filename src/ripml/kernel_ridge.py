@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from ripml.errors import DataError
 from ripml.resources import require_memory
 
-__all__ = ["KernelSolution", "leave_out", "require_room", "solve_kernel"]
+__all__ = ["KernelSolution", "leave_out", "require_room", "solve_kernel", "weights_of_rows"]
 
 Floats = NDArray[np.float32]
 
@@ -64,7 +64,7 @@ def _halfway(K: Floats, targets: Floats, alpha: float) -> tuple[Floats, Floats]:
     K.flat[:: len(K) + 1] += np.float32(alpha)
     upper, failed = scipy.linalg.lapack.spotrf(K.T, lower=False, clean=False, overwrite_a=True)
     if failed:
-        raise DataError(f"the kernel matrix is not positive definite at ridge = {alpha:.3g}; use a larger `ridge`.")
+        raise DataError(f"the kernel matrix is not positive definite at ridge = {alpha:.3g}; use a larger one.")
     return upper, scipy.linalg.lapack.strtrs(upper, targets, lower=False, trans=1)[0]
 
 
@@ -77,3 +77,23 @@ def _left_out(upper: Floats, half: Floats, targets: Floats, n_asked: int) -> Flo
     diagonal = np.einsum("ij,ij->i", inverse, inverse)  # of (UᵀU)⁻¹ = U⁻¹U⁻ᵀ
     left_out: Floats = targets[last] - (inverse @ half[last]) / diagonal[:, None]
     return left_out
+
+
+def weights_of_rows(K: Floats, k: Floats, alpha: float) -> Floats:
+    """k (K + alpha I)⁻¹, (r,): how much each of r rows says about a query whose kernel with them is k (r,).
+
+    A row of which k is −∞ is not there: its weight is 0. Of K (r, r) the upper triangle is read; it is overwritten.
+
+    >>> weights_of_rows(np.array([[1.0, 0.5], [0.5, 1.0]], np.float32), np.array([1.0, -np.inf], np.float32), 1.0)
+    array([0.5, 0. ], dtype=float32)
+    """
+    missing = ~np.isfinite(k)
+    if missing.any():
+        K[missing] = 0
+        K[:, missing] = 0
+        k = np.where(missing, np.float32(0), k)
+    K.flat[:: len(K) + 1] += np.float32(alpha)
+    _, weights, failed = scipy.linalg.lapack.sposv(K.T, k, lower=True, overwrite_a=True)
+    if failed:
+        raise DataError(f"the kernel matrix is not positive definite at ridge = {alpha:.3g}; use a larger one.")
+    return np.asarray(weights, np.float32)

@@ -2,6 +2,7 @@
 
     linear   K(x, x') = ⟨x, x'⟩
     rbf      K(x, x') = exp(−γ‖x − x'‖²)
+    local    linear for all rows, and rbf among the rows that are most alike to a query, see `Local`
 
 Rows of length 1 have ‖x − x'‖² = 2 − 2⟨x, x'⟩, so both kernels cost one product of rows. Where rows are sparse, that
 product is split: features that many rows have go through a dense matrix product, the rest through a sparse one, which
@@ -21,9 +22,10 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from ripml.errors import ParameterError
+from ripml.products import FREQUENT
 from ripml.resources import blocks, map_blocks
 
-__all__ = ["RBF", "Kernel", "Linear", "Rows", "resolve_kernel"]
+__all__ = ["RBF", "Kernel", "Linear", "Local", "Rows", "resolve_kernel"]
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
@@ -31,7 +33,6 @@ Ints = NDArray[np.int64]
 _ROW_BLOCK = 128
 _CACHED = 1 << 18  # kernel values worked on at a time: 1 MB, which stays in a core's cache
 _STRIPES = 8  # of rows in which the lower triangle of a symmetric kernel matrix is made
-_DENSE_FEATURE = 1 / 25  # share of rows past which a feature is cheaper in a dense product than in a sparse one
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Rows:
         """The frequent and the rare features; the rows' values of the first, dense, and of the second, CSR."""
         n, d = self.X.shape
         share = np.bincount(self.X.indices, minlength=d) / max(n, 1)
-        frequent, rare = np.flatnonzero(share > _DENSE_FEATURE), np.flatnonzero(share <= _DENSE_FEATURE)
+        frequent, rare = np.flatnonzero(share > FREQUENT), np.flatnonzero(share <= FREQUENT)
         columns = self.X.tocsc()
         return frequent, rare, columns[:, frequent].toarray(order="C"), columns[:, rare].tocsr()
 
@@ -78,6 +79,23 @@ class Rows:
             return
         np.matmul(X[:, frequent].toarray(), dense.T, out=out)
         out += (X[:, rare] @ self._rare_transposed).toarray()
+
+    def products_among(self, ids: Ints) -> Floats:
+        """⟨row, row'⟩ of all pairs of these rows, (k, k)."""
+        some = self.X[ids]
+        if scipy.sparse.issparse(some):
+            # A feature of one row alone has a part in the diagonal only, and most are: the others are few enough to be
+            # dense.
+            shared = np.bincount(some.indices, minlength=some.shape[1]) > 1
+            place = np.cumsum(shared) - 1
+            kept = shared[some.indices]
+            row = np.repeat(np.arange(len(ids)), np.diff(some.indptr))
+            values = np.zeros((len(ids), int(place[-1]) + 1), np.float32)
+            values[row[kept], place[some.indices[kept]]] = some.data[kept]
+            some = values
+        products: Floats = some @ some.T
+        np.fill_diagonal(products, self.squares[ids])
+        return products
 
 
 def squared_lengths(X: Any) -> Floats:
@@ -146,11 +164,7 @@ class RBF(Kernel):
     gamma: float | str = "auto"
 
     def __post_init__(self) -> None:
-        gamma = cast(Any, self.gamma)
-        if gamma == "auto":
-            return
-        if isinstance(gamma, bool) or not isinstance(gamma, numbers.Real) or not 0 < float(gamma) < np.inf:
-            raise ParameterError(f"`gamma` must be 'auto' or a finite number > 0; got {gamma!r}.")
+        _check_positive("gamma", self.gamma)
 
     def of_products(self, products: Floats, left: Floats, right: Floats) -> None:
         """exp(γ(2⟨x, x'⟩ − ‖x‖² − ‖x'‖²)), at most 1."""
@@ -162,7 +176,40 @@ class RBF(Kernel):
         np.exp(products, out=products)
 
 
-_WORDS: dict[str, type[Kernel]] = {kernel.word: kernel for kernel in (Linear, RBF)}
+@dataclass(frozen=True)
+class Local(Linear):
+    """Kernel ridge where its closed form for all rows is out of reach: linear for all rows, RBF near the query.
+
+        ŷ = k (K + ridge·I)⁻¹ Y
+
+    with k (1, r) the RBF kernel of x with its r = `n_rows` most similar rows, K (r, r) theirs among each other and Y
+    (r, L) their labels, is what kernel ridge on those rows alone would say. Far rows have little part in an RBF kernel,
+    so that it comes close to kernel ridge on all rows; it costs nothing to train, and a few hundred rows a query to
+    ask. The blend weighs it with the linear regression. γ and ridge are chosen on rows left out if they are "auto".
+    """
+
+    word: ClassVar[str] = "local"
+
+    gamma: float | str = "auto"
+    ridge: float | str = "auto"
+    n_rows: int = 200
+
+    def __post_init__(self) -> None:
+        _check_positive("gamma", self.gamma)
+        _check_positive("ridge", self.ridge)
+        n = cast(Any, self.n_rows)
+        if isinstance(n, bool) or not isinstance(n, numbers.Integral) or n < 1:
+            raise ParameterError(f"`n_rows` must be an integer ≥ 1; got {n!r}.")
+
+
+def _check_positive(name: str, value: Any) -> None:
+    if isinstance(value, str) and value == "auto":
+        return
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < float(value) < np.inf:
+        raise ParameterError(f"`{name}` must be 'auto' or a finite number > 0; got {value!r}.")
+
+
+_WORDS: dict[str, type[Kernel]] = {kernel.word: kernel for kernel in (Linear, RBF, Local)}
 
 
 def resolve_kernel(kernel: str | Kernel) -> Kernel | None:

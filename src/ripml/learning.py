@@ -9,6 +9,7 @@ Everything chosen here is chosen on training rows, each left out of the model th
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,19 +18,21 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
 
 from ripml.clusters import partition
-from ripml.decisions import Answer, Decisions, decide, mean_precision
+from ripml.decisions import Answer, Decisions, decide, fitted_nearby, mean_precision
 from ripml.decoders import Blend, Decoder, LeastSquares, Sketch, Votes, WeightedVotes
 from ripml.ensembles import Ensemble, Gaussian, Identity, Projection
 from ripml.features import relevance, weighted
 from ripml.kernel_ridge import require_room, solve_kernel
-from ripml.kernels import RBF, Kernel, Linear, Rows
+from ripml.kernels import RBF, Kernel, Linear, Local, Rows
 from ripml.labels import LabelSets, label_keys
 from ripml.neighbors import Index
 from ripml.part import DENSE_LABELS, SEARCHED, Decode, Part
+from ripml.products import Embedded, dense, predict_embedding
 from ripml.resources import require_memory
-from ripml.ridge import RidgeSolver, Solution, predict_embedding, resolve_solver
+from ripml.ridge import RidgeSolver, Solution, resolve_solver
 from ripml.tuning import Choice, choose
 
 __all__ = ["Learnt", "Settings", "column_keys", "decode_of", "learn"]
@@ -45,15 +48,16 @@ _RIDGE_START, _RIDGE_STEP, _RIDGE_MOST_STEPS = 0.3, 10**0.5, 8
 # solve, so there are more of them where the factorised matrix is small.
 _LEFT_OUT_TO_TUNE, _LEFT_OUT_TO_TUNE_SMALL, _SMALL, _LEFT_OUT_TO_CUT = 2000, 5000, 2500, 500
 _LEFT_OUT_ITERATIVE = 200  # where the leverage of a row costs as much as a target
-_LEFT_OUT_TO_BLEND = {"kernel": 3000, "primal": 1000, "dual": 2000}
+_LEFT_OUT_TO_BLEND = {"kernel": 5000, "local": 3000, "primal": 1000, "dual": 2000, "small": 1500}
 _HELD_OUT = 3000  # of the regression altogether, where leaving out one by one would cost a solve a row
 
 _KERNEL_ROWS = 20_000  # the most rows whose kernel matrix "auto" factorises: 1.6 GB, half a minute on two cores
-_SAMPLE = {True: 1000, False: 3000}  # rows that settings are tuned on: linear, or with a kernel
+_SAMPLE = {True: 600, False: 3000}  # rows that settings are tuned on: linear, or with a kernel
 _EXACT_LABELS = 4096  # "auto" solves for Y itself up to here, and up to so many operations, linear or not:
 _EXACT_FLOPS = {True: 1.2e11, False: 1e12}
-_DIMS, _DIMS_KERNEL, _DIMS_ITERATIVE = 1024, 768, 512  # of the embedding otherwise
-_RELEVANCE_DIMS = 128
+_CG_STEPS = 12  # of conjugate gradients: six times as many were measured to add nothing to precision
+_DIMS, _DIMS_ITERATIVE = 768, 512  # of the embedding otherwise
+_RELEVANCE_DIMS = 64
 _CANDIDATES = 32  # kept of a row, or three times the mean number of labels
 
 
@@ -116,12 +120,7 @@ def learn(settings: Settings, X: Any, Y: Any, names: NDArray[Any], sets: LabelSe
     n_targets = settings.n_learners * n_dims
     require_memory(8.0 * n * n_targets, f"{n_targets:,} targets for {n:,} rows", "use fewer `n_dims`")
     _log.info("embedding %s label sets into %s dimensions", f"{len(sets.counts):,}", f"{n_targets:,}")
-    exact = isinstance(ensemble, Identity)
-    Z = (
-        None
-        if exact and not plain
-        else projection.embed(sets.sets, column_keys(ensemble, n_dims, names), settings.n_jobs)
-    )
+    Z = projection.embed(sets.sets, column_keys(ensemble, n_dims, names), settings.n_jobs) if plain else None
     centres, cluster = partition(X, settings.n_clusters, seed, settings.n_jobs)
     frequency = np.bincount(Y.indices, minlength=L)
     how = _start(settings, projection, names, frequency, float(Y.nnz / n))
@@ -131,11 +130,10 @@ def learn(settings: Settings, X: Any, Y: Any, names: NDArray[Any], sets: LabelSe
         used, of_row, counts = np.unique(sets.of_row[rows], return_inverse=True, return_counts=True)
         _log.info("cluster %d of %d: %s rows", c + 1, len(centres), f"{len(of_row):,}")
         sub = sets.sets[used]
-        near = Z[used] if Z is not None else _searchable(sub, how)
         draft = Part(
             Psi=np.empty((0, 0), np.float32),
             intercept=np.zeros(n_targets, np.float32),
-            Z=near if plain else near[:, : SEARCHED if how.n_neighbors else 0],
+            Z=Z[used] if Z is not None else _searchable(sub, how),
             sets=sub,
             counts=counts,
             index=settings.index,
@@ -145,9 +143,8 @@ def learn(settings: Settings, X: Any, Y: Any, names: NDArray[Any], sets: LabelSe
         if plain:
             part, solution, answer = _vote(settings, draft, X[rows], of_row, rank[rows])
         else:
-            targets = (
-                sub[of_row] if exact else near[of_row] * np.sqrt(np.diff(sub.indptr)[of_row, None]).astype(np.float32)
-            )
+            labels = sub[of_row]
+            targets = labels if how.exact else Embedded(labels, how.columns, n_targets, settings.n_jobs)
             askable = n if weights is None else most_asked(n)
             part, solution, answer = _regress(
                 settings, choice, how, draft, X[rows], targets, of_row, rank[rows], askable
@@ -155,6 +152,9 @@ def learn(settings: Settings, X: Any, Y: Any, names: NDArray[Any], sets: LabelSe
         parts.append(part)
         facts.append(solution)
         answers.append(answer)
+    if isinstance(choice.kernel, Local):
+        choice = replace(choice, kernel=fitted_nearby(choice.kernel, how, parts, answers))
+        parts = [replace(part, kernel=choice.kernel) for part in parts]
     decided = decide(settings.decoder, settings.n_neighbors, how, parts, answers, seed)
     return Learnt(parts, centres, weights, choice, ensemble, n_dims, decided, facts)
 
@@ -173,7 +173,8 @@ def _tuned(
     kernel = settings.kernel
     if kernel is None:
         many = X.shape[0] > _KERNEL_ROWS * settings.n_clusters
-        kernel = Linear() if many or isinstance(settings.decoder, Votes) else RBF()
+        kernel = RBF() if not many else Local() if isinstance(settings.decoder, Blend) else Linear()
+        kernel = Linear() if isinstance(settings.decoder, Votes) else kernel
     free = ["power"] if settings.relevance is None else []
     if isinstance(kernel, RBF) and kernel.gamma == "auto":
         kernel, free = RBF(0.5), [*free, "kernel"]
@@ -201,7 +202,7 @@ def _tuned(
 
 def most_asked(n: int) -> int:
     """The most of n rows that are left out where features are weighed: the others are enough to learn weights from."""
-    return min(_HELD_OUT, -(-n // 2))
+    return min(max(_LEFT_OUT_TO_BLEND.values()), -(-n // 2))
 
 
 def _embedding(settings: Settings, kernel: Kernel, shape: tuple[int, int], L: int) -> tuple[Ensemble, int]:
@@ -209,7 +210,7 @@ def _embedding(settings: Settings, kernel: Kernel, shape: tuple[int, int], L: in
     n, d = shape[0] / settings.n_clusters, shape[1]
     side = n if not isinstance(kernel, Linear) else min(n, d)
     iterative = isinstance(kernel, Linear) and not resolve_solver(settings.solver, int(n), d)[0].exact
-    dims = _DIMS_ITERATIVE if iterative else _DIMS if isinstance(kernel, Linear) else _DIMS_KERNEL
+    dims = _DIMS_ITERATIVE if iterative else _DIMS
     if settings.ensemble is not None and not isinstance(settings.ensemble, Identity):
         return settings.ensemble, settings.n_dims or dims
     affordable = L <= _EXACT_LABELS and 2 * side**2 * L <= _EXACT_FLOPS[isinstance(kernel, Linear)] and not iterative
@@ -227,10 +228,15 @@ def _searched(projection: Projection, names: NDArray[Any]) -> Floats | None:
 
 
 def _searchable(sets: Any, how: Decode) -> Floats:
-    """What is searched where the embedding is Y itself; nothing where no neighbours are wanted."""
+    """The first dimensions of the embeddings of these label sets, which are searched; none without neighbours."""
     if not how.n_neighbors:
         return np.empty((sets.shape[0], 0), np.float32)
-    return np.asarray(sets.toarray() if how.searched is None else sets @ how.searched, np.float32)
+    if how.searched is not None:
+        return np.asarray(sets @ how.searched, np.float32)
+    if how.exact:
+        return np.asarray(sets.toarray(), np.float32)
+    width = min(SEARCHED, how.columns(slice(0, 1)).shape[1])
+    return Embedded(sets, lambda labels: how.columns(labels)[:, :width], width, how.n_jobs).toarray()
 
 
 @dataclass(frozen=True)
@@ -278,7 +284,8 @@ def _start(settings: Settings, projection: Projection, names: NDArray[Any], freq
     epsilon = decoder.epsilon if isinstance(decoder, LeastSquares) else "auto"
     exact = isinstance(projection.ensemble, Identity)
     squares = not exact and not isinstance(decoder, (Sketch, WeightedVotes))
-    alone = (exact or len(names) <= DENSE_LABELS) and decoder == Blend(n_similar=0)  # values propose candidates
+    # The values of a sketch of few labels propose candidates alone: neighbours would cost as much as all the rest.
+    alone = not exact and len(names) <= DENSE_LABELS and decoder == Blend(n_similar=0)
     k = 5 if isinstance(decoder, Votes) else 0 if alone else 50
     chosen = {
         "n_neighbors": settings.n_neighbors or k,
@@ -381,19 +388,25 @@ def _regress(
         wide = scipy.sparse.hstack([X, one], format="csr") if scipy.sparse.issparse(X) else np.hstack([X, one])
         solver, reason = resolve_solver(settings.solver, *X.shape)
         if settings.solver == "auto":
-            solver = replace(solver, **({"precision": "float32"} if solver.exact else {"tol": 1e-2, "max_steps": 100}))
+            solver = replace(solver, **({"precision": "float32"} if solver.exact else {"max_steps": _CG_STEPS}))
+            reason += "" if solver.exact else f", stopped after {_CG_STEPS} steps, which regularises"
         _log.info("%s", reason if reason != "given" else f"solver='{solver.word}'")
-        most = min(_LEFT_OUT_TO_BLEND[solver.word], askable) if solver.exact else min(_HELD_OUT, -(-len(rank) // 10))
+        local = isinstance(choice.kernel, Local)
+        kind = "local" if local else "small" if min(X.shape) <= _SMALL else solver.word
+        most = min(_LEFT_OUT_TO_BLEND[kind], askable) if solver.exact else min(_HELD_OUT, -(-len(rank) // 10))
         asked = np.flatnonzero(rank < most)
         seen = slice(None) if solver.exact else np.flatnonzero(rank >= most)
-        solution = solver.prepare(wide[seen], targets[seen], settings.n_jobs)(choice.ridge)
+        with warnings.catch_warnings():
+            if settings.solver == "auto":  # stopped on purpose
+                warnings.simplefilter("ignore", ConvergenceWarning)
+            solution = solver.prepare(wide[seen], targets[seen], settings.n_jobs, once=True)(choice.ridge)
         left_out = np.zeros((0, targets.shape[1]), np.float32)
         if len(asked) and solver.exact:
             left_out = solution.left_out(asked).astype(np.float32, copy=False)
         elif len(asked):
             left_out = np.asarray(predict_embedding(wide[asked], solution.Psi, settings.n_jobs), np.float32)
         Psi, intercept = solution.Psi[:-1].astype(np.float32), solution.Psi[-1].astype(np.float32)
-        rows = Rows(X) if how.n_similar else None
+        rows = Rows(X) if how.n_similar or local else None
         facts = _facts(solution, choice.ridge, reason)
     else:
         require_room(n, targets.shape[1])
@@ -401,12 +414,12 @@ def _regress(
         order = np.argsort(-rank, kind="stable")  # the rows to be asked come last
         X, of_row, rank = X[order], of_row[order], rank[order]
         asked = np.arange(n - np.count_nonzero(rank < most), n)
-        targets = targets[order]
-        dense = np.asarray(targets.toarray() if scipy.sparse.issparse(targets) else targets, np.float32)
         reason = f"{choice.kernel} of n = {n:,} rows: factorise K"
         _log.info("%s", reason)
         K = choice.kernel.lower_triangle(X, settings.n_jobs)
-        kernel_solution = solve_kernel(K, dense, choice.ridge, len(asked))
+        kernel_solution = solve_kernel(
+            K, dense(targets[order]).astype(np.float32, copy=False), choice.ridge, len(asked)
+        )
         Psi, left_out, rows = kernel_solution.coefficients, kernel_solution.left_out, Rows(X)
         intercept = np.zeros(Psi.shape[1], np.float32)
         facts = {"ridge": choice.ridge, "solver": "kernel", "reason": reason, "converged": True, "steps": 0,

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ripml.blending import Trees
 from ripml.decoders import Votes, resolve_decoder
 from ripml.ensembles import Identity, Projection
+from ripml.kernels import Linear, Local
 from ripml.labels import names_from_arrays, names_to_arrays
 from ripml.learning import decode_of
 from ripml.neighbors import resolve_index
@@ -69,7 +70,9 @@ def restore(model: Any, parameters: Mapping[str, Any], arrays: Mapping[str, NDAr
     model.centres_, model.weights_ = arrays["centres"], arrays.get("weights")
     model.frequency_ = arrays["frequency"].astype(np.int64, casting="safe")
     model.steps_ = tuple(arrays["calibration"])
-    n_signals = 6 + (model.chosen_["n_neighbors"] > 0) + (model.chosen_["n_similar"] > 0)
+    n_signals = (
+        6 + (model.chosen_["n_neighbors"] > 0) + (model.chosen_["n_similar"] > 0) + isinstance(model.kernel_, Local)
+    )
     model.trees_ = Trees.from_arrays(arrays, n_signals) if "tree_feature" in arrays else None
     model.parts_ = parts_from_arrays(
         arrays,
@@ -123,14 +126,14 @@ def _check(model: Any, feature_names: list[Any]) -> None:
         and model.centres_.shape == (len(model.solutions_), d)
         and part.Psi.shape[1] == n_targets
         and (model.n_dims in ("auto", model.n_dims_) or isinstance(model.ensemble_, Identity))
-        and (part.kernel.word != "linear" or len(part.Psi) == d)
+        and (not isinstance(part.kernel, Linear) or len(part.Psi) == d)
         and (model.ensemble_.capacity(model.n_dims_) or L) >= L
         and part.Z.shape[1] == (widest if plain else min(widest, SEARCHED) if how.n_neighbors else 0)
         and (model.weights_ is None or (model.weights_.shape == (d,) and model.weights_.dtype.kind == "f"))
         and model.frequency_.shape == (L,)
         and how.n_neighbors >= (not how.exact and L > DENSE_LABELS)
         and how.n_candidates > 0
-        and (part.rows is not None or not how.n_similar)
+        and (part.rows is not None or not (how.n_similar or isinstance(part.kernel, Local)))
         and sum(part.counts.sum(dtype=np.float64) for part in model.parts_) == model.n_rows_
     )
     if not consistent:

@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 from ripml import decoding
 from ripml.blending import Candidates
 from ripml.decoding import Columns
-from ripml.kernels import Kernel, Linear, Rows
+from ripml.kernel_ridge import weights_of_rows
+from ripml.kernels import RBF, Kernel, Linear, Local, Rows, squared_lengths
 from ripml.neighbors import Index, Searcher
+from ripml.products import predict_embedding
 from ripml.resources import blocks, map_blocks
-from ripml.ridge import predict_embedding
 
 __all__ = ["DENSE_LABELS", "SEARCHED", "Decode", "Part", "parts_from_arrays", "parts_to_arrays"]
 
@@ -25,6 +26,7 @@ Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 
 _ROW_BLOCK = 256
+_LIKENESSES = 1 << 24  # of queries and training rows that a thread holds at a time: 64 MB
 _RARE = 16  # rows of a label up to which one more or less makes a difference
 DENSE_LABELS = 8192  # up to here the values of all labels cost less than looking up the columns of candidates
 SEARCHED = 256  # dimensions in which neighbours are searched: distances settle long before values do
@@ -89,9 +91,15 @@ class Part:
         return (self.likeness(X, n_jobs) if likeness is None else likeness) @ self.Psi
 
     def likeness(self, X: Any, n_jobs: int | None) -> Floats:
-        """The kernel of feature rows with those of the part, (n, n_rows)."""
+        """The kernel of feature rows with those of the part, (n, n_rows).
+
+        For a local one ⟨x, x'⟩ − ½‖x'‖², which ranks rows by their distance from x, of whatever length they are.
+        """
         assert self.rows is not None
-        return self.kernel.between(X, self.rows, n_jobs)
+        values = self.kernel.between(X, self.rows, n_jobs)
+        if isinstance(self.kernel, Local):
+            values -= self.rows.squares / 2
+        return values
 
     # ---------------------------------------------------------------------------------------------- the paper's votes
 
@@ -122,19 +130,40 @@ class Part:
         rows = self.counts[ids] if left_out is None else self.counts[ids] - (ids == left_out[:, None])
         return Near(ids, 1 - distances / 2, rows)
 
-    def alike(self, likeness: Floats, k: int, left_out: Ints | None = None) -> Near:
-        """The label sets of the k training rows whose features are most alike, most alike first.
+    def alike(self, likeness: Floats, k: int, left_out: Ints | None = None) -> tuple[Ints, Floats]:
+        """The k training rows whose features are most alike, most alike first, and how alike: both (n, k).
 
-        `likeness` (n, n_rows) is that of the queries with all rows; `left_out` has each query's own row.
+        `likeness` (n, n_rows) is that of the queries with all rows; `left_out` has each query's own row, which is not
+        alike at all.
         """
         if left_out is not None:
             likeness[np.arange(len(likeness)), left_out] = -np.inf
         ids = decoding.largest(likeness, min(k, likeness.shape[1]))
         values = np.take_along_axis(likeness, ids, axis=1)
         order = np.argsort(-values, axis=1, kind="stable")
-        values = np.take_along_axis(values, order, axis=1)
-        sets = self.set_of_row[np.take_along_axis(ids, order, axis=1)]
-        return Near(sets, values.astype(np.float64), np.isfinite(values).astype(np.int64))
+        return np.take_along_axis(ids, order, axis=1), np.take_along_axis(values, order, axis=1)
+
+    def near_rows(self, ids: Ints, similarity: Floats) -> Near:
+        """The label sets of rows `ids` (n, k)."""
+        return Near(self.set_of_row[ids], similarity.astype(np.float64), np.isfinite(similarity).astype(np.int64))
+
+    def solved_nearby(self, ids: Ints, likeness: Floats, squares: Floats, kernels: Sequence[Local]) -> list[Any]:
+        """For each of these kernels, kernel ridge on the rows `ids` (n, k) alone: CSR (n, L).
+
+        `likeness` (n, k) is that of queries, of squared lengths `squares` (n,), with these rows.
+        """
+        assert self.rows is not None
+        weights = np.empty((len(kernels), *ids.shape), np.float64)
+        for i, near in enumerate(ids):
+            among, lengths = self.rows.products_among(near), self.rows.squares[near]
+            there = np.isfinite(likeness[i])
+            products = np.where(there, likeness[i], 0) + lengths / 2
+            for j, local in enumerate(kernels):
+                kernel, K, k = RBF(local.gamma), among.copy(), products[None].copy()
+                kernel.of_products(K, lengths, lengths)
+                kernel.of_products(k, squares[i : i + 1], lengths)
+                weights[j, i] = weights_of_rows(K, np.where(there, k[0], -np.inf), float(local.ridge))
+        return [decoding.tally(self.set_of_row[ids], some, self.sets) for some in weights]
 
     def vote(self, near: Near, k: int, temperature: float) -> Any:
         """Votes of the k nearest, rows·exp((similarity − max)/temperature) scaled to sum to 1: CSR (n, L)."""
@@ -157,20 +186,30 @@ class Part:
             own = None if left_out is None else left_out[block]
             likeness = self.likeness(X[block], 1) if self.rows is not None else None
             Z = self.embed(X[block], 1, likeness) if embedding is None else embedding[block]
-            return self._candidates(Z.astype(np.float32, copy=False), likeness, alone, own)
+            squares = squared_lengths(X[block]) if isinstance(self.kernel, Local) else np.empty(0, np.float32)
+            return self._candidates(Z.astype(np.float32, copy=False), likeness, squares, alone, own)
 
-        found = map_blocks(of_block, blocks(X.shape[0], _ROW_BLOCK), how.n_jobs)
+        size = _ROW_BLOCK if self.rows is None else min(_ROW_BLOCK, max(16, _LIKENESSES // self.rows.X.shape[0]))
+        found = map_blocks(of_block, blocks(X.shape[0], size), how.n_jobs)
         labels = np.concatenate([part.labels for part in found])
         return Candidates(labels, {n: np.concatenate([p.signals[n] for p in found]) for n in found[0].signals})
 
-    def _candidates(self, Z: Floats, likeness: Floats | None, how: Decode, own: Ints | None) -> Candidates:
+    def _candidates(
+        self, Z: Floats, likeness: Floats | None, squares: Floats, how: Decode, own: Ints | None
+    ) -> Candidates:
         said: dict[str, Any] = {}
         own_set = None if own is None else self.set_of_row[own]
         if how.n_neighbors:
             said["votes"] = self.vote(self.nearest(Z, how, own_set), len(self.Z), how.temperature)
-        if how.n_similar and likeness is not None:
-            near = self.alike(likeness, how.n_similar, own)
-            said["similar"] = self.vote(near, how.n_similar, how.similar_temperature)
+        local = self.kernel if isinstance(self.kernel, Local) else None
+        if likeness is not None and (how.n_similar or local):
+            ids, similarity = self.alike(likeness, max(how.n_similar, local.n_rows if local else 0), own)
+            if how.n_similar:
+                near = self.near_rows(ids[:, : how.n_similar], similarity[:, : how.n_similar])
+                said["similar"] = self.vote(near, how.n_similar, how.similar_temperature)
+            if local:
+                few = slice(local.n_rows)
+                (said["local"],) = self.solved_nearby(ids[:, few], similarity[:, few], squares, [local])
         L = self.sets.shape[1]
         keys = [_places(matrix) for matrix in said.values()]
         values = Z if how.exact else None
@@ -179,7 +218,8 @@ class Part:
         if values is not None and (how.exact or not said):
             best = decoding.largest(values, min(how.n_candidates, L))
             keys.append(np.sort((np.arange(len(Z))[:, None] * L + best).ravel()))
-        places = np.unique(np.concatenate(keys))
+        places = np.sort(np.concatenate(keys), kind="stable")  # runs that are sorted already
+        places = places[np.append(True, places[1:] != places[:-1])] if len(places) else places
         row, label = np.divmod(places, L)
         if values is not None:
             value = values[row, label]
@@ -195,7 +235,7 @@ class Part:
         labels = np.where(kept >= 0, label[kept], -1)
         table = {name: np.where(kept >= 0, signal[kept], np.float32(0)) for name, signal in signals.items()}
         if how.epsilon is not None:
-            table["value"] = decoding.least_squares(Z, labels, how.columns, how.epsilon, how.n_jobs)
+            table["value"] = decoding.least_squares(Z, labels, how.columns, [how.epsilon], how.n_jobs)[0]
         seen = how.frequency[labels]
         if own_set is not None:
             # A label of a row that is left out was seen once less. Where few labels are seen as often as that, one less

@@ -29,7 +29,8 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from ripml.errors import ParameterError
-from ripml.resources import blocks, map_blocks, require_memory
+from ripml.products import dense, gram_of, product, transposed_product
+from ripml.resources import require_memory
 
 __all__ = [
     "ConjugateGradient",
@@ -40,18 +41,15 @@ __all__ = [
     "Solution",
     "Sums",
     "choose_solver",
-    "predict_embedding",
     "resolve_solver",
 ]
 
 Floats = NDArray[np.floating[Any]]
 Solve = Callable[[float], "Solution"]
 
-_ROW_BLOCK = 4096  # rows multiplied at a time; sums over blocks are kept in float64
 _CLOSED_FORM_LIMIT = 12_000  # the side of the largest system that `auto` factorises: 2 × 1.2 GB, about 10 s on 2 cores
 # Reciprocal condition below which the digits of a Cholesky factor are not trusted, for float64 and float32.
 _CONDITION = {"d": 1e-10, "f": 1e-6}
-_DENSE_PRODUCT = 1 / 300  # mean (nnz/d)² past which a dense product of blocks beats the sparse one
 
 
 @dataclass(frozen=True)
@@ -65,15 +63,6 @@ class Solution:
     converged: bool = True
     steps: int = 0
     residual: float = 0.0  # the largest ‖b − A psi‖/‖b‖ over targets, for iterative solvers
-
-
-def predict_embedding(X: Any, Psi: Floats, n_jobs: int | None = None) -> Floats:
-    """Ẑ = X Psi, (n, M), in blocks of rows on threads; of Psi only rows whose feature occurs in a sparse X are read."""
-    if scipy.sparse.issparse(X) and X.nnz < X.shape[1]:
-        used = np.unique(X.indices)
-        X = type(X)((X.data, np.searchsorted(used, X.indices), X.indptr), shape=(X.shape[0], len(used)))
-        Psi = Psi[used]
-    return _product(X, Psi, n_jobs)
 
 
 # ------------------------------------------------------------------------------------------------------------ sums
@@ -96,8 +85,9 @@ class Sums:
     @classmethod
     def of(cls, X: Any, Z: Any, n_jobs: int | None = None, dtype: Any = np.float64) -> Sums:
         """The sums of these rows in float64, whatever the type of X, or in float32 if asked. Z is dense or CSR."""
-        moment = np.asarray(_transposed_product(X, Z.astype(dtype, copy=False), n_jobs), dtype)
-        return cls(_gram(X, n_jobs, dtype), moment, X.shape[0])
+        XT = X.T.tocsr() if scipy.sparse.issparse(X) else None
+        moment = np.asarray(transposed_product(X, Z.astype(dtype, copy=False), n_jobs, XT), dtype)
+        return cls(gram_of(X, n_jobs, dtype, XT), moment, X.shape[0])
 
     def __add__(self, other: Sums) -> Sums:
         return Sums(self.gram + other.gram, self.moment + other.moment, self.n_rows + other.n_rows)
@@ -110,105 +100,93 @@ class Sums:
         return _Factor(self.gram, alpha).solve(self.moment)
 
 
-def _dense(X: Any) -> Floats:
-    dense: Floats = X.toarray() if scipy.sparse.issparse(X) else np.asarray(X)
-    return dense
-
-
-def _gram(X: Any, n_jobs: int | None, dtype: Any = np.float64) -> Floats:
-    """XᵀX, (d, d)."""
-    d = X.shape[1]
-    gram = np.zeros((d, d), dtype)
-    if scipy.sparse.issparse(X):
-        row_lengths = np.diff(X.indptr)
-        if np.mean((row_lengths / d) ** 2) < _DENSE_PRODUCT:
-            X = X.astype(dtype, copy=False)
-            XT = X.T.tocsr()
-
-            def fill(features: slice) -> None:
-                gram[features] = (XT[features] @ X).toarray()
-
-            map_blocks(fill, blocks(d, max(64, d // 32)), n_jobs)
-            return gram
-    for rows in blocks(X.shape[0], _ROW_BLOCK):
-        block = _dense(X[rows]).astype(dtype, copy=False)
-        gram += block.T @ block  # BLAS on all its threads; NumPy takes the symmetric product here
-    return gram
-
-
-def _product(X: Any, V: Floats, n_jobs: int | None) -> Floats:
-    """X V in blocks of rows on threads."""
-    out = np.empty((X.shape[0], V.shape[1]), np.result_type(X.dtype, V.dtype))
-    V = V.astype(out.dtype, copy=False)  # once, and not again in every block
-
-    def fill(rows: slice) -> None:
-        out[rows] = X[rows] @ V
-
-    map_blocks(fill, blocks(X.shape[0], 512), n_jobs)
-    return out
-
-
-def _transposed_product(X: Any, V: Any, n_jobs: int | None, XT: Any = None) -> Floats:
-    """XᵀV in the wider of the two types; sparse X in blocks of features on threads, dense X in blocks of rows."""
-    if scipy.sparse.issparse(V):
-        return (V.T.tocsr() @ X).T.toarray() if scipy.sparse.issparse(X) else np.asarray((V.T.tocsr() @ X).T)
-    if scipy.sparse.issparse(X):
-        return _product(X.T.tocsr() if XT is None else XT, V, n_jobs)
-    total = np.zeros((X.shape[1], V.shape[1]))
-    for rows in blocks(X.shape[0], _ROW_BLOCK):
-        total += X[rows].T @ V[rows]
-    return total.astype(np.result_type(X.dtype, V.dtype), copy=False)
-
-
 class _Factor:
     """(A + alpha I)⁻¹ for symmetric A ≥ 0: Cholesky, or on the range of A alone where that is numerically singular.
 
     Rows and columns are first divided by the root of the diagonal, so that features of very different scale are not
-    mistaken for linear dependence. It works in the type of A.
+    mistaken for linear dependence. It works in the type of A; where that is float32 and too short for the condition of
+    A + alpha I, but alpha above the rounding error of A, in float64.
     """
 
-    def __init__(self, A: Floats, alpha: float) -> None:
-        self.singular = True
+    def __init__(self, A: Floats, alpha: float, remake: Callable[[], Floats] | None = None) -> None:
+        """With `remake` the factor takes the place of A, which is made anew in the rare case that it is needed."""
         self._scale = np.sqrt(A.diagonal() + A.dtype.type(alpha))[:, None]
-        if (self._scale > 0).all():
-            shifted = A.copy()
-            shifted.flat[:: len(A) + 1] += A.dtype.type(alpha)
-            shifted /= self._scale
-            shifted /= self._scale.T
-            potrf, pocon, lange = scipy.linalg.get_lapack_funcs(("potrf", "pocon", "lange"), (shifted,))
-            norm = lange("1", shifted.T)
-            self._lower, failed = potrf(shifted.T, lower=True, clean=False, overwrite_a=True)
-            self.singular = failed or pocon(self._lower, norm, uplo="L")[0] < _CONDITION[A.dtype.char]
+        self.singular = not self._factorised(A, remake is not None)
+        if not self.singular:
+            return
+        A = A if remake is None else remake()
+        # Entries of the scaled matrix are at most 1, each off by eps or so: together that is a matrix of norm √d eps.
+        noise = 2 * len(A) ** 0.5 * np.finfo(A.dtype).eps
+        if A.dtype == np.float32 and alpha > noise * float(self._scale.max()) ** 2:
+            self.singular = not self._factorised(A.astype(np.float64), True)
         if self.singular:
-            self._lower = None
             values, vectors = scipy.linalg.eigh(A.astype(np.float64), check_finite=False)
             kept = values > len(A) * np.finfo(A.dtype).eps * max(values.max(initial=0), 1e-300)
             # H Hᵀ: directions without data get no weight, which is right for every alpha and of least norm at 0.
             self._half = (vectors[:, kept] / np.sqrt(values[kept] + alpha)).astype(A.dtype)
 
+    def _factorised(self, A: Floats, overwrite: bool) -> bool:
+        """Whether the Cholesky factor of A + alpha I, rows and columns scaled, was found and can be trusted."""
+        if not (self._scale > 0).all():
+            return False
+        shrunk = 1 / self._scale
+        shifted = np.multiply(A, shrunk, out=A if overwrite else None)
+        shifted *= shrunk.T
+        shifted.flat[:: len(A) + 1] = 1
+        potrf, pocon, lange = scipy.linalg.get_lapack_funcs(("potrf", "pocon", "lange"), (shifted,))
+        norm = lange("1", shifted.T)
+        self._lower, failed = potrf(shifted.T, lower=True, clean=False, overwrite_a=True)
+        return not failed and bool(pocon(self._lower, norm, uplo="L")[0] >= _CONDITION[A.dtype.char])
+
     def solve(self, B: Floats) -> Floats:
         """(A + alpha I)⁻¹B, of B its part in the range of A where the factor is singular."""
         if self.singular:
             return np.asarray(self._half @ (self._half.T @ B))
-        return np.asarray(
-            scipy.linalg.cho_solve((self._lower, True), B / self._scale, check_finite=False) / self._scale
-        )
+        return np.asarray(self._both(self._solve_triangle(B / self._scale, 0)), B.dtype)
+
+    def leverage(self, x: Floats) -> tuple[Floats, Callable[[NDArray[np.bool_]], Floats]]:
+        """h (r,) = x (A + alpha I)⁻¹ xᵀ of each row of x (r, d), and k = (A + alpha I)⁻¹ xᵀ of those asked for.
+
+        h needs one triangle of the factor, at half the cost of k, which is rarely wanted.
+        """
+        if self.singular:
+            k = self.solve(x.T)
+            return np.einsum("ij,ji->i", x, k), lambda rows: k[:, rows]
+        half = self._solve_triangle(x.T / self._scale, 0)
+        return np.einsum("ij,ij->j", half, half), lambda rows: self._both(half[:, rows])
+
+    def _solve_triangle(self, B: Floats, transposed: int) -> Floats:
+        (trtrs,) = scipy.linalg.get_lapack_funcs(("trtrs",), (self._lower, B))
+        solved: Floats = trtrs(self._lower, B, lower=True, trans=transposed)[0]
+        return solved
+
+    def _both(self, half: Floats) -> Floats:
+        solved: Floats = self._solve_triangle(half, 1) / self._scale
+        return solved
 
 
-def _left_out(x: Floats, z: Floats, Psi: Floats, k: Floats, accuracy: float) -> Floats:
-    """What would be predicted for training rows x (r, d) had each not been seen, given k = (XᵀX + alpha I)⁻¹xᵀ (d, r).
+def _left_out(
+    x: Floats, z: Floats, Psi: Floats, h: Floats, k_of: Callable[[NDArray[np.bool_]], Floats], accuracy: float
+) -> Floats:
+    """What would be predicted for training rows x (r, d) had each not been seen.
 
-    With the leverage hᵢ = xᵢᵀkᵢ it is ẑ₋ᵢ = zᵢ − (zᵢ − ẑᵢ)/(1 − hᵢ). As hᵢ → 1 (a row that alone speaks of its
-    direction, as alpha → 0) that is 0/0, and its limit is ẑᵢ − kᵢᵀPsi/‖kᵢ‖², the solution of least norm without the
-    row. `accuracy` is that of k; where one formula takes over from the other, half of its digits are left.
+    With k = (XᵀX + alpha I)⁻¹xᵀ (d, r), of which `k_of` gives the columns asked for, and the leverage hᵢ = xᵢᵀkᵢ it is
+    ẑ₋ᵢ = zᵢ − (zᵢ − ẑᵢ)/(1 − hᵢ). As hᵢ → 1 (a row that alone speaks of its direction, as alpha → 0) that is 0/0, and
+    its limit is ẑᵢ − kᵢᵀPsi/‖kᵢ‖², the solution of least norm without the row. `accuracy` is that of h; where one
+    formula takes over from the other, half of its digits are left.
     """
     fitted = x @ Psi
-    rest = 1 - np.einsum("ij,ji->i", x, k)
+    rest = 1 - h
     alone = rest < accuracy**0.5
     held_out: Floats = z - (z - fitted) / np.where(alone, 1, rest)[:, None]
-    k = k[:, alone]
-    held_out[alone] = fitted[alone] - k.T @ Psi / np.einsum("ij,ij->j", k, k)[:, None]
+    if alone.any():
+        k = k_of(alone)
+        held_out[alone] = fitted[alone] - k.T @ Psi / np.einsum("ij,ij->j", k, k)[:, None]
     return held_out
+
+
+def _left_out_by(x: Floats, z: Floats, Psi: Floats, k: Floats, accuracy: float) -> Floats:
+    return _left_out(x, z, Psi, np.einsum("ij,ji->i", x, k), lambda rows: k[:, rows], accuracy)
 
 
 # --------------------------------------------------------------------------------------------------------- solvers
@@ -226,10 +204,12 @@ class RidgeSolver(ABC):
         """Bytes taken beyond X and Z, and what for."""
 
     @abstractmethod
-    def _prepare(self, X: Any, Z: Any, n_jobs: int | None) -> Solve: ...
+    def _prepare(self, X: Any, Z: Any, n_jobs: int | None, once: bool) -> Solve: ...
 
-    def prepare(self, X: Any, Z: Any, n_jobs: int | None = None) -> Solve:
+    def prepare(self, X: Any, Z: Any, n_jobs: int | None = None, once: bool = False) -> Solve:
         """What is common to all alphas; the result maps alpha ≥ 0 to a `Solution`. X and Z are dense or CSR.
+
+        If that is asked for `once` only, memory is taken once, too.
 
         >>> X, Z = np.array([[1.0], [2.0]]), np.array([[2.0], [4.0]])
         >>> Primal().prepare(X, Z)(5.0).Psi
@@ -239,7 +219,7 @@ class RidgeSolver(ABC):
         needed, what = self.memory(n, d, Z.shape[1])
         remedy = "use solver='cg'" if self.exact else "use fewer dimensions or learners"
         require_memory(needed, what, remedy)
-        return self._prepare(X, Z, n_jobs)
+        return self._prepare(X, Z, n_jobs, once)
 
 
 @dataclass(frozen=True)
@@ -264,17 +244,17 @@ class Primal(_ClosedForm):
         size = np.dtype(self.precision).itemsize
         return float(size) * (2 * d * d + (n + 2 * d) * n_targets), f"XᵀX for d = {d:,}"
 
-    def _prepare(self, X: Any, Z: Any, n_jobs: int | None) -> Solve:
+    def _prepare(self, X: Any, Z: Any, n_jobs: int | None, once: bool) -> Solve:
         dtype = np.dtype(self.precision)
         sums = Sums.of(X, Z, n_jobs, dtype)
 
         def solve(alpha: float) -> Solution:
-            factor = _Factor(sums.gram, alpha)
+            factor = _Factor(sums.gram, alpha, (lambda: gram_of(X, n_jobs, dtype)) if once else None)
             Psi = factor.solve(sums.moment)
 
             def left_out(rows: NDArray[np.int64]) -> Floats:
-                x = _dense(X[rows]).astype(dtype, copy=False)
-                return _left_out(x, _dense(Z[rows]), Psi, factor.solve(x.T), float(np.finfo(dtype).eps))
+                x = dense(X[rows]).astype(dtype, copy=False)
+                return _left_out(x, dense(Z[rows]), Psi, *factor.leverage(x), float(np.finfo(dtype).eps))
 
             return Solution(Psi, "primal", left_out)
 
@@ -292,24 +272,24 @@ class Dual(_ClosedForm):
         size = np.dtype(self.precision).itemsize
         return float(size) * (2 * n * n + (2 * n + d) * n_targets), f"XXᵀ for n = {n:,}"
 
-    def _prepare(self, X: Any, Z: Any, n_jobs: int | None) -> Solve:
+    def _prepare(self, X: Any, Z: Any, n_jobs: int | None, once: bool) -> Solve:
         dtype = np.dtype(self.precision)
         XT = X.T.tocsr() if scipy.sparse.issparse(X) else X.T
-        gram = _gram(XT, n_jobs, dtype)
-        targets = _dense(Z).astype(dtype, copy=False)
+        gram = gram_of(XT, n_jobs, dtype)
+        targets = dense(Z).astype(dtype, copy=False)
 
         def solve(alpha: float) -> Solution:
             factor = _Factor(gram, alpha)
             C = factor.solve(targets)
-            Psi = _transposed_product(X, C, n_jobs, XT)
+            Psi = transposed_product(X, C, n_jobs, XT)
 
             def left_out(rows: NDArray[np.int64]) -> Floats:
                 unit = np.zeros((len(gram), len(rows)), dtype)
                 unit[rows, np.arange(len(rows))] = 1
                 inverse = factor.solve(unit)
                 if factor.singular:
-                    k = _transposed_product(X, inverse, n_jobs, XT)
-                    return _left_out(_dense(X[rows]), targets[rows], Psi, k, float(np.finfo(dtype).eps))
+                    k = transposed_product(X, inverse, n_jobs, XT)
+                    return _left_out_by(dense(X[rows]), targets[rows], Psi, k, float(np.finfo(dtype).eps))
                 # zᵢ − ẑᵢ = alpha cᵢ and 1 − hᵢ = alpha [(XXᵀ + alpha I)⁻¹]ᵢᵢ: alpha cancels, and no digits are lost.
                 return targets[rows] - C[rows] / inverse[rows, np.arange(len(rows))][:, None]
 
@@ -342,9 +322,9 @@ class _Iterative(RidgeSolver):
     def _iterate(self, system: _System, B: Floats) -> tuple[Floats, int, float]:
         """An approximate solution of (XᵀX + alpha I) V = B, the steps taken and the relative residual."""
 
-    def _prepare(self, X: Any, Z: Any, n_jobs: int | None) -> Solve:
+    def _prepare(self, X: Any, Z: Any, n_jobs: int | None, once: bool) -> Solve:
         XT = X.T.tocsr() if scipy.sparse.issparse(X) else None
-        moment = _transposed_product(X, Z, n_jobs, XT).astype(X.dtype, copy=False)
+        moment = transposed_product(X, Z, n_jobs, XT).astype(X.dtype, copy=False)
 
         def solve(alpha: float) -> Solution:
             system = _System(X, XT, alpha, n_jobs)
@@ -356,9 +336,9 @@ class _Iterative(RidgeSolver):
                 )
 
             def left_out(rows: NDArray[np.int64]) -> Floats:
-                x = _dense(X[rows])
+                x = dense(X[rows])
                 k, _, accuracy = self._iterate(system, x.T)
-                return _left_out(x, _dense(Z[rows]), Psi, k, accuracy)
+                return _left_out_by(x, dense(Z[rows]), Psi, k, accuracy)
 
             return Solution(Psi, self.word, left_out, converged, steps, residual)
 
@@ -385,7 +365,7 @@ class _System:
     n_jobs: int | None
 
     def __matmul__(self, V: Floats) -> Floats:
-        image = _transposed_product(self.X, _product(self.X, V, self.n_jobs), self.n_jobs, self.XT)
+        image = transposed_product(self.X, product(self.X, V, self.n_jobs), self.n_jobs, self.XT)
         result: Floats = image.astype(V.dtype, copy=False) + V.dtype.type(self.alpha) * V
         return result
 

@@ -10,7 +10,7 @@ import numpy as np
 from ripml.decoders import Blend, LeastSquares, Sketch, Votes, WeightedVotes
 from ripml.ensembles import Bernoulli, Gaussian, Identity, PolynomialPhase, SparseSign, Structured
 from ripml.errors import ParameterError
-from ripml.kernels import RBF, Linear
+from ripml.kernels import RBF, Linear, Local
 from ripml.neighbors import Exact
 from ripml.ridge import ConjugateGradient, Dual, GradientDescent, Primal
 
@@ -20,7 +20,7 @@ _STAGES: dict[str, type[Any]] = {
     stage.__name__: stage
     for stages in (
         (Gaussian, Bernoulli, SparseSign, Structured, PolynomialPhase, Identity),
-        (Linear, RBF),
+        (Linear, RBF, Local),
         (Votes, WeightedVotes, Sketch, LeastSquares, Blend),
         (Primal, Dual, ConjugateGradient, GradientDescent),
         (Exact,),
@@ -32,14 +32,18 @@ _STAGES: dict[str, type[Any]] = {
 def setting_to_json(name: str, value: Any) -> Any:
     """A constructor setting as a JSON value; a stage with its options is an object with its name."""
     if type(value) in _STAGES.values():
-        return {"stage": type(value).__name__, **asdict(value)}
-    if isinstance(value, np.generic):
-        value = value.item()
+        options = {option: _plain(given) for option, given in asdict(value).items()}
+        return {"stage": type(value).__name__, **options}
+    value = _plain(value)
     if name == "random_state" and not isinstance(value, int):
         return None  # a generator is not a setting that can be kept; the seed it gave is saved
     if not isinstance(value, (str, int, float, bool, type(None))):
         raise ParameterError(f"a model with {name}={value!r} cannot be saved; only ripml's own stages can.")
     return value
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def setting_from_json(value: Any) -> Any:

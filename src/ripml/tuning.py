@@ -5,8 +5,9 @@ than the one fit that follows. In each of them every asked row is left out exact
 counts is the mean of P@1, P@3 and P@5. The sample keeps rows that share labels together: were rows drawn one by one out
 of a large set, most labels would occur once and nothing could be learnt about them.
 
-The walk goes one setting at a time, each from its usual value by fixed steps for as long as precision rises:
-first the weight of features, then the ridge, then the width of the kernel, then the weight of features once more.
+The walk goes one setting at a time, each from its usual value by fixed steps for as long as precision rises, by more
+than a share of itself and by more than the standard error of that rise: first the weight of features, then the ridge,
+then the width of the kernel and the weight of features once more.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from ripml.kernels import RBF, Kernel, Linear
 
 __all__ = ["Choice", "choose"]
 
-_LABELS = 1000  # the most frequent of the sample
+_LABELS = 500  # the most frequent of the sample
 _POWERS = (0.0, 0.25, 0.5, 0.75)
 _GAMMAS = (0.125, 0.25, 0.5, 1.0, 2.0)
 _ALPHAS = tuple(float(f"{10**exponent:.3g}") for exponent in np.arange(-2.5, 2.01, 0.5))
-_WORTH = 5e-3  # relative gain in precision below which the earlier value is kept
+_WORTH = 5e-3  # relative gain in precision up to which the earlier value is kept
 # The more rows, the narrower a kernel and the smaller a ridge they bear. A sample has fewer rows than the set, so a
 # step to the wider kernel or the larger ridge (the direction given here) has to gain more than that.
 _SIMPLER, _WORTH_SIMPLER = {"power": 0, "kernel": -1, "ridge": 1}, 2e-2
@@ -75,9 +76,9 @@ def choose(
     if not targets[-n_asked:].any():
         return start
     products: dict[float, NDArray[np.float32]] = {}
-    precisions: dict[tuple[float, Kernel, float], float] = {}
+    precisions: dict[tuple[float, Kernel, float], NDArray[np.float64]] = {}
 
-    def precision(choice: Choice) -> float:
+    def precision(choice: Choice) -> NDArray[np.float64]:
         key = (choice.power, choice.kernel, choice.ridge)
         if key not in precisions:
             if choice.power not in products:
@@ -89,14 +90,15 @@ def choose(
             if isinstance(choice.kernel, Linear):
                 K += 1  # the intercept
             left_out = leave_out(K, targets, choice.ridge, n_asked)
-            precisions[key] = _mean_precision(targets[-n_asked:], left_out)
+            precisions[key] = _precisions(targets[-n_asked:], left_out)
         return precisions[key]
 
     best = start
-    for name in [name for name in ("power", "ridge", "kernel", "power") if name in free]:
+    order = ("power", "ridge", "kernel", "power") if "kernel" in free else ("power", "ridge")
+    for name in [name for name in order if name in free]:
         best = _walk(*_steps(best, name), precision, 0 if len(rows) == Y.shape[0] else _SIMPLER[name])
-    tried = [(*key, value) for key, value in precisions.items()]
-    return replace(best, precision=precision(best), tried=tried)
+    tried = [(*key, float(value.mean())) for key, value in precisions.items()]
+    return replace(best, precision=float(precision(best).mean()), tried=tried)
 
 
 def _steps(choice: Choice, name: str) -> tuple[list[Choice], int]:
@@ -113,14 +115,17 @@ def _steps(choice: Choice, name: str) -> tuple[list[Choice], int]:
     )
 
 
-def _walk(choices: list[Choice], start: int, precision: Callable[[Choice], float], simpler: int) -> Choice:
+def _walk(
+    choices: list[Choice], start: int, precision: Callable[[Choice], NDArray[np.float64]], simpler: int
+) -> Choice:
     """From the present value up while that pays, else down; in the direction of `simpler` it has to pay more."""
     place = start
     for direction in (1, -1):
         worth = _WORTH_SIMPLER if direction == simpler else _WORTH
         while 0 <= place + direction < len(choices):
-            there, here = precision(choices[place + direction]), precision(choices[place])
-            if there <= here * (1 + worth):
+            here = precision(choices[place])
+            gain = precision(choices[place + direction]) - here
+            if gain.mean() <= max(worth * here.mean(), gain.std() / len(gain) ** 0.5):
                 break
             place += direction
         if place != start:
@@ -128,13 +133,13 @@ def _walk(choices: list[Choice], start: int, precision: Callable[[Choice], float
     return choices[place]
 
 
-def _mean_precision(truth: NDArray[np.float32], scores: NDArray[np.float32]) -> float:
-    """The mean of P@1, P@3 and P@5 over rows that have a label among those of the sample."""
+def _precisions(truth: NDArray[np.float32], scores: NDArray[np.float32]) -> NDArray[np.float64]:
+    """The mean of P@1, P@3 and P@5 of each row that has a label among those of the sample."""
     k = min(5, scores.shape[1])
     best = np.argpartition(-scores, k - 1, axis=1)[:, :k]
     order = np.argsort(-np.take_along_axis(scores, best, axis=1), axis=1, kind="stable")
     hits = np.take_along_axis(truth, np.take_along_axis(best, order, axis=1), axis=1)[truth.any(axis=1)]
-    return float(np.mean([hits[:, :n].sum() / (len(hits) * n) for n in (1, 3, 5)]))
+    return np.asarray(np.mean([hits[:, :n].sum(axis=1) / n for n in (1, 3, 5)], axis=0), np.float64)
 
 
 def _sample(Y: Any, askable: NDArray[np.int64], n_rows: int, seed: int) -> tuple[NDArray[np.int64], int]:

@@ -67,6 +67,7 @@ class KernelWord(str, Enum):
     auto = "auto"
     linear = "linear"
     rbf = "rbf"
+    local = "local"
 
 
 class DecoderWord(str, Enum):

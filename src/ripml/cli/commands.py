@@ -19,7 +19,7 @@ from ripml.documents import DocumentModel
 from ripml.ensembles import resolve_ensemble
 from ripml.errors import DataError, ParameterError
 from ripml.estimator import RIPML
-from ripml.kernels import RBF
+from ripml.kernels import RBF, Local
 
 __all__ = [
     "chosen",
@@ -97,8 +97,10 @@ def chosen(model: RIPML) -> dict[str, Any]:
     decoder = resolve_decoder(model.decoder)
     words = ("gaussian", "bernoulli", "sparse", "structured", "deterministic", "identity")
     facts: dict[str, Any] = {"kernel": model.kernel_.word}
-    if isinstance(model.kernel_, RBF):
+    if isinstance(model.kernel_, (RBF, Local)):
         facts["gamma"] = model.kernel_.gamma
+    if isinstance(model.kernel_, Local):
+        facts |= {"nearby_ridge": model.kernel_.ridge, "nearby_rows": model.kernel_.n_rows}
     facts |= {
         "relevance": model.chosen_["relevance"],
         "ridge": [float(ridge) for ridge in model.ridge_],

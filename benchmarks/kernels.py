@@ -1,0 +1,149 @@
+"""What to do where the kernel matrix of all rows is too large: ways to come near kernel ridge, against it in one run.
+
+    RIPML_DATA=folder python benchmarks/kernels.py [--quick] [--json PATH]
+
+One-vs-all ridge on Y with an RBF kernel in closed form is the mark. Beside it, on the same rows: linear ridge, random
+Fourier features, Nyström features of landmarks that are drawn evenly or by their leverage, the features themselves with
+Nyström features added, and kernel ridge on the rows nearest to each query (`ripml.kernels.Local`). Rows have length 1;
+width and ridge are those that the default chose on Bibtex, Delicious and EUR-Lex. Seconds are of training and of one
+test row, as multiples of the mark's. --quick takes Bibtex alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse
+from harness import Row, finish, has_data, options
+from sklearn.kernel_approximation import RBFSampler
+
+from ripml import datasets, metrics
+from ripml.features import unit_rows
+from ripml.kernel_ridge import solve_kernel
+from ripml.kernels import RBF, Local, Rows, squared_lengths
+from ripml.neighbors import Exact
+from ripml.part import Part
+from ripml.resources import blocks, map_blocks
+from ripml.ridge import Primal
+
+CUTS = (1, 3, 5)
+GAMMA, ALPHA = 0.5, {"bibtex": 0.3, "delicious": 1.0, "eurlex": 0.1}
+LANDMARKS, RANDOM, PILOT = 3000, 4000, 1000
+WEIGHT = 2.0  # of Nyström features beside the features themselves
+NEAREST = (50, 200, 400)
+
+Fit = Callable[[], Any]  # trains and returns what turns test rows into scores
+
+
+def rbf(X: Any, rows: Any) -> Any:
+    return RBF(GAMMA).between(X, Rows(rows))
+
+
+def mark(X: Any, Y: Any, alpha: float) -> Any:
+    """Kernel ridge in closed form on all rows."""
+    C = solve_kernel(RBF(GAMMA).lower_triangle(X), Y.toarray(), alpha, 0).coefficients
+    return lambda X_new: rbf(X_new, X) @ C
+
+
+def on_features(X: Any, Y: Any, alpha: float, features: Callable[[Any], Any]) -> Any:
+    """Ridge in closed form on features made of the rows."""
+    Psi = Primal("float32").prepare(features(X), Y)(alpha).Psi
+    return lambda X_new: np.asarray(features(X_new) @ Psi)
+
+
+def nystroem(landmarks: Any) -> Callable[[Any], Any]:
+    """x ↦ K(x, C) G⁻ᵀ with GGᵀ = K(C, C): products of these are the kernel, but for what C does not span."""
+    K = rbf(landmarks, landmarks)
+    K.flat[:: len(K) + 1] += 1e-4
+    G = np.linalg.cholesky(K)
+    return lambda X: scipy.linalg.solve_triangular(G, rbf(X, landmarks).T, lower=True).T
+
+
+def by_leverage(X: Any, alpha: float, rng: np.random.Generator) -> Any:
+    """Rows drawn by their ridge leverage, which a pilot of evenly drawn landmarks estimates."""
+    B = nystroem(X[rng.permutation(X.shape[0])[:PILOT]])(X)
+    half = scipy.linalg.solve_triangular(np.linalg.cholesky(B.T @ B + alpha * np.eye(PILOT)), B.T, lower=True)
+    # What the pilot does not span is left of the diagonal of K, 1, and counts in full.
+    leverage = np.einsum("ij,ij->j", half, half) + np.maximum(1 - np.einsum("ij,ij->i", B, B), 0) / (1 + alpha)
+    return X[rng.choice(X.shape[0], LANDMARKS, replace=False, p=leverage / leverage.sum())]
+
+
+def nearby(X: Any, Y: Any, alpha: float, n_rows: int) -> Any:
+    """Kernel ridge on the rows nearest to each query."""
+    empty = np.empty((0, 0), np.float32)
+    rows = np.arange(X.shape[0])
+    part = Part(empty, empty[0:0, 0:0].ravel(), empty, Y, np.ones_like(rows), Exact(), 1, Local(GAMMA, alpha, n_rows),
+                Rows(X), rows)  # fmt: skip
+
+    def scores(X_new: Any) -> Any:
+        def of_block(block: slice) -> Any:
+            some = X_new[block]
+            ids, likeness = part.alike(part.likeness(some, 1), n_rows)
+            return part.solved_nearby(ids, likeness, squared_lengths(some), [part.kernel])[0]  # type: ignore[list-item]
+
+        part.likeness(X_new[:1], 1)
+        return scipy.sparse.vstack(map_blocks(of_block, blocks(X_new.shape[0], 128)), format="csr")
+
+    return scores
+
+
+def compared(name: str) -> list[Row]:
+    """The rows of the table for a data set."""
+    train, test = datasets.load(name)
+    labelled = np.diff(train.Y.indptr) > 0
+    X, Y = unit_rows(train.X[labelled].astype(np.float32)), train.Y[labelled].astype(np.float32)
+    X_test, alpha, rng = unit_rows(test.X.astype(np.float32)), ALPHA[name], np.random.default_rng(0)
+    evenly = X[rng.permutation(X.shape[0])[:LANDMARKS]]
+
+    def added() -> Any:
+        features = nystroem(evenly)
+        both = lambda X: np.hstack([X.toarray(), WEIGHT * features(X)])  # noqa: E731
+        return on_features(X, Y, alpha * (1 + WEIGHT**2), both)  # the kernel of both is that much larger
+
+    methods: dict[str, Fit] = {
+        "kernel ridge": lambda: mark(X, Y, alpha),
+        "linear ridge": lambda: on_features(X, Y, 1.0, lambda X: X),
+        f"{RANDOM} random features": lambda: on_features(
+            X, Y, alpha, RBFSampler(gamma=GAMMA, n_components=RANDOM, random_state=0).fit(X).transform
+        ),
+        f"{LANDMARKS} landmarks": lambda: on_features(X, Y, alpha, nystroem(evenly)),
+        f"{LANDMARKS} landmarks by leverage": lambda: on_features(X, Y, alpha, nystroem(by_leverage(X, alpha, rng))),
+        f"features and {LANDMARKS} landmarks": added,
+        **{f"{n} nearest rows": lambda n=n: nearby(X, Y, alpha, n) for n in NEAREST},  # type: ignore[misc]
+    }
+    rows: list[Row] = []
+    marks: list[float] = []
+    for method, fit in methods.items():
+        start = time.perf_counter()
+        scores_of = fit()
+        trained = time.perf_counter()
+        scores = scores_of(X_test)
+        seconds = [trained - start, (time.perf_counter() - trained) / X_test.shape[0]]
+        found = [100 * metrics.precision_at_k(test.Y, scores, k=k) for k in CUTS] + seconds
+        marks = marks or found
+        what = [*(f"P@{k}" for k in CUTS), "training / kernel ridge", "a row / kernel ridge"]
+        for n, (title, figure, rival) in enumerate(zip(what, found, marks, strict=True)):
+            if n < len(CUTS):
+                rows.append((f"{name}, {method}: {title}", figure, f"kernel ridge {rival:.2f}"))
+            else:
+                rows.append((f"{name}, {method}: {title}", figure / rival, f"{rival:.3g} s"))
+    return rows
+
+
+def main() -> None:
+    arguments = options(__doc__ or "")
+    if not has_data():
+        print("skipped: set RIPML_DATA to the folder with bibtex, delicious and eurlex")
+        return
+    rows: list[Row] = []
+    for name in ("bibtex",) if arguments.quick else ("bibtex", "delicious", "eurlex"):
+        rows += compared(name)
+    finish(rows, arguments.json)
+
+
+if __name__ == "__main__":
+    main()
