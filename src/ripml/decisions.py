@@ -101,13 +101,13 @@ def fitted_nearby(kernel: Local, how: Decode, parts: Sequence[Part], answers: Se
     most = int(np.clip(_ASKED_NEARBY * (200 / kernel.n_rows) ** 2, 100, _ASKED_NEARBY))  # each is solved n_rows wide
     X, own, truth = (array[:most] for array in (answer.X, answer.rows, answer.truth))
     if len(options) == 1 or not truth.shape[0]:
-        return options[len(options) // 2]
+        return replace(kernel, gamma=gammas[len(gammas) // 2], ridge=ridges[len(ridges) // 2])
 
     def of_block(block: slice) -> list[Any]:
         ids, likeness = part.alike(part.likeness(X[block], 1), kernel.n_rows, own[block])
         return part.solved_nearby(ids, likeness, squared_lengths(X[block]), options)
 
-    found = map_blocks(of_block, blocks(X.shape[0], 64), how.n_jobs)
+    found = map_blocks(of_block, blocks(X.shape[0], part.rows_at_a_time), how.n_jobs)
     scores = [scipy.sparse.vstack(of_option, format="csr") for of_option in zip(*found, strict=True)]
     return options[int(np.argmax([mean_precision(truth, score) for score in scores]))]
 

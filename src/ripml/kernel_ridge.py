@@ -84,7 +84,8 @@ def weights_of_rows(K: Floats, k: Floats, alpha: float) -> Floats:
 
     A row of which k is −∞ is not there: its weight is 0. Of K (r, r) the upper triangle is read; it is overwritten.
 
-    >>> weights_of_rows(np.array([[1.0, 0.5], [0.5, 1.0]], np.float32), np.array([1.0, -np.inf], np.float32), 1.0)
+    >>> K, k = np.array([[1.0, 0.5], [0.5, 1.0]], np.float32), np.array([1.0, -np.inf], np.float32)
+    >>> weights_of_rows(K, k, 1.0).round(3)
     array([0.5, 0. ], dtype=float32)
     """
     missing = ~np.isfinite(k)

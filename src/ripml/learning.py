@@ -172,9 +172,8 @@ def _tuned(
     """
     kernel = settings.kernel
     if kernel is None:
-        many = X.shape[0] > _KERNEL_ROWS * settings.n_clusters
-        kernel = RBF() if not many else Local() if isinstance(settings.decoder, Blend) else Linear()
-        kernel = Linear() if isinstance(settings.decoder, Votes) else kernel
+        few = X.shape[0] <= _KERNEL_ROWS * settings.n_clusters and not isinstance(settings.decoder, Votes)
+        kernel = RBF() if few else Local() if isinstance(settings.decoder, Blend) else Linear()
     free = ["power"] if settings.relevance is None else []
     if isinstance(kernel, RBF) and kernel.gamma == "auto":
         kernel, free = RBF(0.5), [*free, "kernel"]
@@ -392,8 +391,10 @@ def _regress(
             reason += "" if solver.exact else f", stopped after {_CG_STEPS} steps, which regularises"
         _log.info("%s", reason if reason != "given" else f"solver='{solver.word}'")
         local = isinstance(choice.kernel, Local)
-        kind = "local" if local else "small" if min(X.shape) <= _SMALL else solver.word
-        most = min(_LEFT_OUT_TO_BLEND[kind], askable) if solver.exact else min(_HELD_OUT, -(-len(rank) // 10))
+        most = min(_HELD_OUT, -(-len(rank) // 10))
+        if solver.exact:
+            kind = "local" if local else "small" if min(X.shape) <= _SMALL else solver.word
+            most = min(_LEFT_OUT_TO_BLEND[kind], askable)
         asked = np.flatnonzero(rank < most)
         seen = slice(None) if solver.exact else np.flatnonzero(rank >= most)
         with warnings.catch_warnings():

@@ -84,6 +84,11 @@ class Part:
         """Of directions."""
         return self.index.build(_unit(self.Z))
 
+    @property
+    def rows_at_a_time(self) -> int:
+        """Queries that a thread compares with all rows at a time."""
+        return _ROW_BLOCK if self.rows is None else min(_ROW_BLOCK, max(16, _LIKENESSES // self.rows.X.shape[0]))
+
     def embed(self, X: Any, n_jobs: int | None, likeness: Floats | None = None) -> Any:
         """ẑ (n, M) of feature rows; `likeness` is their kernel with the rows of the part, if it is known already."""
         if isinstance(self.kernel, Linear):
@@ -189,8 +194,7 @@ class Part:
             squares = squared_lengths(X[block]) if isinstance(self.kernel, Local) else np.empty(0, np.float32)
             return self._candidates(Z.astype(np.float32, copy=False), likeness, squares, alone, own)
 
-        size = _ROW_BLOCK if self.rows is None else min(_ROW_BLOCK, max(16, _LIKENESSES // self.rows.X.shape[0]))
-        found = map_blocks(of_block, blocks(X.shape[0], size), how.n_jobs)
+        found = map_blocks(of_block, blocks(X.shape[0], self.rows_at_a_time), how.n_jobs)
         labels = np.concatenate([part.labels for part in found])
         return Candidates(labels, {n: np.concatenate([p.signals[n] for p in found]) for n in found[0].signals})
 
