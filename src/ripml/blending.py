@@ -12,7 +12,7 @@ Few trees of small depth are kept as plain arrays, full binary trees laid out le
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +37,12 @@ class Candidates:
 
     labels: NDArray[np.int64]
     signals: dict[str, Floats]
+
+    @classmethod
+    def joined(cls, parts: Sequence[Candidates]) -> Candidates:
+        """The rows of these, one after the other."""
+        signals = {name: np.concatenate([part.signals[name] for part in parts]) for name in parts[0].signals}
+        return cls(np.concatenate([part.labels for part in parts]), signals)
 
     def table(self) -> Floats:
         """One line a candidate, one column a signal: (n·K, S), of all places, filled or not."""

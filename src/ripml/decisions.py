@@ -76,10 +76,8 @@ def decide(
     else:
         largest = int(np.argmax([answer.truth.shape[0] for answer in answers]))
         how = _tuned_decode(decoder, n_neighbors, how, parts[largest], answers[largest])
-        found = [part.candidates(a.X, how, a.Z, a.rows) for part, a in zip(parts, answers, strict=True)]
-        candidates = Candidates(
-            np.concatenate([part.labels for part in found]),
-            {name: np.concatenate([part.signals[name] for part in found]) for name in found[0].signals},
+        candidates = Candidates.joined(
+            [part.candidates(a.X, how, a.Z, a.rows) for part, a in zip(parts, answers, strict=True)]
         )
         if isinstance(decoder, Blend):
             trees, values = _blend(candidates, truth, seed, how.n_jobs)

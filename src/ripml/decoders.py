@@ -17,9 +17,7 @@ import numbers
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-
-from ripml.errors import ParameterError
+from ripml.errors import ParameterError, check_positive
 
 __all__ = ["Blend", "Decoder", "LeastSquares", "Sketch", "Votes", "WeightedVotes", "resolve_decoder"]
 
@@ -50,7 +48,7 @@ class WeightedVotes(Decoder):
     temperature: float | str = "auto"
 
     def __post_init__(self) -> None:
-        _check("temperature", self.temperature)
+        check_positive("temperature", self.temperature)
 
 
 @dataclass(frozen=True)
@@ -69,7 +67,7 @@ class LeastSquares(Decoder):
     epsilon: float | str = "auto"
 
     def __post_init__(self) -> None:
-        _check("epsilon", self.epsilon)
+        check_positive("epsilon", self.epsilon)
 
 
 @dataclass(frozen=True)
@@ -84,13 +82,6 @@ class Blend(Decoder):
         n: Any = self.n_similar
         if n != "auto" and (isinstance(n, bool) or not isinstance(n, numbers.Integral) or n < 0):
             raise ParameterError(f"`n_similar` must be 'auto' or an integer ≥ 0; got {n!r}.")
-
-
-def _check(name: str, value: Any) -> None:
-    if isinstance(value, str) and value == "auto":
-        return
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < float(value) < np.inf:
-        raise ParameterError(f"`{name}` must be 'auto' or a finite number > 0; got {value!r}.")
 
 
 _WORDS: dict[str, type[Decoder]] = {

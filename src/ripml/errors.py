@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import numbers
+from typing import Any
+
 __all__ = [
     "DataError",
     "MemoryLimitError",
@@ -10,6 +14,7 @@ __all__ = [
     "NoLabelsError",
     "ParameterError",
     "RipmlError",
+    "check_positive",
 ]
 
 
@@ -42,3 +47,11 @@ class MissingExtraError(RipmlError, ImportError):
 
     def __init__(self, package: str, extra: str) -> None:
         super().__init__(f"{package} is needed for this; install it with: pip install 'ripml[{extra}]'")
+
+
+def check_positive(name: str, value: Any) -> None:
+    """Raise `ParameterError` if an option is neither "auto" nor a finite number above 0."""
+    if isinstance(value, str) and value == "auto":
+        return
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < float(value) < math.inf:
+        raise ParameterError(f"`{name}` must be 'auto' or a finite number > 0; got {value!r}.")

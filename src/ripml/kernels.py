@@ -21,7 +21,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from ripml.errors import ParameterError
+from ripml.errors import ParameterError, check_positive
 from ripml.products import FREQUENT
 from ripml.resources import blocks, map_blocks
 
@@ -164,7 +164,7 @@ class RBF(Kernel):
     gamma: float | str = "auto"
 
     def __post_init__(self) -> None:
-        _check_positive("gamma", self.gamma)
+        check_positive("gamma", self.gamma)
 
     def of_products(self, products: Floats, left: Floats, right: Floats) -> None:
         """exp(γ(2⟨x, x'⟩ − ‖x‖² − ‖x'‖²)), at most 1."""
@@ -195,18 +195,11 @@ class Local(Linear):
     n_rows: int = 200
 
     def __post_init__(self) -> None:
-        _check_positive("gamma", self.gamma)
-        _check_positive("ridge", self.ridge)
+        check_positive("gamma", self.gamma)
+        check_positive("ridge", self.ridge)
         n = cast(Any, self.n_rows)
         if isinstance(n, bool) or not isinstance(n, numbers.Integral) or n < 1:
             raise ParameterError(f"`n_rows` must be an integer ≥ 1; got {n!r}.")
-
-
-def _check_positive(name: str, value: Any) -> None:
-    if isinstance(value, str) and value == "auto":
-        return
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < float(value) < np.inf:
-        raise ParameterError(f"`{name}` must be 'auto' or a finite number > 0; got {value!r}.")
 
 
 _WORDS: dict[str, type[Kernel]] = {kernel.word: kernel for kernel in (Linear, RBF, Local)}

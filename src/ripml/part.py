@@ -194,9 +194,7 @@ class Part:
             squares = squared_lengths(X[block]) if isinstance(self.kernel, Local) else np.empty(0, np.float32)
             return self._candidates(Z.astype(np.float32, copy=False), likeness, squares, alone, own)
 
-        found = map_blocks(of_block, blocks(X.shape[0], self.rows_at_a_time), how.n_jobs)
-        labels = np.concatenate([part.labels for part in found])
-        return Candidates(labels, {n: np.concatenate([p.signals[n] for p in found]) for n in found[0].signals})
+        return Candidates.joined(map_blocks(of_block, blocks(X.shape[0], self.rows_at_a_time), how.n_jobs))
 
     def _candidates(
         self, Z: Floats, likeness: Floats | None, squares: Floats, how: Decode, own: Ints | None
