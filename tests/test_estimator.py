@@ -744,7 +744,7 @@ def test_numbers_that_are_not_finite_in_a_loaded_model_are_refused_when_asked() 
 
 def test_a_model_of_another_kind_is_refused(tmp_path: Path) -> None:
     model_folder.save(tmp_path / "other", "Tagger", {}, {})
-    with pytest.raises(ModelFolderError, match="holds a model of kind 'Tagger', not RIPML"):
+    with pytest.raises(ModelFolderError, match="holds a model of kind 'Tagger', which ripml does not know"):
         ripml.load(tmp_path / "other")
 
 

@@ -1,7 +1,7 @@
-"""A RIPML together with the way from files to its features and labels: what the shell trains, saves and asks.
+"""An estimator together with the way from files to its features and labels: what the shell trains, saves and asks.
 
 Rows come as numbered features (XMC text, SVMLight, ARFF, JSON lists), as named features (JSON objects), or as texts,
-which become tf-idf rows. The folder that `save` writes is a RIPML folder like any other; `ripml.load` reads it too.
+which become tf-idf rows. The folder that `save` writes is a model folder like any other; `ripml.load` reads it too.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from ripml.datasets import Dataset, svmlight
 from ripml.datasets.formats import FORMATS, format_of
 from ripml.datasets.source import open_source
 from ripml.errors import DataError, ModelFolderError
-from ripml.estimator import RIPML
 from ripml.labels import align_columns, encode_names
+from ripml.loading import estimator_of
+from ripml.multilabel import Multilabel
 from ripml.text import TfIdf
 
 __all__ = ["DocumentModel"]
@@ -24,15 +25,15 @@ __all__ = ["DocumentModel"]
 
 @dataclass(frozen=True)
 class DocumentModel:
-    """A fitted RIPML, and what its columns mean: words of texts, named features, or just numbers."""
+    """A fitted estimator, and what its columns mean: words of texts, named features, or just numbers."""
 
-    model: RIPML
+    model: Multilabel
     tfidf: TfIdf | None = None
     feature_names: list[str] | None = None
     first_feature: int | None = None  # of SVMLight files: 0 or 1
 
     @classmethod
-    def fit(cls, data: Dataset, first_feature: int | None, model: RIPML) -> DocumentModel:
+    def fit(cls, data: Dataset, first_feature: int | None, model: Multilabel) -> DocumentModel:
         """Fit `model` on a data set; texts are turned into tf-idf rows where there are no features."""
         numbered = encode_names(data.label_names).dtype != object  # a label that is only a number has no other name
         if not len(data):
@@ -109,15 +110,13 @@ class DocumentModel:
             text, words = self.tfidf.to_state()
             parameters["text"] = text
             arrays |= {f"text_{name}": array for name, array in words.items()}
-        model_folder.save(path, "RIPML", parameters, arrays)
+        model_folder.save(path, type(self.model).__name__, parameters, arrays)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> DocumentModel:
-        """Read a folder written by `save`, or by `RIPML.save`."""
+        """Read a folder written by `save`, or by an estimator's own."""
         contents = model_folder.load(path)
-        if contents.kind != "RIPML":
-            raise ModelFolderError(f"{path}: holds a model of kind {contents.kind!r}, not RIPML.")
-        model = RIPML.from_state(contents.parameters, contents.arrays)
+        model = estimator_of(path, contents)
         names = contents.parameters.get("columns")
         strings = isinstance(names, list) and all(isinstance(name, str) for name in names)
         if names is not None and (not strings or len(names) != model.n_features_in_):

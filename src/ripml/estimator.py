@@ -6,8 +6,6 @@ predict  validate → weigh features → assign → ẑ → neighbours and value
 
 from __future__ import annotations
 
-import numbers
-from collections.abc import Sequence
 from dataclasses import replace
 from os import PathLike
 from typing import Any
@@ -15,32 +13,32 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
-from sklearn.utils import Tags, check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
 
-from ripml import blending, decoding, metrics, model_folder, model_state
+from ripml import blending, decoding, model_state
 from ripml.clusters import assign
 from ripml.decoders import Blend, Decoder, Votes, resolve_decoder
 from ripml.ensembles import Ensemble, resolve_ensemble
-from ripml.errors import DataError, ModelFolderError, NoLabelsError, ParameterError
-from ripml.features import unit_rows, weighted
+from ripml.errors import ModelFolderError, ParameterError
+from ripml.features import weighted
 from ripml.kernels import Kernel, Local, resolve_kernel
-from ripml.labels import check_names, distinct_sets, encode_labels, label_keys
+from ripml.labels import distinct_sets, label_keys
 from ripml.learning import Settings, learn
 from ripml.missing import weigh
+from ripml.multilabel import Multilabel, check_count, check_ridge, is_number
 from ripml.neighbors import Index, resolve_index
 from ripml.part import Decode, Part
-from ripml.resources import blocks, thread_count
+from ripml.resources import blocks
 from ripml.ridge import RidgeSolver, resolve_solver
 from ripml.settings import setting_from_json
 
-__all__ = ["RIPML", "load"]
+__all__ = ["RIPML"]
 
 _QUERY_BLOCK = 8192
 
 
-class RIPML(BaseEstimator):  # type: ignore[misc]
+class RIPML(Multilabel):
     """Multilabel learning by label embeddings, ridge regression and nearest neighbours.
 
     Every "auto" is chosen on training rows that were left out, never on anything else.
@@ -175,33 +173,10 @@ class RIPML(BaseEstimator):  # type: ignore[misc]
 
     # -------------------------------------------------------------------------------------------------------- fit
 
-    def fit(self, X: Any, Y: Any, label_names: Sequence[str] | None = None) -> RIPML:
-        """Learn from features X (n, d) and labels Y.
-
-        X is dense, CSR or a DataFrame. Y is a CSR or dense indicator (n, L), or a sequence with the label names of each
-        row (strings or integers). `label_names` names the L columns of an indicator; without it they are 0 … L − 1.
-        Rows without labels are left out and counted in `n_unlabelled_`. A fit that fails leaves the model as it was.
-        """
-        before = dict(self.__dict__)
-        try:
-            self._learn(X, Y, label_names)
-        except BaseException:
-            self.__dict__.clear()
-            self.__dict__.update(before)
-            raise
-        return self
-
-    def _learn(self, X: Any, Y: Any, label_names: Sequence[str] | None) -> None:
-        self.check_settings()
-        X = self._validated(X, reset=True)
-        if label_names is not None and getattr(Y, "ndim", 1) != 2:
-            raise DataError("`label_names` names the columns of an indicator; the labels given here have names.")
-        Y, self.classes_ = encode_labels(Y)
-        if label_names is not None:
-            self.classes_ = check_names(label_names, n_labels=Y.shape[1])
-        if X.shape[0] != Y.shape[0]:
-            raise DataError(f"X has {X.shape[0]} rows and Y has {Y.shape[0]}; they must have the same number.")
-        X, Y = self._labelled_rows(X, Y)
+    def _learn(self, X: Any, Y: Any) -> None:
+        if not isinstance(self.n_neighbors, str):
+            self._require_rows("n_neighbors", self.n_neighbors)
+        self._require_rows("n_clusters", self.n_clusters)
         random = check_random_state(self.random_state)
         self.seed_ = int(random.randint(2**62, dtype=np.int64))
         learnt = learn(self._settings(), X, Y, self.classes_, distinct_sets(Y, label_keys(self.classes_)), self.seed_)
@@ -213,7 +188,6 @@ class RIPML(BaseEstimator):  # type: ignore[misc]
         self.threshold_, self.left_out_precision_ = decided.threshold, decided.precision
         self.calibration_error_ = decided.calibration_error
         self.ridge_ = np.array([solution["ridge"] for solution in self.solutions_])
-        self.frequency_ = np.bincount(Y.indices, minlength=len(self.classes_))
         self.structure_ = self._structure()
 
     def _settings(self) -> Settings:
@@ -234,45 +208,23 @@ class RIPML(BaseEstimator):  # type: ignore[misc]
             n_jobs=self.n_jobs,
         )
 
-    def _labelled_rows(self, X: Any, Y: Any) -> tuple[Any, Any]:
-        labelled = np.diff(Y.indptr) > 0
-        self.n_rows_ = int(labelled.sum())
-        self.n_unlabelled_ = int(len(labelled) - self.n_rows_)
-        if not self.n_rows_:
-            raise NoLabelsError(f"none of the {len(labelled):,} rows carries a label, so there is nothing to learn.")
-        if not isinstance(self.n_neighbors, str) and self.n_neighbors > self.n_rows_:
-            raise ParameterError(
-                f"`n_neighbors` = {self.n_neighbors} is more than the {self.n_rows_} rows that carry labels "
-                f"(n_samples = {len(labelled)})."
-            )
-        if self.n_clusters > self.n_rows_:
-            raise ParameterError(
-                f"`n_clusters` = {self.n_clusters} is more than the {self.n_rows_} rows that carry labels."
-            )
-        # z = 0 would be the nearest neighbour of every shrunken prediction, so empty rows must not be in the index.
-        return (X, Y) if not self.n_unlabelled_ else (X[labelled], Y[labelled])
-
     def check_settings(self) -> None:
         """Raise `ParameterError` for the first setting that is out of its range."""
         for name in ("n_dims", "n_neighbors"):
             if getattr(self, name) != "auto":
-                _positive(name, getattr(self, name), "'auto' or ")
+                check_count(name, getattr(self, name), "'auto' or ")
         for name in ("n_learners", "n_clusters"):
-            _positive(name, getattr(self, name))
+            check_count(name, getattr(self, name))
         for name in ("relevance", "ridge"):
-            value = getattr(self, name)
-            if value != "auto" and not (_is_number(value) and 0 <= float(value) < np.inf):
-                raise ParameterError(f"`{name}` must be 'auto' or a finite number ≥ 0; got {value!r}.")
-        if not (_is_number(self.tail) and 0 <= float(self.tail) < np.inf):
+            check_ridge(name, getattr(self, name))
+        if not (is_number(self.tail) and 0 <= float(self.tail) < np.inf):
             raise ParameterError(f"`tail` must be a finite number ≥ 0; got {self.tail!r}.")
-        if not isinstance(self.normalize, (bool, np.bool_)):
-            raise ParameterError(f"`normalize` must be True or False; got {self.normalize!r}.")
+        super().check_settings()
         if self.ensemble != "auto":
             resolve_ensemble(self.ensemble)
         kernel, decoder = resolve_kernel(self.kernel), resolve_decoder(self.decoder)
         resolve_index(self.index)
         resolve_solver(self.solver, 1, 1)
-        thread_count(self.n_jobs)
         if isinstance(kernel, Local) and not isinstance(decoder, Blend):
             raise ParameterError(
                 f"kernel='local' is a signal among others, with decoder='blend'; got decoder={self.decoder!r}."
@@ -297,16 +249,6 @@ class RIPML(BaseEstimator):  # type: ignore[misc]
         values = {name: getattr(self, name) for name in names}
         return {name: repr(value.item() if isinstance(value, np.generic) else value) for name, value in values.items()}
 
-    def _validated(self, X: Any, reset: bool) -> Any:
-        """X as a CSR or dense float array, with rows of length 1 if so set."""
-        X = validate_data(self, X=X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32])
-        if scipy.sparse.issparse(X):
-            X = scipy.sparse.csr_array(X)
-            if not X.has_canonical_format:  # the caller's arrays stay as they are
-                X = X.copy()
-                X.sum_duplicates()
-        return unit_rows(X) if self.normalize else X
-
     # ---------------------------------------------------------------------------------------------------- predict
 
     def decision_function(self, X: Any) -> Any:
@@ -317,8 +259,8 @@ class RIPML(BaseEstimator):  # type: ignore[misc]
         no score at all.
         """
         scores = self._plain_scores(X)
-        if self.tail and self.n_rows_ >= 3:
-            p = metrics.propensities(self.training_labels())
+        p = self.propensities()
+        if self.tail and p is not None:
             scores = weigh(scores, p, float(self.tail)) * p.min() ** float(self.tail)
         return scores
 
@@ -369,27 +311,6 @@ class RIPML(BaseEstimator):  # type: ignore[misc]
         probabilities.data = blending.in_steps(probabilities.data, self.steps_)
         return probabilities
 
-    def recommend(self, X: Any, n: int = 5) -> list[list[tuple[Any, float]]]:
-        """The n best labels of each row as (name, score), best first; fewer where fewer have a vote."""
-        _positive("n", n)
-        best = decoding.top(self.decision_function(X), n)
-        names, values = self.classes_[best.indices].tolist(), best.data.tolist()
-        pairs = list(zip(names, values, strict=True))
-        return [pairs[start:end] for start, end in zip(best.indptr[:-1], best.indptr[1:], strict=True)]
-
-    def predict(self, X: Any) -> Any:
-        """The label sets, CSR indicator (n, L): labels whose score reaches `threshold_`."""
-        return decoding.keep_above(self._plain_scores(X), self.threshold_)
-
-    def score(self, X: Any, Y: Any) -> float:
-        """P@1: the share of rows whose best label is right. Rows without labels are not counted."""
-        scores = self.decision_function(X)
-        Y, names = encode_labels(Y, known=self.classes_)
-        if scores.shape[0] != Y.shape[0]:
-            raise DataError(f"X has {scores.shape[0]} rows and Y has {Y.shape[0]}; they must have the same number.")
-        scores.resize((Y.shape[0], len(names)))  # labels the model never saw can only be missed
-        return metrics.precision_at_k(Y, scores, k=1)
-
     def training_labels(self) -> Any:
         """The label sets that were learnt from, CSR (n_rows_, L), one a training row, in no particular order."""
         check_is_fitted(self, "parts_")
@@ -402,8 +323,7 @@ class RIPML(BaseEstimator):  # type: ignore[misc]
         """Write the model into a folder of JSON and plain arrays; see docs/model-folder.md."""
         check_is_fitted(self, "parts_")
         self._check_unchanged()
-        parameters, arrays = self.to_state()
-        model_folder.save(path, "RIPML", parameters, arrays)
+        super().save(path)
 
     def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """All that was learnt, as JSON values and arrays."""
@@ -421,32 +341,3 @@ class RIPML(BaseEstimator):  # type: ignore[misc]
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, UnicodeDecodeError) as error:
             raise ModelFolderError(f"the model's parameters and arrays do not fit together: {error}.") from error
         return model
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        tags.target_tags.required = True
-        tags.target_tags.multi_output = True
-        return tags
-
-
-def load(path: str | PathLike[str]) -> RIPML:
-    """Load a saved model; its arrays stay on disk and are read as they are needed.
-
-    >>> load("no/such/model")
-    Traceback (most recent call last):
-    ripml.errors.ModelFolderError: no/such/model: this model folder cannot be opened (No such file or directory).
-    """
-    contents = model_folder.load(path)
-    if contents.kind != "RIPML":
-        raise ModelFolderError(f"{path}: holds a model of kind {contents.kind!r}, not RIPML.")
-    return RIPML.from_state(contents.parameters, contents.arrays)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)
-
-
-def _positive(name: str, value: Any, otherwise: str = "") -> None:
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
-        raise ParameterError(f"`{name}` must be {otherwise}an integer ≥ 1; got {value!r}.")

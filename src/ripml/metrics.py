@@ -38,6 +38,7 @@ __all__ = [
     "ndcg_at_k",
     "precision_at_k",
     "propensities",
+    "propensities_of_counts",
     "psp_at_k",
     "ranking",
     "recall_at_k",
@@ -135,16 +136,24 @@ def propensities(Y_train: Matrix, A: float = 0.55, B: float = 1.5) -> Floats:
     >>> propensities(csr_array([[1, 0], [1, 0], [1, 1]])).round(3)
     array([0.933, 0.91 ])
     """
+    truth = _indicator(Y_train, "Y_train")
+    return propensities_of_counts(_label_counts(truth), truth.shape[0], A, B)
+
+
+def propensities_of_counts(counts: NDArray[Any], n_rows: int, A: float = 0.55, B: float = 1.5) -> Floats:
+    """Return the propensities (L,) of labels that ``counts`` (L,) of the training rows carry; see `propensities`.
+
+    >>> propensities_of_counts([3, 1], n_rows=3).round(3)
+    array([0.933, 0.91 ])
+    """
     if not (np.isfinite(A) and A >= 0):
         raise ParameterError(f"`A` must be a number ≥ 0; got {A}.")
     if not (np.isfinite(B) and B > 0):
         raise ParameterError(f"`B` must be a number > 0; got {B}.")
-    truth = _indicator(Y_train, "Y_train")
-    n_rows = truth.shape[0]
     if n_rows < 3:
         raise DataError(f"Propensities need at least 3 training rows, as log N − 1 must be positive; got {n_rows}.")
     # C·exp(−A·log(N_l + B)) with the two powers joined: neither overflows on its own.
-    odds = (np.log(n_rows) - 1) * ((B + 1) / (_label_counts(truth) + B)) ** A
+    odds = (np.log(n_rows) - 1) * ((B + 1) / (np.asarray(counts, np.float64) + B)) ** A
     return np.asarray(1 / (1 + odds), dtype=np.float64)
 
 

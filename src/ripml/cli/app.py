@@ -39,6 +39,23 @@ class Preset(str, Enum):
     paper = "paper"
 
 
+class Method(str, Enum):
+    """What can be trained: RIPML, or a method of the related work."""
+
+    ripml = "ripml"
+    leml = "leml"
+    plst = "plst"
+    cplst = "cplst"
+    cssp = "cssp"
+    compressed_sensing = "compressed-sensing"
+    bayesian = "bayesian"
+    sleec = "sleec"
+    one_vs_all_ridge = "one-vs-all-ridge"
+    one_vs_all_logistic = "one-vs-all-logistic"
+    neighbors = "neighbors"
+    popularity = "popularity"
+
+
 class EnsembleWord(str, Enum):
     """Families of random matrices."""
 
@@ -140,6 +157,7 @@ def train(
         Preset,
         typer.Option(help="The most precise, a faster linear one, or the paper's algorithm to the letter."),
     ] = Preset.default,
+    method: Annotated[Method, typer.Option(help="RIPML, or a method of the related work.")] = Method.ripml,
     dims: Annotated[str | None, typer.Option(help="m, the dimensions of a learner, or auto.")] = None,
     neighbors: Annotated[str | None, typer.Option(help="k, the neighbours that vote in a learner, or auto.")] = None,
     learners: Annotated[int | None, typer.Option(help="F, the number of learners.")] = None,
@@ -165,6 +183,7 @@ def train(
     Example: ripml train tickets.jsonl model/
     """
     from ripml.cli.commands import run_train
+    from ripml.errors import ParameterError
 
     settings = {
         "n_dims": dims,
@@ -182,7 +201,10 @@ def train(
         "n_jobs": jobs,
     }
     given = {name: value for name, value in settings.items() if value is not None}
-    run_train(data, model, format.value if format else None, preset.value, given, as_json=json)
+    if method != Method.ripml and preset != Preset.default:
+        raise ParameterError(f"--preset is one of RIPML's settings; leave it out for --method {method.value}.")
+    chosen = preset.value if method == Method.ripml else method.value
+    run_train(data, model, format.value if format else None, chosen, given, as_json=json)
 
 
 @app.command(short_help="Print the labels of each row.")

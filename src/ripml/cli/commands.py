@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ripml import blending, datasets, decoding, metrics
+from ripml import baselines, blending, datasets, decoding, metrics
+from ripml.baselines import BASELINES
 from ripml.cli.output import bar, facts, print_json, table, working
 from ripml.datasets import Dataset
 from ripml.decoders import Blend, Votes, resolve_decoder
@@ -20,6 +21,7 @@ from ripml.ensembles import resolve_ensemble
 from ripml.errors import DataError, ParameterError
 from ripml.estimator import RIPML
 from ripml.kernels import RBF, Local
+from ripml.multilabel import Multilabel
 
 __all__ = [
     "chosen",
@@ -47,10 +49,10 @@ def is_file(place: str) -> bool:
 
 
 def run_train(
-    data: str, folder: Path, format: str | None, preset: str, settings: dict[str, Any], as_json: bool
+    data: str, folder: Path, format: str | None, method: str, settings: dict[str, Any], as_json: bool
 ) -> None:
     """Fit a model on a file or the training part of a named set, save it, and say what was chosen."""
-    model = _PRESETS[preset](**{name: _number_or_word(value) for name, value in settings.items()})
+    model = _untrained(method, {name: _number_or_word(value) for name, value in settings.items()})
     model.check_settings()  # before the file is read
     if folder.exists() and not folder.is_dir():
         raise ParameterError(f"{folder}: the model goes into a folder, but this is a file.")
@@ -69,6 +71,18 @@ def run_train(
         facts(f"Trained on {rows[0].name or data}, saved to {folder}", readable(summary))
 
 
+def _untrained(method: str, settings: dict[str, Any]) -> Multilabel:
+    """A preset of RIPML or a baseline with these settings; one that it does not have is an error, but for the seed."""
+    if method in _PRESETS:
+        return _PRESETS[method](**settings)
+    kind: type[Multilabel] = getattr(baselines, next(n for n, (_, word) in BASELINES.items() if word == method))
+    known = kind().get_params()
+    if unknown := [name for name in settings if name not in known]:
+        options = ", ".join(f"--{name.removeprefix('n_')}" for name in unknown)
+        raise ParameterError(f"--method {method} has no {options}; its settings are {', '.join(known)}.")
+    return kind(**settings)
+
+
 def _number_or_word(value: Any) -> Any:
     """The number that a word of the command line is, if it is one: `check_settings` knows which of them are right."""
     for kind in (int, float):
@@ -80,15 +94,19 @@ def _number_or_word(value: Any) -> Any:
 def model_summary(trained: DocumentModel) -> dict[str, Any]:
     """What a model is and what its training chose, as plain values."""
     model = trained.model
-    return {
+    facts = {
+        "method": type(model).__name__,
         "rows": model.n_rows_,
         "rows_without_labels": model.n_unlabelled_,
         "words" if trained.tfidf is not None else "features": int(model.n_features_in_),
         "labels": len(model.classes_),
-        **chosen(model),
-        "left_out": {name: round(value, 4) for name, value in model.left_out_precision_.items()},
-        "calibration_error": round(model.calibration_error_, 6),
     }
+    left_out = {name: round(value, 4) for name, value in model.left_out_precision_.items()}
+    if isinstance(model, RIPML):
+        return {**facts, **chosen(model), "left_out": left_out, "calibration_error": round(model.calibration_error_, 6)}
+    settings = {name: value for name, value in model.get_params().items() if name not in ("n_jobs", "random_state")}
+    settings |= {"ridge": model.ridge_} if "ridge" in settings else {}
+    return {**facts, **settings, "threshold": model.threshold_, "left_out": left_out}
 
 
 def chosen(model: RIPML) -> dict[str, Any]:
@@ -183,7 +201,10 @@ def run_predict(
     if n < 1:
         raise ParameterError(f"--top must be an integer ≥ 1; got {n}.")
     trained = DocumentModel.load(folder)
-    trained.model.set_params(n_jobs=jobs)
+    model = trained.model
+    if probabilities and not isinstance(model, RIPML):
+        raise ParameterError(f"--probabilities are learnt by RIPML only; {folder} holds {type(model).__name__}.")
+    model.set_params(n_jobs=jobs)
     rows = _asked(trained, data, format)
     names = [str(name) for name in trained.model.classes_]
     number = silent = 0
@@ -194,8 +215,8 @@ def run_predict(
             best = decoding.top(above, above.shape[1])
         else:
             best = decoding.top(scores, n)
-        if probabilities:
-            best.data = blending.in_steps(best.data, trained.model.steps_)
+        if probabilities and isinstance(model, RIPML):
+            best.data = blending.in_steps(best.data, model.steps_)
         silent += int((np.diff(scores.indptr) == 0).sum())
         for start, end in zip(best.indptr[:-1], best.indptr[1:], strict=True):
             pairs = [(names[j], float(v)) for j, v in zip(best.indices[start:end], best.data[start:end], strict=True)]
@@ -239,12 +260,10 @@ def run_evaluate(folder: Path, data: str, format: str | None, jobs: int | None, 
           f"macro F1 {100 * report['macro F1']:.2f}")  # fmt: skip
 
 
-def _propensities(model: RIPML, n_labels: int) -> Any:
+def _propensities(model: Multilabel, n_labels: int) -> Any:
     """Of the labels learnt, and 1 for labels never seen; None where there are too few rows to tell."""
-    if model.n_rows_ < 3:
-        return None
-    known = metrics.propensities(model.training_labels())
-    return np.concatenate([known, np.ones(n_labels - len(known))])
+    known = model.propensities()
+    return None if known is None else np.concatenate([known, np.ones(n_labels - len(known))])
 
 
 def printable(text: str) -> str:

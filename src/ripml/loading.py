@@ -1,0 +1,36 @@
+"""`load`: the estimator that a model folder holds, whichever it is."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from os import PathLike
+from typing import TYPE_CHECKING
+
+from ripml import model_folder
+from ripml.baselines import BASELINES
+from ripml.errors import ModelFolderError
+from ripml.model_folder import Contents
+
+if TYPE_CHECKING:
+    from ripml.multilabel import Multilabel
+
+__all__ = ["estimator_of", "load"]
+
+
+def load(path: str | PathLike[str]) -> Multilabel:
+    """Load a saved model; its arrays stay on disk and are read as they are needed.
+
+    >>> load("no/such/model")
+    Traceback (most recent call last):
+    ripml.errors.ModelFolderError: no/such/model: this model folder cannot be opened (No such file or directory).
+    """
+    return estimator_of(path, model_folder.load(path))
+
+
+def estimator_of(path: str | PathLike[str], contents: Contents) -> Multilabel:
+    """The estimator of a folder's contents; the path is for errors."""
+    home = {"RIPML": "ripml.estimator", **dict.fromkeys(BASELINES, "ripml.baselines")}.get(contents.kind)
+    if home is None:
+        raise ModelFolderError(f"{path}: holds a model of kind {contents.kind!r}, which ripml does not know.")
+    kind: type[Multilabel] = getattr(import_module(home), contents.kind)
+    return kind.from_state(contents.parameters, contents.arrays)

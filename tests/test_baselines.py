@@ -1,0 +1,324 @@
+"""The laws of the core, over every baseline, and the rule that they choose their regularisation by."""
+
+from __future__ import annotations
+
+import functools
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+import pytest
+import scipy.sparse
+import worlds
+from laws import assert_same_scores
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MaxAbsScaler
+from threadpoolctl import threadpool_limits
+
+import ripml
+from ripml import baselines, metrics, model_folder
+from ripml.baselines import BASELINES
+from ripml.baselines.base import Baseline, best_candidates, choose_ridge, held_out_rows, require_dense
+from ripml.errors import DataError, MemoryLimitError, ModelFolderError, NoLabelsError, ParameterError
+
+PLANTED, BLOCKS, ZIPF = worlds.planted(), worlds.blocks(), worlds.zipf()
+EVERY = pytest.mark.parametrize("name", BASELINES)
+
+
+def baseline(name: str, **settings: Any) -> Baseline:
+    made: Baseline = getattr(baselines, name)(**{"random_state": 0, **settings})
+    return made
+
+
+@functools.cache
+def fitted(name: str) -> Baseline:
+    """The baseline on the Zipf world; not to be changed."""
+    return baseline(name).fit(ZIPF.X, ZIPF.Y)
+
+
+@pytest.fixture(autouse=True)
+def _one_blas_thread() -> Iterator[None]:
+    """Tests run side by side: threads of BLAS that wait for each other would take most of the time."""
+    with threadpool_limits(1, user_api="blas"):
+        yield
+
+
+def assert_close(found: Any, expected: Any, bound: float) -> None:
+    """Two matrices of scores have the same candidates and agree to `bound` of the largest score."""
+    assert found.shape == expected.shape
+    difference = np.abs(found.toarray() - expected.toarray())
+    assert difference.max() <= bound * np.abs(expected.data).max()
+
+
+@pytest.mark.parametrize("name", [name for name in BASELINES if name != "Popularity"])
+def test_planted_labels_are_found_again(name: str) -> None:
+    model = baseline(name).fit(PLANTED.X, PLANTED.Y)
+    assert model.score(PLANTED.X_new, PLANTED.Y_new) >= 0.97
+    assert metrics.micro_f1(PLANTED.Y_new, model.predict(PLANTED.X_new)) >= 0.85
+    assert model.left_out_precision_["P@1"] >= 0.9
+
+
+@pytest.mark.parametrize("name", [name for name in BASELINES if name != "Popularity"])
+def test_every_baseline_beats_popularity(name: str) -> None:
+    popular = fitted("Popularity").score(ZIPF.X_new, ZIPF.Y_new)
+    assert fitted(name).score(ZIPF.X_new, ZIPF.Y_new) > popular
+
+
+@EVERY
+def test_sparse_equals_dense(name: str) -> None:
+    expected = fitted(name).decision_function(ZIPF.X_new)
+    sparse = baseline(name).fit(scipy.sparse.csr_array(ZIPF.X), ZIPF.Y)
+    assert_close(sparse.decision_function(scipy.sparse.csr_array(ZIPF.X_new)), expected, 1e-6)
+    assert_close(fitted(name).decision_function(scipy.sparse.csr_matrix(ZIPF.X_new)), expected, 1e-6)
+
+
+@EVERY
+def test_one_by_one_equals_batch(name: str) -> None:
+    together = fitted(name).decision_function(ZIPF.X_new[:20])
+    singly = scipy.sparse.vstack([fitted(name).decision_function(ZIPF.X_new[i : i + 1]) for i in range(20)])
+    assert_close(singly.tocsr(), together, 1e-8)
+
+
+@EVERY
+def test_threads_do_not_matter(name: str) -> None:
+    one, two = (baseline(name, n_jobs=n_jobs).fit(ZIPF.X, ZIPF.Y) for n_jobs in (1, 2))
+    assert_close(two.decision_function(ZIPF.X_new), one.decision_function(ZIPF.X_new), 1e-9)
+    assert one.ridge_ == two.ridge_
+    assert one.threshold_ == pytest.approx(two.threshold_)
+
+
+@EVERY
+def test_the_same_seed_gives_the_same_model(name: str) -> None:
+    again = clone(fitted(name)).fit(ZIPF.X, ZIPF.Y)
+    assert_same_scores(again.decision_function(ZIPF.X_new), fitted(name).decision_function(ZIPF.X_new))
+    assert again.left_out_precision_ == fitted(name).left_out_precision_
+
+
+@EVERY
+def test_saved_equals_loaded(name: str, tmp_path: Path) -> None:
+    model = baseline(name).fit(pandas.DataFrame(ZIPF.X).add_prefix("f"), ZIPF.names)
+    X_new = pandas.DataFrame(ZIPF.X_new).add_prefix("f")
+    model.save(tmp_path / "model")
+    loaded = ripml.load(tmp_path / "model")
+    assert type(loaded) is type(model)
+    assert_same_scores(loaded.decision_function(X_new), model.decision_function(X_new))
+    assert_same_scores(loaded.predict(X_new), model.predict(X_new))
+    assert loaded.recommend(X_new, n=3) == model.recommend(X_new, n=3)
+    assert loaded.get_params() == model.get_params()
+    assert loaded.classes_.tolist() == model.classes_.tolist()
+    for value in ("n_rows_", "n_unlabelled_", "ridge_", "threshold_", "left_out_precision_", "tried_", "seed_"):
+        assert getattr(loaded, value) == getattr(model, value)
+    loaded.save(tmp_path / "again")
+    assert_same_scores(ripml.load(tmp_path / "again").decision_function(X_new), model.decision_function(X_new))
+    with pytest.raises(ValueError, match="feature names"):
+        loaded.decision_function(X_new.rename(columns={"f0": "other"}))
+
+
+@EVERY
+def test_arrays_that_do_not_fit_together_are_refused(name: str) -> None:
+    parameters, arrays = fitted(name).to_state()
+    for damaged in (
+        (parameters | {"n_features": 7}, arrays) if name != "Popularity" else ({}, arrays),
+        ({key: value for key, value in parameters.items() if key != "ridge"}, arrays),
+        (parameters, {key: value for key, value in arrays.items() if not key.startswith("learnt_")}),
+        (parameters, arrays | {"names": np.zeros(len(arrays["names"]), np.int64)}),
+        (parameters | {"settings": {**parameters["settings"], "n_jobs": 0}}, arrays),
+    ):
+        with pytest.raises(ModelFolderError, match="do not fit together"):
+            type(fitted(name)).from_state(*damaged)
+
+
+@EVERY
+def test_the_order_of_labels_does_not_matter(name: str) -> None:
+    """Labels by name are the same labels in any order of their columns, for methods that draw nothing by column."""
+    if name in ("CSSP", "LEML", "SLEEC", "CompressedSensing", "BayesianCompressedSensing"):
+        pytest.skip("draws by column or in iterations, so that scores agree in distribution only")
+    names = [f"l{column}" for column in range(40)]
+    shuffled = np.random.default_rng(0).permutation(40)
+    model = clone(fitted(name)).set_params(random_state=0)
+    model.fit(ZIPF.X, ZIPF.Y[:, shuffled], label_names=[names[column] for column in shuffled])
+    scores = model.decision_function(ZIPF.X_new).toarray()
+    expected = fitted(name).decision_function(ZIPF.X_new).toarray()[:, shuffled]
+    assert np.abs(scores - expected).max() <= 1e-6 * np.abs(expected).max()
+
+
+@EVERY
+def test_rows_without_labels_change_nothing(name: str) -> None:
+    X = np.vstack([ZIPF.X[:50], np.ones((30, 60)), ZIPF.X[50:]])
+    Y = scipy.sparse.vstack([ZIPF.Y[:50], scipy.sparse.csr_array((30, 40)), ZIPF.Y[50:]], format="csr")
+    model = baseline(name).fit(X, Y)
+    assert_same_scores(model.decision_function(ZIPF.X_new), fitted(name).decision_function(ZIPF.X_new))
+    assert (model.n_rows_, model.n_unlabelled_) == (150, 30)
+
+
+@EVERY
+@pytest.mark.parametrize("n", [1, 2, 6])
+def test_a_few_rows_are_enough(name: str, n: int) -> None:
+    model = baseline(name).fit(PLANTED.X[:n], PLANTED.Y[:n])
+    scores = model.decision_function(PLANTED.X[:n])
+    assert scores.shape == (n, 25)
+    assert np.isfinite(scores.data).all()
+
+
+@EVERY
+def test_labels_that_no_row_or_every_row_carries_are_no_trouble(name: str) -> None:
+    dense = np.hstack([np.ones((150, 1)), np.zeros((150, 2)), ZIPF.Y.toarray()])
+    truth = np.hstack([np.ones((150, 1)), np.zeros((150, 2)), ZIPF.Y_new.toarray()])
+    scores = baseline(name).fit(ZIPF.X, dense).decision_function(ZIPF.X_new)
+    assert np.isfinite(scores.data).all()
+    assert metrics.precision_at_k(truth, scores, k=1) >= 0.8
+
+
+@EVERY
+def test_one_label_is_no_trouble(name: str) -> None:
+    model = baseline(name).fit(ZIPF.X, np.ones((150, 1)))
+    assert model.score(ZIPF.X_new, np.ones((150, 1))) == 1
+
+
+@EVERY
+def test_a_row_without_features_has_finite_scores_or_none(name: str) -> None:
+    scores = fitted(name).decision_function(np.zeros((2, 60)))
+    assert scores.shape == (2, 40)
+    assert np.isfinite(scores.data).all()
+
+
+@EVERY
+def test_no_rows_have_no_scores(name: str) -> None:
+    assert fitted(name).decision_function(scipy.sparse.csr_array((1, 60)))[:0].shape == (0, 40)
+
+
+@EVERY
+def test_it_keeps_to_scikit_learns_rules(name: str) -> None:
+    model = baseline(name)
+    assert clone(model).get_params() == model.get_params()
+    with pytest.raises(NotFittedError, match="not fitted yet"):
+        model.decision_function(ZIPF.X_new)
+    pipeline = make_pipeline(MaxAbsScaler(), model).fit(ZIPF.X, ZIPF.Y)
+    assert 0 < pipeline.score(ZIPF.X_new, ZIPF.Y_new) <= 1
+
+
+@EVERY
+def test_what_cannot_be_learnt_is_refused_and_the_model_stays(name: str) -> None:
+    model = clone(fitted(name)).fit(ZIPF.X, ZIPF.Y)
+    before = model.decision_function(ZIPF.X_new)
+    with pytest.raises(DataError, match="X has 150 rows and Y has 149"):
+        model.fit(ZIPF.X, ZIPF.Y[:149])
+    with pytest.raises(NoLabelsError, match="none of the 150 rows carries a label"):
+        model.fit(ZIPF.X, np.zeros((150, 3)))
+    with pytest.raises(ValueError, match="NaN"):
+        model.fit(np.full((150, 60), np.nan), ZIPF.Y)
+    assert_same_scores(model.decision_function(ZIPF.X_new), before)
+    with pytest.raises(ValueError, match="60 features"):
+        model.decision_function(np.ones((2, 3)))
+
+
+@EVERY
+def test_settings_out_of_range_are_refused(name: str) -> None:
+    with pytest.raises(ParameterError, match="`normalize` must be True or False; got 3"):
+        baseline(name, normalize=3).fit(ZIPF.X, ZIPF.Y)
+    with pytest.raises(ParameterError, match="`n_jobs` must be"):
+        baseline(name, n_jobs=0).fit(ZIPF.X, ZIPF.Y)
+    known = baseline(name).get_params()
+    if "ridge" in known:
+        with pytest.raises(ParameterError, match="`ridge` must be 'auto' or a finite number ≥ 0; got -1"):
+            baseline(name, ridge=-1).fit(ZIPF.X, ZIPF.Y)
+    for setting in {"n_dims", "n_neighbors", "n_learners", "n_clusters"} & set(known):
+        with pytest.raises(ParameterError, match=f"`{setting}` must be .*an integer ≥ 1; got 0"):
+            baseline(name, **{setting: 0}).fit(ZIPF.X, ZIPF.Y)
+
+
+@EVERY
+def test_settings_changed_after_the_fit_are_refused(name: str) -> None:
+    model = clone(fitted(name)).fit(ZIPF.X, ZIPF.Y).set_params(normalize=True)
+    with pytest.raises(ParameterError, match="`normalize` was changed after the fit; fit again"):
+        model.decision_function(ZIPF.X_new)
+
+
+def test_names_and_modules_agree() -> None:
+    assert set(BASELINES) == set(baselines.__all__) - {"BASELINES"}
+    assert dir(baselines) == sorted({*vars(baselines), *baselines.__all__})
+    with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
+        _ = baselines.Nothing
+
+
+# ------------------------------------------------------------------------------------------------------- the rule
+
+
+def test_rows_are_held_out_once_at_random_and_at_most_two_thousand() -> None:
+    for n, expected in ((5, 1), (99, 19), (30_000, 2000)):
+        seen, asked = held_out_rows(n, seed=3)
+        assert len(asked) == expected
+        np.testing.assert_array_equal(np.sort(np.concatenate([seen, asked])), np.arange(n))
+    assert not np.array_equal(held_out_rows(99, 0)[1], held_out_rows(99, 1)[1])
+
+
+@pytest.mark.parametrize("best", [0.0001, 0.01, 0.316, 1.0, 3.16, 1000.0, 10000.0])
+def test_the_walk_finds_the_top_of_a_hill_and_tells_what_it_tried(best: float) -> None:
+    found, tried = choose_ridge(lambda ridge: -abs(np.log(ridge / best)))
+    assert found == best
+    assert tried[0][0] == 1.0
+    assert max(tried, key=lambda pair: pair[1])[0] == best
+
+
+def test_the_ridge_is_the_best_on_rows_held_out_and_learns_from_all() -> None:
+    model = baseline("PLST").fit(ZIPF.X, ZIPF.Y)
+    seen, asked = held_out_rows(150, model.seed_)
+    for ridge, precision in model.tried_:
+        scores = baseline("PLST", ridge=ridge).fit(ZIPF.X[seen], ZIPF.Y[seen]).decision_function(ZIPF.X[asked])
+        mean = np.mean([metrics.precision_at_k(ZIPF.Y[asked], scores, k=k) for k in (1, 3, 5)])
+        assert mean == pytest.approx(precision)
+    assert model.ridge_ == max(model.tried_, key=lambda pair: pair[1])[0]
+    given = baseline("PLST", ridge=model.ridge_).fit(ZIPF.X, ZIPF.Y)
+    assert given.tried_ == []
+    assert_same_scores(given.decision_function(ZIPF.X_new), model.decision_function(ZIPF.X_new))
+    assert given.threshold_ == model.threshold_
+
+
+def test_the_best_hundred_labels_of_a_row_are_its_candidates() -> None:
+    scores = np.random.default_rng(0).standard_normal((3, 250))
+    found = best_candidates(scores)
+    assert np.diff(found.indptr).tolist() == [100] * 3
+    np.testing.assert_array_equal(metrics.ranking(found, 100), metrics.ranking(scores, 100))
+
+
+def test_a_dense_array_of_more_than_two_gigabytes_is_refused() -> None:
+    require_dense((15_000, 16_000), "this", "take less")
+    with pytest.raises(MemoryLimitError, match=r"this would be a dense array of 20,000 × 20,000, 3.2 GB.*; take less"):
+        require_dense((20_000, 20_000), "this", "take less")
+
+
+# ------------------------------------------------------------------------------------------------------- the shell
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "ripml", *words], capture_output=True, text=True, check=False)
+
+
+def test_the_shell_trains_asks_and_inspects_a_baseline(tmp_path: Path) -> None:
+    rows = [{"text": "red round apple", "labels": ["fruit"]}, {"text": "green leek soup", "labels": ["dish"]}] * 4
+    (tmp_path / "rows.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+    data, folder = str(tmp_path / "rows.jsonl"), str(tmp_path / "model")
+    trained = run("train", data, folder, "--method", "plst", "--dims", "1", "--json")
+    assert trained.returncode == 0, trained.stderr
+    summary = json.loads(trained.stdout)
+    assert (summary["method"], summary["n_dims"]) == ("PLST", 1)
+    asked = run("predict", folder, data, "--top", "1", "--json")
+    assert [json.loads(line)["labels"][0]["label"] for line in asked.stdout.splitlines()] == ["fruit", "dish"] * 4
+    assert json.loads(run("evaluate", folder, data, "--json").stdout)["P@1"] == 1
+    assert "PLST" in run("inspect", folder).stdout
+    assert model_folder.load(folder).kind == "PLST"
+    for words, message in (
+        (("train", data, folder, "--method", "plst", "--clusters", "3"), "--method plst has no --clusters"),
+        (("train", data, folder, "--method", "plst", "--preset", "linear"), "--preset is one of RIPML's"),
+        (("predict", folder, data, "--probabilities"), "--probabilities are learnt by RIPML only"),
+    ):
+        refused = run(*words)
+        assert refused.returncode == 2
+        assert message in refused.stderr
