@@ -20,13 +20,23 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from ripml import decoding, metrics
+from ripml.decisions import mean_precision
 from ripml.errors import MemoryLimitError, ModelFolderError, ParameterError
 from ripml.labels import names_from_arrays, names_to_arrays
 from ripml.multilabel import Multilabel, check_ridge
 from ripml.resources import blocks
 from ripml.settings import setting_from_json, setting_to_json
 
-__all__ = ["Baseline", "Learner", "Learnt", "choose_ridge", "held_out_rows", "require_dense", "with_constant"]
+__all__ = [
+    "Baseline",
+    "Learner",
+    "Learnt",
+    "best_candidates",
+    "choose_ridge",
+    "held_out_rows",
+    "require_dense",
+    "with_constant",
+]
 
 Learnt = Mapping[str, Any]  # arrays and CSR arrays by name: all that a method keeps
 Learner = Callable[[float], Learnt]  # ridge ↦ what is learnt with it
@@ -93,7 +103,7 @@ class Baseline(Multilabel):
 
         truth = Y[asked]
         if given == "auto":
-            self.ridge_, self.tried_ = choose_ridge(lambda ridge: _mean_precision(truth, scores_at(ridge)))
+            self.ridge_, self.tried_ = choose_ridge(lambda ridge: mean_precision(truth, scores_at(ridge)))
         else:
             self.ridge_, self.tried_ = float(given), []
         scores = scores_at(self.ridge_)
@@ -219,10 +229,6 @@ def choose_ridge(precision: Callable[[float], float]) -> tuple[float, list[list[
         if best != RIDGES.index(1.0):
             break
     return RIDGES[best], [[ridge, value] for ridge, value in tried.items()]
-
-
-def _mean_precision(truth: Any, scores: Any) -> float:
-    return float(np.mean([metrics.precision_at_k(truth, scores, k=k) for k in (1, 3, 5)]))
 
 
 def best_candidates(scores: NDArray[Any]) -> Any:

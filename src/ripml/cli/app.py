@@ -274,6 +274,28 @@ def inspect(
     run_inspect(path, format.value if format else None, ensemble.value, dims, delta, quantile, seed, plot, as_json=json)
 
 
+@app.command(short_help="Run the paper's experiments again.")
+def reproduce(
+    what: Annotated[str, typer.Argument(metavar="WHAT", help="list, all, or an experiment's number or word.")],
+    folder: Annotated[
+        Path | None, typer.Option(help="Where to; reproduction or reproduction-quick otherwise. A run there goes on.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A look at everything in minutes, not hours.")] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Draws Phi, splits and generated rows.")] = 0,
+    json: JsonOption = False,
+) -> None:
+    """Make the paper's tables and figures again, with our figures beside the paper's, and judge its claims.
+
+    Writes JSON, CSV, PNG and SVG for each experiment and one report, report.html. A run that was stopped goes on where
+    it was. Needs the data sets (RIPML_DATA) and the extras plot and text.
+
+    Example: ripml reproduce all --quick
+    """
+    from ripml.cli.reproducing import run_reproduce
+
+    run_reproduce(what, folder, quick, seed, as_json=json)
+
+
 @datasets_app.command("list", short_help="List what is here and what can be fetched.")
 def datasets_list(json: JsonOption = False) -> None:
     """List the data sets that are here, and the originals that can be fetched."""
