@@ -42,6 +42,7 @@ _ALONE: dict[str, Callable[[int], Multilabel]] = {
 _MOST_DIMS = 400  # of the related work here; experiment 2 has the paper's methods at the whole grid
 _FEW_DIMS = 100  # where recovery is slow: an m × m system for each row
 _KS = (1, 5, 20, 50)
+_TEXTS = ("Chinese, doc2vec", "Wikispeedia, doc2vec", "Wikispeedia, tf-idf")
 _N_LABELS = {"Bibtex": 159, "Delicious": 983, "EUR-Lex": 3675}
 
 
@@ -56,51 +57,49 @@ def _plan(extent: Extent) -> list[Measurement]:
         if extent.quick and shown == "EUR-Lex":
             continue
         for method in _ALONE:
-            make = functools.partial(_measure_alone, "sets", shown, lambda name=name: data.named(name), method, extent.seed)
+            make = functools.partial(_measure_alone, extent, "sets", shown, method)
             plan.append(Measurement(f"{name}-{_slug(method)}", make))
         for method in _OF_DIMS:
             most = _FEW_DIMS if method == "Bayesian CS" else _MOST_DIMS
             for m in [m for m in dims_grid(_N_LABELS[shown], extent.quick) if m <= most]:
-                make = functools.partial(_measure_dims, shown, name, method, m, extent.seed)
+                make = functools.partial(_measure_dims, extent, shown, method, m)
                 plan.append(Measurement(f"{name}-{_slug(method)}-{m}", make))
         ks = _KS[1:3] if extent.quick else _KS
-        plan += [
-            Measurement(f"{name}-k-{k}", functools.partial(_measure_neighbors, shown, name, k, extent.seed)) for k in ks
-        ]
-    for shown, load in (
-        ("Chinese, doc2vec", lambda: data.chinese(extent, 200, "jieba", 0)),
-        ("Wikispeedia, doc2vec", lambda: data.entities(extent, 0)),
-        ("Wikispeedia, tf-idf", lambda: data.named("wikispeedia")),
-    ):
-        if extent.quick and shown == "Wikispeedia, tf-idf":
-            continue
-        methods = {_PAPER: lambda seed: RIPML.paper(random_state=seed), **_ALONE}
-        for method in methods:
-            make = functools.partial(_measure_alone, "texts", shown, load, method, extent.seed)
-            plan.append(Measurement(f"{_slug(shown)}-{_slug(method)}", make))
-    return plan
+        plan += [Measurement(f"{name}-k-{k}", functools.partial(_measure_neighbors, extent, shown, k)) for k in ks]
+    return plan + [
+        Measurement(
+            f"{_slug(shown)}-{_slug(method)}", functools.partial(_measure_alone, extent, "texts", shown, method)
+        )
+        for shown in (_TEXTS[:2] if extent.quick else _TEXTS)
+        for method in (_PAPER, *_ALONE)
+    ]
 
 
-def _named(name: str) -> Split:
-    return data.named(name)
+def _rows_of(extent: Extent, shown: str) -> Split:
+    if shown == "Chinese, doc2vec":
+        return data.chinese(extent, 200, "jieba", 0)
+    if shown == "Wikispeedia, doc2vec":
+        return data.entities(extent, 0)
+    return data.named(SETS.get(shown, "wikispeedia"))
 
 
 def _slug(name: str) -> str:
     return name.lower().replace(", ", "-").replace(" ", "-")
 
 
-def _measure_alone(part: str, shown: str, load: Callable[[], Split], method: str, seed: int) -> list[Row]:
-    model = RIPML.paper(random_state=seed) if method == _PAPER else _ALONE[method](seed)
-    return [{"part": part, "set": shown, "method": method, **_asked(model, load())}]
+def _measure_alone(extent: Extent, part: str, shown: str, method: str) -> list[Row]:
+    model = RIPML.paper(random_state=extent.seed) if method == _PAPER else _ALONE[method](extent.seed)
+    return [{"part": part, "set": shown, "method": method, **_asked(model, _rows_of(extent, shown))}]
 
 
-def _measure_dims(shown: str, name: str, method: str, m: int, seed: int) -> list[Row]:
-    return [{"part": "sets", "set": shown, "method": method, "m": m, **_asked(_OF_DIMS[method](m, seed), data.named(name))}]
+def _measure_dims(extent: Extent, shown: str, method: str, m: int) -> list[Row]:
+    model = _OF_DIMS[method](m, extent.seed)
+    return [{"part": "sets", "set": shown, "method": method, "m": m, **_asked(model, _rows_of(extent, shown))}]
 
 
-def _measure_neighbors(shown: str, name: str, k: int, seed: int) -> list[Row]:
-    model = RIPML(n_neighbors=k, random_state=seed)
-    return [{"part": "neighbors", "set": shown, "method": _DEFAULT, "k": k, **_asked(model, data.named(name))}]
+def _measure_neighbors(extent: Extent, shown: str, k: int) -> list[Row]:
+    model = RIPML(n_neighbors=k, random_state=extent.seed)
+    return [{"part": "neighbors", "set": shown, "method": _DEFAULT, "k": k, **_asked(model, _rows_of(extent, shown))}]
 
 
 def _asked(model: Multilabel, split: Split) -> Row:
