@@ -1,5 +1,6 @@
 """Raw text to features."""
 
+from ripml.text.doc2vec import Doc2Vec
 from ripml.text.tfidf import TfIdf
 
-__all__ = ["TfIdf"]
+__all__ = ["Doc2Vec", "TfIdf"]

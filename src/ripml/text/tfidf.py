@@ -7,7 +7,7 @@ so that it is saved without pickle.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,13 +15,9 @@ from scipy.sparse import csr_array
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from ripml.errors import DataError, ModelFolderError, ParameterError
+from ripml.text.words import packed, strings, tokenizer, unpacked
 
 __all__ = ["TfIdf"]
-
-# Japanese kana and Chinese characters stand without spaces between words: there each character counts as a word, and
-# ngrams=2 adds the pairs. Elsewhere a word is a run of letters, digits and underscores, single ones ("C", "R") too.
-_UNSPACED: Final = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
-_WORD: Final = rf"[{_UNSPACED}]|[^\W{_UNSPACED}]+"
 
 
 class TfIdf:
@@ -36,6 +32,9 @@ class TfIdf:
         A word must occur in at least this many texts: one seen once cannot generalise.
     ngrams : int, default=1
         Also take up to this many successive words as one.
+    tokens : "words", "chars" or "jieba", default="words"
+        What counts as a word, see `ripml.text.words`: for Chinese, single characters, these and their pairs, or the
+        words that jieba finds.
 
     Examples
     --------
@@ -48,15 +47,19 @@ class TfIdf:
     0
     """
 
-    def __init__(self, *, max_features: int | None = 100_000, min_df: int = 2, ngrams: int = 1) -> None:
+    def __init__(
+        self, *, max_features: int | None = 100_000, min_df: int = 2, ngrams: int = 1, tokens: str = "words"
+    ) -> None:
         for name, value in (("max_features", max_features), ("min_df", min_df), ("ngrams", ngrams)):
             if value is None and name == "max_features":
                 continue
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ParameterError(f"`{name}` must be an integer ≥ 1; got {value!r}.")
+        tokenizer(tokens)
         self.max_features = max_features
         self.min_df = min_df
         self.ngrams = ngrams
+        self.tokens = tokens
 
     def fit(self, texts: Iterable[str]) -> TfIdf:
         """Learn words and their weights from the texts."""
@@ -65,7 +68,7 @@ class TfIdf:
 
     def fit_transform(self, texts: Iterable[str]) -> Any:
         """Learn from the texts and return their rows: CSR float32, shape (n, d)."""
-        texts = _strings(texts)
+        texts = strings(texts)
         vectorizer = self._new_vectorizer()
         if self.min_df > len(texts):
             raise DataError(f"`min_df` = {self.min_df} is above the number of texts, {len(texts)}; lower it.")
@@ -78,7 +81,7 @@ class TfIdf:
 
     def transform(self, texts: Iterable[str]) -> Any:
         """Return the rows of the texts: CSR float32, shape (n, d); all zero where no word is known."""
-        return _sorted_csr(self._fitted().transform(_strings(texts)))
+        return _sorted_csr(self._fitted().transform(strings(texts)))
 
     @property
     def feature_names(self) -> list[str]:
@@ -87,31 +90,19 @@ class TfIdf:
 
     def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return (parameters for JSON, arrays); `from_state` makes the same object of them."""
-        words = [word.encode() for word in self.feature_names]
-        offsets = np.concatenate(([0], np.cumsum([len(word) for word in words], dtype=np.int64)))
-        parameters = {"max_features": self.max_features, "min_df": self.min_df, "ngrams": self.ngrams}
-        arrays = {
-            "words": np.frombuffer(b"".join(words), np.uint8),
-            "word_offsets": offsets,
-            "idf": np.asarray(self._fitted().idf_, np.float32),
-        }
-        return parameters, arrays
+        parameters = {name: getattr(self, name) for name in ("max_features", "min_df", "ngrams", "tokens")}
+        idf = np.asarray(self._fitted().idf_, np.float32)
+        return parameters, {**packed(self.feature_names), "idf": idf}
 
     @classmethod
     def from_state(cls, parameters: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> TfIdf:
         """Return the object that `to_state` was asked of."""
         try:
             tfidf = cls(**parameters)
-            offsets = np.asarray(arrays["word_offsets"], np.int64)
-            blob = np.asarray(arrays["words"], np.uint8).tobytes()
+            words = unpacked(arrays)
             idf = np.array(arrays["idf"], np.float32)
-            if not (offsets[0] == 0 and offsets[-1] == len(blob) and (np.diff(offsets) > 0).all()):
-                raise ValueError("word_offsets do not divide words")
-            words = [blob[a:b].decode() for a, b in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)]
             if idf.shape != (len(words),) or not np.isfinite(idf).all():
                 raise ValueError("idf must be one finite number a word")
-            if len(set(words)) < len(words):
-                raise ValueError("a word occurs twice")
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise ModelFolderError(f"the saved tf-idf is damaged ({error}).") from None
         vectorizer = tfidf._new_vectorizer(words)
@@ -121,7 +112,9 @@ class TfIdf:
 
     def _new_vectorizer(self, vocabulary: Sequence[str] | None = None) -> Any:
         return TfidfVectorizer(
-            token_pattern=_WORD,
+            tokenizer=tokenizer(self.tokens),
+            token_pattern=None,
+            lowercase=False,  # the tokenizer does it
             ngram_range=(1, self.ngrams),
             min_df=self.min_df,
             max_features=self.max_features,
@@ -134,16 +127,6 @@ class TfIdf:
         if not hasattr(self, "_vectorizer"):
             raise ParameterError("this TfIdf has not been fitted; call fit(texts) first.")
         return self._vectorizer
-
-
-def _strings(texts: Iterable[str]) -> list[str]:
-    if isinstance(texts, str):
-        raise DataError("a list of texts is needed; got one string.")
-    texts = list(texts)
-    for i, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise DataError(f"text {i} is not a string; got {type(text).__name__}.")
-    return texts
 
 
 def _sorted_csr(rows: Any) -> Any:
