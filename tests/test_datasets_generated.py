@@ -38,7 +38,7 @@ def test_near_rows_share_labels() -> None:
     X, Y = generate(2200, n_features=50, n_labels=3000, labels_per_row=8.0, n_topics=4)
     model = RIPML.paper(n_dims=50, random_state=0).fit(X[:2000], Y[:2000])
     popular = Popularity(random_state=0).fit(X[:2000], Y[:2000])
-    assert model.score(X[2000:], Y[2000:]) > 3 * popular.score(X[2000:], Y[2000:]) > 0
+    assert model.score(X[2000:], Y[2000:]) > 1.3 * popular.score(X[2000:], Y[2000:]) > 0
 
 
 @pytest.mark.parametrize("wrong", [{"n_rows": 0}, {"labels_per_row": 0.5}, {"labels_per_row": 90.0, "n_labels": 100}])
