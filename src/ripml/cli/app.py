@@ -314,6 +314,79 @@ def datasets_info(
     run_datasets_info(name, as_json=json)
 
 
+class Features(str, Enum):
+    """What texts become."""
+
+    doc2vec = "doc2vec"
+    tfidf = "tfidf"
+
+
+class Targets(str, Enum):
+    """Which links are labels."""
+
+    articles = "articles"
+    any = "any"
+
+
+FeaturesOption = Annotated[Features, typer.Option(help="What texts become.")]
+NewFolder = Annotated[
+    Path, typer.Argument(metavar="FOLDER", help="The folder to make; inside RIPML_DATA, a named set.")
+]
+SeedOption = Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Draws sample and split.")]
+
+
+@datasets_app.command("wikipedia", short_help="Build a set from a dump of Wikipedia.")
+def datasets_wikipedia(
+    dump: Annotated[Path, typer.Argument(metavar="DUMP", help="pages-articles: .xml.bz2, .xml.gz or .xml.")],
+    folder: NewFolder,
+    documents: Annotated[int | None, typer.Option(help="Sample so many articles; all otherwise.")] = None,
+    min_count: Annotated[int, typer.Option(help="Documents that must link to an entity.")] = 10,
+    test: Annotated[int, typer.Option(help="Test documents; a fifth of all at most.")] = 10_000,
+    features: FeaturesOption = Features.doc2vec,
+    dims: Annotated[int, typer.Option(help="Of doc2vec.")] = 400,
+    targets: Annotated[
+        Targets, typer.Option(help="Links to articles of the dump, or to any page, for excerpts.")
+    ] = Targets.articles,
+    seed: SeedOption = 0,
+    jobs: Annotated[int | None, typer.Option("--jobs", help="Processes; one for each core otherwise.")] = None,
+    json: JsonOption = False,
+) -> None:
+    """Build the entity data set: articles, labelled with the articles that they link to.
+
+    Reads the dump as a stream, in several processes; a build that was stopped goes on where it was. Needs the extra
+    text.
+
+    Example: ripml datasets wikipedia enwiki-latest-pages-articles.xml.bz2 data/wikipedia --documents 1000000
+    """
+    from ripml.cli.building import run_wikipedia
+
+    settings = {"n_documents": documents, "min_count": min_count, "n_test": test, "n_dims": dims, "n_jobs": jobs}
+    run_wikipedia(dump, folder, features.value, targets.value, seed, settings, as_json=json)
+
+
+@datasets_app.command("chinese", short_help="Build a set from documents with tickers.")
+def datasets_chinese(
+    source: Annotated[
+        Path, typer.Argument(metavar="SOURCE", help="A folder of .txt files with a labels.csv, or a JSONL file.")
+    ],
+    folder: NewFolder,
+    features: FeaturesOption = Features.doc2vec,
+    min_count: Annotated[int, typer.Option(help="Documents that must carry a ticker.")] = 2,
+    test: Annotated[int, typer.Option(help="Test documents.")] = 500,
+    seed: SeedOption = 0,
+    json: JsonOption = False,
+) -> None:
+    """Build the relevance data set: Chinese documents with the tickers that they are about, cut into words by jieba.
+
+    Needs the extra text.
+
+    Example: ripml datasets chinese news/ data/my_news --features tfidf
+    """
+    from ripml.cli.building import run_chinese
+
+    run_chinese(source, folder, features.value, min_count, test, seed, as_json=json)
+
+
 @datasets_app.command("get")
 def datasets_get(
     name: Annotated[str, typer.Argument(metavar="NAME", help="An original; see ripml datasets list.")],

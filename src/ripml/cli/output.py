@@ -6,10 +6,10 @@ import contextlib
 import json
 import logging
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-__all__ = ["bar", "facts", "print_json", "table", "working"]
+__all__ = ["bar", "facts", "print_json", "steps", "table", "working"]
 
 
 def print_json(value: Any) -> None:
@@ -92,3 +92,31 @@ def bar(what: str, total: int | None, unit: str = "rows") -> Iterator[Any]:
     print(f"{what} …", file=sys.stderr)
     yield advance
     print(f"{what}: {done:,} {unit}", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def steps() -> Iterator[Callable[[str, int, int], None]]:
+    """Yields `show(step, done, total)`: a bar for each step on a terminal, and elsewhere a line each time."""
+    if not sys.stderr.isatty():
+        yield lambda step, done, total: print(f"{step}: {done:,} of {total:,}", file=sys.stderr, flush=True)
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as bars:
+        tasks: dict[str, Any] = {}
+
+        def show(step: str, done: int, total: int) -> None:
+            if step not in tasks:
+                tasks[step] = bars.add_task(step, total=total)
+            bars.update(tasks[step], completed=done)
+
+        yield show

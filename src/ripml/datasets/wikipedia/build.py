@@ -47,6 +47,8 @@ class Summary:
     redirects: int
     disambiguation_pages: int
     sampled: int
+    without_text: int  # of those sampled: nothing but markup, or markup that the parser fails at
+    without_labels: int  # of those with text
     train: int
     test: int
     labels: int
@@ -133,7 +135,8 @@ def build(
     ...     _ = Path(home, "x.bz2").write_bytes(bz2.compress((xml + "</mediawiki>").encode()))
     ...     build(Path(home, "x.bz2"), Path(home, "abc"), min_count=2, features=None, n_jobs=1)
     ...     Path(home, "abc", "labels.txt").read_text()
-    Summary(articles=3, redirects=0, ..., sampled=3, train=1, test=1, labels=1, labels_per_document=1.0)
+    Summary(articles=3, redirects=0, ..., sampled=3, without_text=0, without_labels=1,
+    train=1, test=1, labels=1, labels_per_document=1.0)
     'A\\n'
     """
     for name, value, least in (("min_count", min_count, 1), ("n_test", n_test, 1), ("n_dims", n_dims, 1)):
@@ -173,6 +176,8 @@ def build(
         redirects=len(table.sources),
         disambiguation_pages=len(table.disambiguation),
         sampled=int(chosen.sum()),
+        without_text=int(chosen.sum()) - len(has_labels),
+        without_labels=len(has_labels) - Y.shape[0],
         train=int((~in_test).sum()),
         test=int(in_test.sum()),
         labels=len(names),

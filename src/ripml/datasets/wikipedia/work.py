@@ -2,7 +2,7 @@
 
 All files stand in a work folder, and each appears there whole or not at all, so what is there need not be done again.
 One process reads the XML; batches of wikitext go to the others, at most two for each of them at a time, and they write
-the files themselves. A page at which the parser of wikitext fails has no text, and so is no document.
+the files themselves. A page at which the parser of wikitext fails has no text, and so is counted but no document.
 """
 
 from __future__ import annotations
