@@ -3,7 +3,7 @@
 `build` makes it; `dump` reads the XML, `markup` the wikitext of a page, `pages` knows titles and redirects.
 """
 
-from ripml.datasets.wikipedia.build import Summary, build
+from ripml.datasets.wikipedia.builder import Summary, build
 from ripml.datasets.wikipedia.markup import DISAMBIGUATION
 
 __all__ = ["DISAMBIGUATION", "Summary", "build"]
