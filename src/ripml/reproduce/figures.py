@@ -25,18 +25,15 @@ _MORE = ("#e08214", "#7b3294", "#17becf", "#8c564b", "#e377c2", "#bcbd22", "#7f7
 Line = tuple[Sequence[float], Sequence[float], Sequence[float] | None]  # x, y, and the spread of y
 
 
-def panels(
-    lines: Mapping[tuple[str, str], Mapping[str, Line]],
-    x_label: str,
-    marks: Mapping[str, tuple[Sequence[float], Sequence[str]]] | None = None,
-) -> Any:
-    """A grid of panels by (row, column), each with its named lines; `marks` are the ticks of a column.
+def panels(lines: Mapping[tuple[str, str], Mapping[str, Line]], x_label: str) -> Any:
+    """A grid of panels by (row, column), each with its named lines.
 
     Columns are data sets as a rule, rows P@1, P@3 and P@5. Points stand at equal distances, in the order of x.
     """
     rows = list(dict.fromkeys(row for row, _ in lines))
     columns = list(dict.fromkeys(column for _, column in lines))
-    figure = _figure(3.5 * len(columns) + 0.4, 2.3 * len(rows) + 0.9)
+    width = max(6.5, 3.5 * len(columns) + 0.4)
+    figure = _figure(width, 2.3 * len(rows) + (0.9 if len(rows) > 1 else 1.6))
     axes = figure.subplots(len(rows), len(columns), squeeze=False, sharex="col")
     styles = _styles(list(dict.fromkeys(name for panel in lines.values() for name in panel)))
     for (row, column), panel in lines.items():
@@ -45,7 +42,7 @@ def panels(
         for name, (xs, ys, spread) in panel.items():
             places = [ticks.index(x) for x in xs]
             ax.errorbar(places, ys, yerr=spread, label=name, lw=1.6, ms=5, capsize=2.5, **styles[name])
-        ax.set_xticks(range(len(ticks)), [_tick(x, marks, column) for x in ticks])
+        ax.set_xticks(range(len(ticks)), [f"{x:g}" for x in ticks])
         ax.grid(axis="y", alpha=0.25)
         ax.spines[["top", "right"]].set_visible(False)
         ax.margins(y=0.12)
@@ -56,7 +53,7 @@ def panels(
         if column == columns[0]:
             ax.set_ylabel(f"{row} (%)" if row.startswith("P@") else row)
     handles, labels = axes[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=min(len(labels), 6), frameon=False)
+    figure.legend(handles, labels, loc="outside upper center", ncols=int(width // 1.6), frameon=False)
     return figure
 
 
@@ -85,14 +82,6 @@ def save(figure: Any, path: Path, caption: str) -> None:
     """Write `path`.png and `path`.svg."""
     figure.savefig(path.with_suffix(".png"), dpi=130)
     figure.savefig(path.with_suffix(".svg"), metadata={"Date": None, "Title": caption})
-
-
-def _tick(x: float, marks: Mapping[str, tuple[Sequence[float], Sequence[str]]] | None, column: str) -> str:
-    if marks is not None and column in marks:
-        places, words = marks[column]
-        if x in places:
-            return words[list(places).index(x)]
-    return f"{x:g}"
 
 
 def _styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:

@@ -31,10 +31,10 @@ a { color: inherit; }
 table { border-collapse: collapse; margin: 1rem 0; font-size: 0.92rem; font-variant-numeric: tabular-nums; }
 caption { text-align: left; font-weight: 600; padding-bottom: 0.35rem; }
 th, td { padding: 0.3rem 0.7rem; border-bottom: 1px solid var(--rule); text-align: right; vertical-align: top; }
-th:first-child, td:first-child, .claims td { text-align: left; }
+th:first-child, td:first-child, .claims th, .claims td { text-align: left; }
 thead th { border-bottom-width: 2px; }
 figure { margin: 1.25rem 0; padding: 0.75rem; background: #ffffff; border: 1px solid var(--rule); border-radius: 6px; }
-figure svg { display: block; width: 100%; height: auto; max-width: 100%; }
+figure svg { display: block; width: auto; height: auto; max-width: 100%; margin: 0 auto; }
 figcaption { color: #5a6875; padding-top: 0.5rem; font-size: 0.92rem; }
 .verdict { display: inline-block; padding: 0.05rem 0.6rem; border-radius: 1rem; font-weight: 600; white-space: nowrap; }
 .holds { color: var(--yes); background: var(--yes-bg); }
