@@ -1,0 +1,217 @@
+"""`Doc2Vec`: texts to dense rows, the paragraph vectors of Le and Mikolov (2014) in their distributed-memory form.
+
+The mean of a text's own vector x and the vectors v of the words around a place predicts the word w at that place,
+
+    h = (x + Σ_c v_c) / (1 + |c|),    P(w | h) = Π_b σ(± ⟨u_b, h⟩)  over the branches b on w's path in a Huffman tree
+
+(hierarchical softmax). x, v and u are trained by gradient ascent; a new text gets its x with v and u held fixed.
+
+As in the paper, words are trained by skip-gram with hierarchical softmax, documents by distributed memory. gensim's
+`dbow_words` is skip-gram beside the other form of paragraph vectors only, so here skip-gram goes first: Word2Vec on the
+same texts and words, whose v is where the paragraph-vector model starts from (its u starts at 0, as always).
+
+What differs from gensim's own habits, so that vectors depend on nothing but text, settings and `random_state`: words
+stand in an order of their own (by count, then by spelling), every x starts at 0 and not at a random point (gensim takes
+it from Python's `hash`, which differs from process to process), and each new text has a random stream of its own. A
+text in which no word is known stays at 0.
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ripml.errors import DataError, MissingExtraError, ModelFolderError, ParameterError
+from ripml.resources import map_blocks, thread_count
+from ripml.text.words import packed, strings, tokenizer, unpacked
+
+__all__ = ["Doc2Vec"]
+
+_SETTINGS: Final = ("n_dims", "tokens", "window", "epochs", "word_epochs", "min_count", "random_state")
+_LARGEST_SEED: Final = 2**31 - 1
+
+
+class Doc2Vec:
+    """Turn texts into dense paragraph vectors; needs gensim, which the extra `text` brings.
+
+    Parameters
+    ----------
+    n_dims : int, default=200
+        Length d of the vectors.
+    tokens : "words", "chars" or "jieba", default="words"
+        What counts as a word, see `ripml.text.words`. Of a text gensim takes the first 10,000 known ones.
+    window : int, default=10
+        At most this many words on either side are context.
+    epochs : int, default=10
+        How often to go through the texts, and through each new text.
+    word_epochs : int, default=1
+        How often skip-gram goes through them before. It predicts every word of the window where distributed memory
+        predicts one, so an epoch takes twice as long or more, and more epochs gave nothing on Chinese news.
+    min_count : int, default=5
+        A word must occur this many times in all; 5 is word2vec's own choice.
+    random_state : int, default=0
+    n_jobs : int or None, default=1
+        Threads; None for every core. With more than one, *training* is no longer the same in every run, since threads
+        write to the same vectors; `transform` is the same with any number.
+
+    Examples
+    --------
+    >>> doc2vec = Doc2Vec(n_dims=8, min_count=1)
+    >>> doc2vec.fit_transform(["red apple", "green apple", ""]).shape
+    (3, 8)
+    >>> bool(doc2vec.transform(["blue plum"]).any())
+    False
+    """
+
+    def __init__(
+        self,
+        *,
+        n_dims: int = 200,
+        tokens: str = "words",
+        window: int = 10,
+        epochs: int = 10,
+        word_epochs: int = 1,
+        min_count: int = 5,
+        random_state: int = 0,
+        n_jobs: int | None = 1,
+    ) -> None:
+        tokenizer(tokens)
+        thread_count(n_jobs)
+        least_one = {"n_dims": n_dims, "window": window, "epochs": epochs, "word_epochs": word_epochs}
+        for name, value in {**least_one, "min_count": min_count}.items():
+            if not _is_integer(value) or value < 1:
+                raise ParameterError(f"`{name}` must be an integer ≥ 1; got {value!r}.")
+        if not _is_integer(random_state) or not 0 <= random_state <= _LARGEST_SEED:
+            raise ParameterError(f"`random_state` must be an integer from 0 to {_LARGEST_SEED}; got {random_state!r}.")
+        self.n_dims = n_dims
+        self.tokens = tokens
+        self.window = window
+        self.epochs = epochs
+        self.word_epochs = word_epochs
+        self.min_count = min_count
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+
+    def fit(self, texts: Iterable[str]) -> Doc2Vec:
+        """Train on the texts."""
+        self.fit_transform(texts)
+        return self
+
+    def fit_transform(self, texts: Iterable[str]) -> NDArray[np.float32]:
+        """Train on the texts and return their trained vectors: float32, shape (n, d)."""
+        documents = self._cut(texts)
+        counts = Counter(word for document in documents for word in document)
+        kept = sorted((-count, word) for word, count in counts.items() if count >= self.min_count)
+        if len(kept) < 2:  # a Huffman tree of one leaf has no branch to learn
+            raise DataError(
+                f"2 or more words must occur min_count = {self.min_count} times in the {len(documents)} texts, but "
+                f"{len(kept)} do; lower it or give more text."
+            )
+        vocabulary = {word: -count for count, word in kept}
+        words = self._new_model("Word2Vec", vocabulary, sg=1)
+        words.train(documents, total_examples=len(documents), epochs=self.word_epochs)
+        model = self._new_model("Doc2Vec", vocabulary, dm=1)
+        model.wv.vectors[:] = words.wv.vectors
+        del words
+        model.dv.index_to_key = list(range(len(documents)))
+        model.dv.vectors = np.zeros((len(documents), self.n_dims), np.float32)
+        tagged = _gensim().doc2vec.TaggedDocument
+        rows = [tagged(document, [row]) for row, document in enumerate(documents)]
+        model.train(rows, total_examples=len(rows), epochs=self.epochs)
+        vectors: NDArray[np.float32] = model.dv.vectors
+        model.dv.index_to_key, model.dv.vectors = [], vectors[:0].copy()  # they are the caller's; new texts need none
+        self._model = model
+        return vectors
+
+    def transform(self, texts: Iterable[str]) -> NDArray[np.float32]:
+        """Return inferred vectors of the texts, float32, shape (n, d); all zero where no word is known.
+
+        A text has the same vector in whatever company, but not quite the one that `fit_transform` gave it: there the
+        words still moved.
+        """
+        model = self._fitted()
+        documents = self._cut(texts)
+        vectors = np.zeros((len(documents), self.n_dims), np.float32)
+        rates = np.linspace(model.alpha, model.min_alpha, self.epochs).tolist()
+
+        def infer(row: int) -> None:
+            own = copy.copy(model)  # shares the arrays, which are only read here
+            own.random = np.random.RandomState(self.random_state)
+            for rate in rates:
+                _gensim().doc2vec.train_document_dm(
+                    own, documents[row], [row], rate, learn_words=False, learn_hidden=False, doctag_vectors=vectors
+                )
+
+        map_blocks(infer, range(len(documents)), self.n_jobs)
+        return vectors
+
+    def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Return (parameters for JSON, arrays); `from_state` makes the same object of them."""
+        model = self._fitted()
+        arrays = {
+            **packed(model.wv.index_to_key),
+            "counts": np.asarray(model.wv.expandos["count"], np.int64),  # the Huffman tree follows from them
+            "word_vectors": model.wv.vectors,
+            "branch_vectors": model.syn1,
+        }
+        return {name: getattr(self, name) for name in _SETTINGS}, arrays
+
+    @classmethod
+    def from_state(cls, parameters: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Doc2Vec:
+        """Return the object that `to_state` was asked of."""
+        try:
+            doc2vec = cls(**parameters)
+            words = unpacked(arrays)
+            counts = np.asarray(arrays["counts"], np.int64)
+            if counts.shape != (len(words),) or len(words) < 2 or counts.min() < 1:
+                raise ValueError("counts must be one number ≥ 1 a word")
+            vectors = [np.ascontiguousarray(arrays[name], np.float32) for name in ("word_vectors", "branch_vectors")]
+            if any(part.shape != (len(words), doc2vec.n_dims) or not np.isfinite(part).all() for part in vectors):
+                raise ValueError("vectors must be n_dims finite numbers a word")
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise ModelFolderError(f"the saved doc2vec is damaged ({error}).") from None
+        model = doc2vec._new_model("Doc2Vec", dict(zip(words, counts.tolist(), strict=True)), dm=1)
+        model.wv.vectors, model.syn1 = vectors
+        doc2vec._model = model
+        return doc2vec
+
+    def _cut(self, texts: Iterable[str]) -> list[list[str]]:
+        cut = tokenizer(self.tokens)
+        return [cut(text) for text in strings(texts)]
+
+    def _new_model(self, kind: str, vocabulary: dict[str, int], **form: int) -> Any:
+        model = getattr(_gensim(), kind)(
+            vector_size=self.n_dims,
+            window=self.window,
+            hs=1,
+            negative=0,
+            min_count=1,  # applied already
+            sorted_vocab=0,  # likewise
+            seed=self.random_state,
+            workers=thread_count(self.n_jobs),
+            **form,
+        )
+        model.build_vocab_from_freq(vocabulary)
+        return model
+
+    def _fitted(self) -> Any:
+        if not hasattr(self, "_model"):
+            raise ParameterError("this Doc2Vec has not been fitted; call fit(texts) first.")
+        return self._model
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _gensim() -> Any:
+    try:
+        return importlib.import_module("gensim.models")
+    except ImportError:
+        raise MissingExtraError("gensim", "text") from None
