@@ -126,12 +126,16 @@ class Baseline(Multilabel):
         return scipy.sparse.vstack(found, format="csr", dtype=np.float64)
 
     def _plain_scores(self, X: Any) -> Any:
+        return self._candidates(self.learnt_, self._valid_question(X))
+
+    def _valid_question(self, X: Any) -> Any:
+        """Rows to be asked about, as a fitted model that was not changed takes them."""
         check_is_fitted(self, "learnt_")
         self.check_settings()
         now = self._fixed_settings()
         if changed := [name for name, value in now.items() if value != self.fitted_with_[name]]:
             raise ParameterError(f"{', '.join(f'`{n}`' for n in changed)} was changed after the fit; fit again.")
-        return self._candidates(self.learnt_, self._validated(X, reset=False))
+        return self._validated(X, reset=False)
 
     def _fixed_settings(self) -> dict[str, str]:
         """The settings that a fitted model cannot change, as text."""

@@ -147,8 +147,7 @@ class BayesianCompressedSensing(Baseline):
         >>> bool(spreads[1, 0] > spreads[0, 0])
         True
         """
-        X = self._validated(X, reset=False)
-        self._plain_scores(X[:1])  # refuses a model that is not fitted or whose settings were changed
+        X = self._valid_question(X)
         scores, spreads = [], []
         for block in blocks(X.shape[0], _ASKED):
             mean, D, variance = self._infer(self.learnt_, X[block])

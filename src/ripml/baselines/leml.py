@@ -36,9 +36,9 @@ class LEML(Baseline):
         m, the rank; at most the smaller of L and 1 + d is used.
     n_iter : int
         How many times W and H are improved by turns. The objective never rises, but past 3 times rows held out of
-        Bibtex, Delicious and EUR-Lex were not ranked better, some worse.
+        Bibtex and Delicious were not ranked better.
     ridge : float or "auto"
-        The regularisation of both factors, as above: the authors' λ.
+        The regularisation of both factors, as above.
     normalize : bool
         Scale feature rows to length 1 first; the authors do not.
     n_jobs : int or None

@@ -4,7 +4,7 @@
     logistic    min over w_l, b_l  2 Σ_i log(1 + exp(−t_il (x_i w_l + b_l))) + alpha ‖w_l‖²,  t = ±1, label by label
 
 Binary relevance is the older name. The logistic form is solved by L-BFGS, which scikit-learn provides, from w = 0 and
-b the log-odds of the label, where a rare label almost is already: on EUR-Lex a quarter of the time of liblinear.
+b the log-odds of the label, where a rare label almost is already.
 """
 
 from __future__ import annotations

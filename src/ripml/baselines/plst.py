@@ -67,7 +67,7 @@ class PLST(Baseline):
         super().check_settings()
 
     def _prepare(self, X: Any, Y: Any, seed: int) -> Learner:
-        mean = np.asarray(Y.mean(axis=0), np.float64)
+        mean = np.bincount(Y.indices, Y.data, minlength=Y.shape[1]) / Y.shape[0]
         V = leading(lambda: label_covariance(Y, mean), lambda v: _covariance_times(Y, mean, v), Y.shape[1], self.n_dims)
         Z = Y @ V - mean @ V
         solve = solve_ridge(X, Z, self.n_jobs)
