@@ -12,7 +12,12 @@ from sklearn.exceptions import ConvergenceWarning
 
 from ripml.baselines.base import with_constant
 from ripml.baselines.sleec import SLEEC
-from ripml.baselines.sleec_embedding import label_graph, project_singular_values, sparse_regression
+from ripml.baselines.sleec_embedding import (
+    label_graph,
+    project_singular_values,
+    sparse_regression,
+    unseen_neighbors,
+)
 from ripml.errors import ParameterError
 from ripml.features import unit_rows
 from ripml.metrics import precision_at_k
@@ -172,6 +177,24 @@ def test_a_regression_that_stops_early_says_so() -> None:
 def test_a_large_l1_makes_all_predictions_zero() -> None:
     X, Z = worlds.regression(40, 6)
     np.testing.assert_allclose(X @ sparse_regression(X, Z, 1.0, 1e3, tol=1e-8), 0, atol=1e-5)
+
+
+@pytest.mark.parametrize(("n", "d", "k"), [(30, 8, 5), (12, 20, 5), (6, 4, 9)])
+def test_unseen_neighbours_are_those_of_a_regression_without_the_row(n: int, d: int, k: int) -> None:
+    X, Z = worlds.regression(n, d)
+    Psi = np.linalg.solve(X.T @ X + 2 * np.eye(d), X.T @ Z)
+    found = unseen_neighbors(X, Z, 2.0, np.arange(n), k)
+    for row in range(n):
+        others = np.delete(np.arange(n), row)
+        without = np.linalg.solve(X[others].T @ X[others] + 2 * np.eye(d), X[others].T @ Z[others])
+        distance = ((X[others] @ Psi - X[row] @ without) ** 2).sum(axis=1)
+        expected = others[np.argsort(distance)][:k]
+        assert found[row].tolist() == [*expected.tolist(), *[-1] * (k - len(expected))]
+
+
+def test_nobody_asked_is_nobody_answered() -> None:
+    X, Z = worlds.regression(5, 3)
+    assert unseen_neighbors(X, Z, 1.0, np.array([], np.int64), 4).shape == (0, 4)
 
 
 # ------------------------------------------------------------------------------------------------ the estimator

@@ -126,7 +126,8 @@ class Baseline(Multilabel):
         return scipy.sparse.vstack(found, format="csr", dtype=np.float64)
 
     def _plain_scores(self, X: Any) -> Any:
-        return self._candidates(self.learnt_, self._valid_question(X))
+        X = self._valid_question(X)
+        return self._candidates(self.learnt_, X)
 
     def _valid_question(self, X: Any) -> Any:
         """Rows to be asked about, as a fitted model that was not changed takes them."""

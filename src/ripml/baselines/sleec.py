@@ -22,7 +22,14 @@ from numpy.typing import NDArray
 
 from ripml import decoding
 from ripml.baselines.base import Baseline, Learner, Learnt, with_constant
-from ripml.baselines.sleec_embedding import Doubles, label_graph, project_singular_values, sparse_regression
+from ripml.baselines.sleec_embedding import (
+    Doubles,
+    label_graph,
+    project_singular_values,
+    ridge_regression,
+    sparse_regression,
+    unseen_neighbors,
+)
 from ripml.clusters import assign, partition
 from ripml.decisions import mean_precision
 from ripml.errors import ParameterError
@@ -30,7 +37,6 @@ from ripml.features import unit_rows
 from ripml.multilabel import check_count, is_number
 from ripml.neighbors import Exact
 from ripml.products import product
-from ripml.ridge import Solution, resolve_solver
 
 __all__ = ["SLEEC"]
 
@@ -124,7 +130,7 @@ class SLEEC(Baseline):
                     if self.l1 > 0:
                         Psi[cluster] = sparse_regression(features, part.Z[here], ridge, float(self.l1), self.n_jobs)
                     else:
-                        Psi[cluster] = _ridge_regression(features, part.Z[here], ridge, self.n_jobs).Psi
+                        Psi[cluster] = ridge_regression(features, part.Z[here], ridge, self.n_jobs).Psi
                     Z[here] = product(features, Psi[cluster], self.n_jobs)
                 kept = (part.centres, part.ends, part.rows, Psi, Z)
                 learnt |= {f"{name}_{number}": value for name, value in zip(_KEPT, kept, strict=True)}
@@ -149,10 +155,7 @@ class SLEEC(Baseline):
         return part
 
     def _best_k(self, learners: list[_Embedded], X: Any, Y: Any, seed: int) -> int:
-        """The number of neighbours with the best mean of P@1, P@3 and P@5 on training rows, each asked as if unseen.
-
-        What ridge regression would say of a row that it had not seen is known in closed form.
-        """
+        """The number of neighbours with the best mean of P@1, P@3 and P@5 on training rows, each asked as if unseen."""
         n = X.shape[0]
         ridge = 1.0 if self.ridge == "auto" else float(self.ridge)  # the best k hardly depends on it
         asked = np.sort(np.random.default_rng([seed, self.n_learners]).permutation(n)[:_ASKED])
@@ -163,18 +166,8 @@ class SLEEC(Baseline):
             for here in part.clusters():
                 rows = part.rows[here]
                 local = np.flatnonzero(place[rows] >= 0)
-                if not len(local):
-                    continue
-                features = with_constant(X[rows])
-                solution = _ridge_regression(features, part.Z[here], ridge, self.n_jobs)
-                embedded = solution.left_out(local).astype(np.float32)
-                k = min(_VOTERS[-1] + 1, len(rows))
-                searcher = Exact().build(product(features, solution.Psi, self.n_jobs).astype(np.float32))
-                found = searcher.query(embedded, k, self.n_jobs)[0]
-                # Itself is left out, or else the last of k: what comes after it moves up.
-                itself = found == local[:, None]
-                itself[:, -1] |= ~itself.any(axis=1)
-                ids[place[rows[local]], number, : k - 1] = rows[found[~itself].reshape(len(local), k - 1)]
+                found = unseen_neighbors(with_constant(X[rows]), part.Z[here], ridge, local, _VOTERS[-1], self.n_jobs)
+                ids[place[rows[local]], number] = np.where(found < 0, -1, rows[found])
         return max(_VOTERS, key=lambda k: mean_precision(Y[asked], _votes(ids[..., :k], Y)))
 
     def _ask(self, learnt: Learnt, X: Any) -> Any:
@@ -190,11 +183,6 @@ class SLEEC(Baseline):
                 found = Exact().build(Z[members]).query(embedded, k, self.n_jobs)[0]
                 ids[asked, number, :k] = rows[members][found]
         return _votes(ids, learnt["Y"])
-
-
-def _ridge_regression(features: Any, Z: Doubles, ridge: float, n_jobs: int | None) -> Solution:
-    # Prepared for each ridge anew: a Gram matrix for every cluster would be too much to keep.
-    return resolve_solver("auto", *features.shape)[0].prepare(features, Z, n_jobs, once=True)(ridge)
 
 
 def _votes(ids: NDArray[np.int64], Y: Any) -> Any:

@@ -19,10 +19,12 @@ import scipy.linalg
 import scipy.sparse
 from numpy.typing import NDArray
 
+from ripml.neighbors import Exact
 from ripml.products import dense, gram_of, product
 from ripml.resources import blocks, map_blocks
+from ripml.ridge import Solution, resolve_solver
 
-__all__ = ["label_graph", "project_singular_values", "sparse_regression"]
+__all__ = ["label_graph", "project_singular_values", "ridge_regression", "sparse_regression", "unseen_neighbors"]
 
 Doubles = NDArray[np.float64]
 
@@ -171,3 +173,36 @@ def sparse_regression(
         stacklevel=2,
     )
     return np.asarray(Psi)
+
+
+def ridge_regression(X: Any, Z: Doubles, ridge: float, n_jobs: int | None = None) -> Solution:
+    """The same without l1. Gram matrices are made anew for each ridge: one for every cluster would be too much to keep.
+
+    >>> ridge_regression(np.array([[1.0], [2.0]]), np.array([[2.0], [4.0]]), ridge=5.0).Psi
+    array([[1.]])
+    """
+    return resolve_solver("auto", *X.shape)[0].prepare(X, Z, n_jobs, once=True)(ridge)
+
+
+def unseen_neighbors(
+    X: Any, Z: Doubles, ridge: float, asked: NDArray[np.int64], k: int, n_jobs: int | None = None
+) -> NDArray[np.int64]:
+    """The k rows whose X Psi is nearest to what ridge regression would say of rows `asked` had it not seen them.
+
+    That is known in closed form. A row is not its own neighbour; −1 where there are fewer than k others.
+
+    >>> X = np.array([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0]])
+    >>> unseen_neighbors(X, X, 0.1, np.array([0]), k=3).tolist()
+    [[1, 2, -1]]
+    """
+    ids = np.full((len(asked), k), -1)
+    if not len(asked):
+        return ids
+    solution = ridge_regression(X, Z, ridge, n_jobs)
+    searcher = Exact().build(product(X, solution.Psi, n_jobs).astype(np.float32))
+    most = min(k + 1, X.shape[0])
+    found = searcher.query(solution.left_out(asked).astype(np.float32), most, n_jobs)[0]
+    dropped = found == asked[:, None]
+    dropped[:, -1] |= ~dropped.any(axis=1)  # one too many was asked for
+    ids[:, : most - 1] = found[~dropped].reshape(len(asked), most - 1)
+    return ids
