@@ -220,7 +220,7 @@ def test_the_full_plan_has_the_papers_grid(tmp_path: Path) -> None:
     names = {measurement.name for measurement in dimensions.EXPERIMENT.plan(extent)}
     assert len(names) == 3 * 5 * 4
     assert {"bibtex-RIPML-127", "delicious-LEML-786", "eurlex-CSSP-2940"} <= names
-    assert len(chinese.DIMENSIONS.plan(extent)) == 3 * (5 * 5 * 4 + 2)
+    assert len(chinese.DIMENSIONS.plan(extent)) == 3 * 5 * 5 * 4 + 2
     assert len(chinese.NEIGHBORS.plan(extent)) == 3 * 5
     names = {measurement.name for measurement in entities.EXPERIMENT.plan(extent)}
     assert {f"speed-{clusters}-{m}" for clusters in (1, 25, 43, 56) for m in (50, 100, 250)} <= names

@@ -37,11 +37,10 @@ def _plan_dims(extent: Extent) -> list[Measurement]:
                 for method in COMPARED:
                     make = functools.partial(_measure_dims, extent, d, split, method, m, chosen)
                     plan.append(Measurement(f"{d}-{split}-{method}-{m}", make))
-        plan += [
-            Measurement(f"{d}-{tokens}", functools.partial(_measure_tokens, extent, d, tokens, n_splits))
-            for tokens in ("jieba", "chars")
-        ]
-    return plan
+    return plan + [
+        Measurement(tokens, functools.partial(_measure_tokens, extent, tokens, n_splits))
+        for tokens in ("jieba", "chars")
+    ]
 
 
 def _measure_dims(extent: Extent, d: int, split: int, method: str, m: int, chosen: Chosen) -> list[Row]:
@@ -49,15 +48,15 @@ def _measure_dims(extent: Extent, d: int, split: int, method: str, m: int, chose
     return [measured(method, m, rows, extent.seed, chosen, d=f"d = {d}", split=split)]
 
 
-def _measure_tokens(extent: Extent, d: int, tokens: str, n_splits: int) -> list[Row]:
-    """RIPML at m = 100 on vectors of words that jieba found, or of single characters and pairs."""
+def _measure_tokens(extent: Extent, tokens: str, n_splits: int) -> list[Row]:
+    """RIPML at m = 100 on vectors of words that jieba found, or of single characters and pairs, d = 200."""
     rows = []
     for split in range(n_splits):
-        part = data.chinese(extent, d, tokens, split)
+        part = data.chinese(extent, 200, tokens, split)
         model = RIPML.paper(n_dims=100, random_state=extent.seed)
         ridge = by_rule(model, part, extent.seed)
         found = asked(model.set_params(ridge=ridge), part)
-        rows.append({"tokens": tokens, "d": f"d = {d}", "split": split, "m": 100, "ridge": ridge, **found})
+        rows.append({"tokens": tokens, "d": "d = 200", "split": split, "m": 100, "ridge": ridge, **found})
     return rows
 
 
@@ -73,11 +72,9 @@ def _tables_dims(rows: Sequence[Row]) -> list[Table]:
         for d in widths
     ]
     lines = [
-        [d, tokens, *(_with_spread(select(rows, d=d, tokens=tokens), f"P@{k}") for k in CUTS)]
-        for d in widths
-        for tokens in ("jieba", "chars")
+        [tokens, *(_with_spread(select(rows, tokens=tokens), f"P@{k}") for k in CUTS)] for tokens in ("jieba", "chars")
     ]
-    return [*tables, Table("With and without word segmentation: RIPML, m = 100", ["d", "tokens", *_cuts()], lines)]
+    return [*tables, Table("With and without word segmentation: RIPML, d = 200, m = 100", ["tokens", *_cuts()], lines)]
 
 
 def _cuts() -> list[str]:
