@@ -33,7 +33,7 @@ LONG := benchmarks/rivals.py benchmarks/losses.py benchmarks/missing_labels.py b
 
 bench: .venv/.installed ## every benchmark, the long ones in short; the figures go to benchmarks/results/
 	@mkdir -p benchmarks/results
-	@set -e; for f in $(filter-out benchmarks/harness.py $(LONG), $(wildcard benchmarks/*.py)); do \
+	@set -e; for f in $(filter-out benchmarks/harness.py benchmarks/reproduction_page.py $(LONG), $(wildcard benchmarks/*.py)); do \
 		echo "== $$f"; .venv/bin/python "$$f" --json "benchmarks/results/$$(basename "$$f" .py).json"; \
 	done
 	@set -e; for f in $(LONG); do echo "== $$f --quick"; .venv/bin/python "$$f" --quick; done

@@ -29,7 +29,7 @@ def _plan(extent: Extent) -> list[Measurement]:
 
 
 def _measure(shown: str, name: str, method: str, n_dims: int, seed: int, chosen: Chosen) -> list[Row]:
-    return [measured(method, n_dims, data.named(name), seed, chosen, set=shown)]
+    return [measured(method, n_dims, data.named(name), seed, chosen, min(n_dims, 100), set=shown)]
 
 
 def against_dims(rows: Sequence[Row], column: str, methods: Sequence[str]) -> Any:

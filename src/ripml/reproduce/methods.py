@@ -1,7 +1,7 @@
 """Fitting and asking one method, by the protocol that is the same for all.
 
 Feature rows have length 1. Regularisation is chosen on a fifth of the training rows by the rule of
-`ripml.baselines.base`, for RIPML too; for m above 100 the value chosen at m = 100 is kept.
+`ripml.baselines.base`, for RIPML too; where that costs too much, the value chosen at another m is kept.
 """
 
 from __future__ import annotations
@@ -19,8 +19,6 @@ from ripml.reproduce.experiment import CUTS, Row
 __all__ = ["COMPARED", "Chosen", "asked", "by_rule", "measured", "paper_model"]
 
 COMPARED = ("RIPML", "LEML", "CPLST", "CSSP")  # of the paper's figures
-_CHOSEN_UP_TO = 100
-
 Chosen = dict[tuple[Any, ...], float]  # ridges that were chosen, by whatever tells them apart
 
 
@@ -43,15 +41,14 @@ def by_rule(model: RIPML, part: Split, seed: int) -> float:
     return choose_ridge(precision)[0]
 
 
-def measured(method: str, n_dims: int, part: Split, seed: int, chosen: Chosen, **facts: Any) -> Row:
-    """Fit a method of the paper's figures at m by the protocol, ask it, and say what came out.
+def measured(method: str, n_dims: int, part: Split, seed: int, chosen: Chosen, chosen_at: int, **facts: Any) -> Row:
+    """Fit a method of the paper's figures at m, with the ridge chosen at m = `chosen_at`, and say what came out.
 
     `chosen` remembers the ridge of (method, m, values of `facts`), so that it is chosen once.
     """
-    place = min(n_dims, _CHOSEN_UP_TO)
-    key = (method, place, *facts.values())
+    key = (method, chosen_at, *facts.values())
     if key not in chosen:
-        model = paper_model(method, place, seed)
+        model = paper_model(method, chosen_at, seed)
         if isinstance(model, RIPML):
             chosen[key] = by_rule(model, part, seed)
         else:

@@ -1,0 +1,60 @@
+"""Write docs/reproduce.md from the results of a full run of `ripml reproduce all`.
+
+    python benchmarks/reproduction_page.py [FOLDER]
+
+With FOLDER, the results and figures of the run there are taken over first, into benchmarks/results/reproduce and
+docs/reproduce. The page keeps what stands above its line of results; all below is made anew.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+from ripml.reproduce.laboratory import EXPERIMENTS
+from ripml.reproduce.report import markdown
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks" / "results" / "reproduce"
+PAGE, FIGURES = ROOT / "docs" / "reproduce.md", ROOT / "docs" / "reproduce"
+MARK = "<!-- Below this line: benchmarks/reproduction_page.py -->\n"
+
+
+def take_over(folder: Path) -> None:
+    for target in (RESULTS, FIGURES):
+        shutil.rmtree(target, ignore_errors=True)
+        target.mkdir(parents=True)
+    for experiment in EXPERIMENTS:
+        place = folder / f"{experiment.number}-{experiment.word}"
+        result = json.loads((place / "result.json").read_text())
+        (RESULTS / f"{experiment.number}.json").write_text(json.dumps(result, ensure_ascii=False) + "\n")
+        for number in range(1, len(result["figures"]) + 1):
+            shutil.copy(place / f"{number}.png", FIGURES / f"{experiment.number}-{number}.png")
+
+
+def results() -> str:
+    """What stands below the line."""
+    parts = []
+    for experiment in EXPERIMENTS:
+        result = json.loads((RESULTS / f"{experiment.number}.json").read_text())
+        text = markdown([(experiment, result)])
+        pictures = [
+            f"![{caption}](reproduce/{experiment.number}-{number}.png)\n"
+            for number, caption in enumerate(result["figures"], start=1)
+        ]
+        heading, protocol, rest = text.split("\n\n", 2)
+        parts.append("\n\n".join([heading, protocol.strip(), "\n".join(pictures).strip(), rest.strip()]) + "\n")
+    return "\n".join(parts)
+
+
+def main() -> None:
+    if len(sys.argv) > 1:
+        take_over(Path(sys.argv[1]))
+    above = PAGE.read_text().partition(MARK)[0]
+    PAGE.write_text(f"{above}{MARK}\n{results()}")
+
+
+if __name__ == "__main__":
+    main()
