@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+import json
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote
@@ -106,3 +109,13 @@ def test_anchors_are_made_as_github_makes_them(tmp_path: Path) -> None:
 def test_machine_paths_are_told_from_addresses_and_relative_paths() -> None:
     text = "see https://example.org/work/page, docs/work/x and ~/work/y, not /home/someone/data"
     assert MACHINE_PATH.findall(text) == ["/home/someone"]
+
+
+def test_the_page_of_the_papers_experiments_has_the_figures_of_the_full_run_that_is_kept() -> None:
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    try:
+        page = importlib.import_module("reproduction_page")
+    finally:
+        sys.path.pop(0)
+    assert (DOCS / "reproduce.md").read_text(encoding="utf-8").partition(page.MARK)[2].strip() == page.results().strip()
+    assert not any(json.loads(path.read_text())["quick"] for path in page.RESULTS.glob("*.json"))

@@ -18,7 +18,7 @@ import numpy as np
 import scipy.linalg
 
 from ripml.baselines.base import Learner, Learnt, require_dense, with_constant
-from ripml.baselines.plst import PLST, label_covariance, leading, solve_ridge
+from ripml.baselines.plst import PLST, principal_labels, solve_ridge
 
 __all__ = ["CSSP"]
 
@@ -51,7 +51,7 @@ class CSSP(PLST):
         Y = Y.astype(np.float64)
         n, L = Y.shape
         mean = np.asarray(Y.mean(axis=0))
-        V = leading(lambda: label_covariance(Y, mean), lambda v: Y.T @ (Y @ v) - n * mean * (mean @ v), L, self.n_dims)
+        V = principal_labels(Y, mean, self.n_dims)
         leverage = np.einsum("ij,ij->i", V, V)
         m = V.shape[1]
         chosen = np.sort(np.random.default_rng([seed, 0]).choice(L, m, replace=False, p=leverage / leverage.sum()))

@@ -20,7 +20,7 @@ from ripml.baselines.base import Baseline, Learner, Learnt, require_dense, with_
 from ripml.multilabel import check_count
 from ripml.ridge import resolve_solver
 
-__all__ = ["PLST", "label_covariance", "leading", "solve_ridge"]
+__all__ = ["PLST", "leading", "principal_labels", "solve_ridge"]
 
 _DENSE_SIDE = 4096  # up to here all eigenvectors at once, past it those that are wanted
 
@@ -68,7 +68,7 @@ class PLST(Baseline):
 
     def _prepare(self, X: Any, Y: Any, seed: int) -> Learner:
         mean = np.bincount(Y.indices, Y.data, minlength=Y.shape[1]) / Y.shape[0]
-        V = leading(lambda: label_covariance(Y, mean), lambda v: _covariance_times(Y, mean, v), Y.shape[1], self.n_dims)
+        V = principal_labels(Y, mean, self.n_dims)
         Z = Y @ V - mean @ V
         solve = solve_ridge(X, Z, self.n_jobs)
         return lambda ridge: {"Psi": solve(ridge), "V": V, "mean": mean}
@@ -77,7 +77,12 @@ class PLST(Baseline):
         return with_constant(X) @ learnt["Psi"] @ learnt["V"].T + learnt["mean"]
 
 
-def label_covariance(Y: Any, mean: NDArray[np.float64]) -> NDArray[np.float64]:
+def principal_labels(Y: Any, mean: NDArray[np.float64], n_dims: int) -> NDArray[np.float64]:
+    """V (L, m), the leading right singular vectors of Y_c = Y − 1ȳᵀ."""
+    return leading(lambda: _covariance(Y, mean), lambda v: _covariance_times(Y, mean, v), Y.shape[1], n_dims)
+
+
+def _covariance(Y: Any, mean: NDArray[np.float64]) -> NDArray[np.float64]:
     """Y_cᵀY_c = YᵀY − n ȳȳᵀ, (L, L): dense, though Y_c never is."""
     n, L = Y.shape
     require_dense((L, L), "the covariance of the labels", f"set n_dims to at most {L // 4:,}")
