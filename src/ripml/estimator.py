@@ -259,8 +259,7 @@ class RIPML(Multilabel):
         no score at all.
         """
         scores = self._plain_scores(X)
-        p = self.propensities()
-        if self.tail and p is not None:
+        if self.tail and (p := self.propensities()) is not None:
             scores = weigh(scores, p, float(self.tail)) * p.min() ** float(self.tail)
         return scores
 

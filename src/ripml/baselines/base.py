@@ -33,6 +33,7 @@ __all__ = [
     "Learnt",
     "best_candidates",
     "choose_ridge",
+    "drawn_seed",
     "held_out_rows",
     "require_dense",
     "with_constant",
@@ -84,6 +85,13 @@ class Baseline(Multilabel):
     def _ask(self, learnt: Learnt, X: Any) -> Any:
         """The scores of some rows X (b, d): dense (b, L), or CSR of the candidates."""
 
+    @abstractmethod
+    def _fits(self, learnt: Learnt, d: int, L: int) -> bool:
+        """Whether arrays that come from a folder can be what this method learnt from d features and L labels.
+
+        An array that is missing or of another rank may raise KeyError, IndexError or ValueError.
+        """
+
     def check_settings(self) -> None:
         """Raise `ParameterError` for the first setting that is out of its range."""
         super().check_settings()
@@ -91,7 +99,7 @@ class Baseline(Multilabel):
             check_ridge("ridge", self.ridge)
 
     def _learn(self, X: Any, Y: Any) -> None:
-        self.seed_ = int(check_random_state(self.random_state).randint(2**31))
+        self.seed_ = drawn_seed(self.random_state)
         self.n_labels_ = Y.shape[1]
         seen, asked = held_out_rows(X.shape[0], self.seed_)
         given = self.ridge if self.regularised else 0.0
@@ -138,10 +146,16 @@ class Baseline(Multilabel):
             raise ParameterError(f"{', '.join(f'`{n}`' for n in changed)} was changed after the fit; fit again.")
         return self._validated(X, reset=False)
 
-    def _fixed_settings(self) -> dict[str, str]:
-        """The settings that a fitted model cannot change, as text."""
+    def _fixed_settings(self) -> dict[str, Any]:
+        """The settings that a fitted model cannot change."""
         settings = self.get_params(deep=False).items()
-        return {name: repr(value) for name, value in settings if name not in ("n_jobs", "random_state")}
+        return {name: value for name, value in settings if name not in ("n_jobs", "random_state")}
+
+    @property
+    def chosen_(self) -> dict[str, Any]:
+        """Settings that were "auto" or chosen otherwise, as plain numbers."""
+        check_is_fitted(self, "learnt_")
+        return {"ridge": self.ridge_} if self.regularised else {}
 
     # ------------------------------------------------------------------------------------------------ save and load
 
@@ -184,21 +198,43 @@ class Baseline(Multilabel):
                 model.learnt_[name] = scipy.sparse.csr_array(tuple(parts), shape=tuple(shape))
                 model.learnt_[name].check_format(full_check=True)
             model.fitted_with_ = model._fixed_settings()
-            # What fits together can answer: shapes that disagree are found here and not by the first question.
-            answer = model._candidates(model.learnt_, np.zeros((1, model.n_features_in_)))
-            if (
-                answer.shape != (1, model.n_labels_)
-                or model.frequency_.shape != (model.n_labels_,)
-                or len(set(model.classes_.tolist())) != model.n_labels_
-            ):
-                raise ValueError("shapes disagree")
+            model._check_state(parameters["feature_names"])
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, UnicodeDecodeError) as error:
             raise ModelFolderError(f"the model's parameters and arrays do not fit together: {error}.") from error
         return model
 
+    def _check_state(self, feature_names: Any) -> None:
+        """Raise ValueError where what was loaded contradicts itself."""
+        d, L = self.n_features_in_, self.n_labels_
+        counts = (d, self.n_rows_, self.n_unlabelled_, self.seed_)
+        numbers = (self.ridge_, self.threshold_, *self.left_out_precision_.values())
+        consistent = (
+            all(type(count) is int and count >= 0 for count in counts)
+            and all(type(number) is float for number in numbers)
+            and all(type(value) is float for pair in self.tried_ for value in pair)
+            and type(feature_names) is list
+            and len(feature_names) in (0, d)
+            and all(type(name) is str for name in feature_names)
+            and len(set(self.classes_.tolist())) == L == len(self.frequency_)
+            and self.frequency_.min(initial=0) >= 0
+            and all(value.dtype.kind in "fiu" for value in self.learnt_.values())
+            and self._fits(self.learnt_, d, L)
+        )
+        if not consistent:
+            raise ValueError("types or shapes disagree")
+
 
 _SAVED_VALUES = ("seed", "ridge", "threshold", "left_out_precision", "tried", "n_rows", "n_unlabelled")
 _CSR_PARTS = ("data", "indices", "indptr")
+
+
+def drawn_seed(random_state: Any) -> int:
+    """The seed of all that a method draws.
+
+    >>> drawn_seed(0)
+    209652396
+    """
+    return int(check_random_state(random_state).randint(2**31))
 
 
 def held_out_rows(n: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -130,6 +130,18 @@ class BayesianCompressedSensing(Baseline):
     def _ask(self, learnt: Learnt, X: Any) -> Any:
         return self._infer(learnt, X)[0]
 
+    def _fits(self, learnt: Learnt, d: int, L: int) -> bool:
+        m, width = int(self.n_dims), learnt["half"].shape[1]
+        return bool(
+            learnt["Psi"].shape == (1 + d, m)
+            and learnt["Phi"].shape == (L, m)
+            and learnt["half"].shape == (1 + d, width)
+            and learnt["leverage"].shape == (2,)
+            and learnt["noise"].shape == learnt["density"].shape == ()
+            and learnt["noise"] > 0
+            and learnt["density"] >= 0
+        )
+
     def _infer(self, learnt: Learnt, X: Any) -> tuple[Floats, Floats, Floats]:
         """μ and D, (b, L) each, and s² + χ² (b,), the noise in ẑ as a sight of Phi y."""
         features = with_constant(X).astype(np.float64)

@@ -125,6 +125,20 @@ class CompressedSensing(Baseline):
         Z = np.asarray(with_constant(X) @ learnt["Psi"], np.float64)
         return self._recover(Z, learnt["Phi"], int(learnt["n_nonzeros"]))
 
+    def _fits(self, learnt: Learnt, d: int, L: int) -> bool:
+        m, k = int(self.n_dims), learnt["n_nonzeros"]
+        return bool(
+            learnt["Psi"].shape == (1 + d, m)
+            and learnt["Phi"].shape == (L, m)
+            and k.shape == ()
+            and 1 <= k <= max(L, 5)
+        )
+
+    @property
+    def chosen_(self) -> dict[str, Any]:
+        """The ridge, and how many labels a row is taken to have."""
+        return {**super().chosen_, "n_nonzeros": int(self.learnt_["n_nonzeros"])}
+
 
 def gaussian_columns(n_labels: int, n_dims: int, seed: int, n_jobs: int | None) -> NDArray[np.float64]:
     """The columns of a Gaussian Phi, (L, m) in float64, a function of the seed and each label's number.

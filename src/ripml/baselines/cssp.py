@@ -64,3 +64,9 @@ class CSSP(PLST):
 
     def _ask(self, learnt: Learnt, X: Any) -> Any:
         return with_constant(X) @ learnt["Psi"] @ learnt["D"] + learnt["offset"]
+
+    def _fits(self, learnt: Learnt, d: int, L: int) -> bool:
+        m = len(learnt["chosen"])
+        return bool(
+            learnt["D"].shape == (m, L) and learnt["Psi"].shape == (1 + d, m) and learnt["offset"].shape == (L,)
+        )

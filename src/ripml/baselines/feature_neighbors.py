@@ -67,6 +67,10 @@ class FeatureNeighbors(Baseline):
         columns = unit.T.tocsr() if scipy.sparse.issparse(unit) else np.ascontiguousarray(unit.T)
         return lambda ridge: {"columns": columns, "Y": Y}
 
+    def _fits(self, learnt: Learnt, d: int, L: int) -> bool:
+        n = learnt["Y"].shape[0]
+        return bool(n >= 1 and learnt["Y"].shape == (n, L) and learnt["columns"].shape == (d, n))
+
     def _ask(self, learnt: Learnt, X: Any) -> Any:
         columns, Y = learnt["columns"], learnt["Y"]
         X = unit_rows(X.astype(np.float64))

@@ -118,6 +118,10 @@ class LEML(Baseline):
     def _ask(self, learnt: Learnt, X: Any) -> Any:
         return (with_constant(X) @ learnt["W"]) @ learnt["H"].T
 
+    def _fits(self, learnt: Learnt, d: int, L: int) -> bool:
+        m = learnt["W"].shape[1]
+        return bool(learnt["W"].shape == (1 + d, m) and learnt["H"].shape == (L, m))
+
 
 def _checked(observed: Any, shape: tuple[int, int]) -> Any:
     """Ω as a CSR indicator of float32 ones in the shape of Y."""

@@ -51,6 +51,9 @@ class _OneVsAll(Baseline):
     def _ask(self, learnt: Learnt, X: Any) -> Any:
         return predict_embedding(with_constant(X), learnt["Psi"], self.n_jobs)
 
+    def _fits(self, learnt: Learnt, d: int, L: int) -> bool:
+        return bool(learnt["Psi"].shape == (1 + d, L))
+
 
 class OneVsAllRidge(_OneVsAll):
     """Ridge regression of the labels themselves.

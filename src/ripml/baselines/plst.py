@@ -76,6 +76,10 @@ class PLST(Baseline):
     def _ask(self, learnt: Learnt, X: Any) -> Any:
         return with_constant(X) @ learnt["Psi"] @ learnt["V"].T + learnt["mean"]
 
+    def _fits(self, learnt: Learnt, d: int, L: int) -> bool:
+        m = learnt["V"].shape[1]
+        return bool(learnt["V"].shape == (L, m) and learnt["Psi"].shape == (1 + d, m) and learnt["mean"].shape == (L,))
+
 
 def principal_labels(Y: Any, mean: NDArray[np.float64], n_dims: int) -> NDArray[np.float64]:
     """V (L, m), the leading right singular vectors of Y_c = Y − 1ȳᵀ."""
@@ -112,7 +116,8 @@ def leading(
         vectors = scipy.linalg.eigh(dense(), subset_by_index=(n - m, n - 1), check_finite=False)[1]
     else:
         A = scipy.sparse.linalg.LinearOperator((n, n), matvec=multiply, dtype=np.float64)
-        vectors = scipy.sparse.linalg.eigsh(A, k=m, v0=np.ones(n))[1]
+        start = np.random.default_rng(0).standard_normal(n)
+        vectors = scipy.sparse.linalg.eigsh(A, k=m, v0=start)[1]
     return np.ascontiguousarray(vectors[:, ::-1])
 
 

@@ -31,3 +31,6 @@ class Popularity(Baseline):
 
     def _ask(self, learnt: Learnt, X: Any) -> Any:
         return np.broadcast_to(learnt["share"], (X.shape[0], len(learnt["share"])))
+
+    def _fits(self, learnt: Learnt, d: int, L: int) -> bool:
+        return bool(learnt["share"].shape == (L,))

@@ -184,6 +184,41 @@ class SLEEC(Baseline):
                 ids[asked, number, :k] = rows[members][found]
         return _votes(ids, learnt["Y"])
 
+    def _fits(self, learnt: Learnt, d: int, L: int) -> bool:
+        n, k = learnt["Y"].shape[0], learnt["k"]
+        return bool(
+            learnt["Y"].shape == (n, L)
+            and k.shape == ()
+            and 1 <= k <= max(n, _VOTERS[-1])
+            and all(_learner_fits([learnt[f"{name}_{i}"] for name in _KEPT], n, d) for i in range(self.n_learners))
+        )
+
+    @property
+    def chosen_(self) -> dict[str, Any]:
+        """The ridge, the neighbours that vote, and the clusters of the first learner."""
+        return {
+            **super().chosen_,
+            "n_neighbors": int(self.learnt_["k"]),
+            "n_clusters": len(self.learnt_[f"{_KEPT[0]}_0"]),
+        }
+
+
+def _learner_fits(kept: list[Any], n: int, d: int) -> bool:
+    """Whether these arrays of one learner fit together."""
+    centres, ends, rows, Psi, Z = kept
+    n_clusters, m = len(centres), Z.shape[1]
+    return bool(
+        centres.shape == (n_clusters, d)
+        and ends.shape == (n_clusters + 1,)
+        and rows.shape == (n,)
+        and Z.shape == (n, m)
+        and Psi.shape == (n_clusters, 1 + d, m)
+        and ends.dtype.kind == rows.dtype.kind == "i"
+        and (ends[0], ends[-1]) == (0, n)
+        and (np.diff(ends) >= 1).all()
+        and np.array_equal(np.sort(rows), np.arange(n))
+    )
+
 
 def _votes(ids: NDArray[np.int64], Y: Any) -> Any:
     """The mean labels of the rows `ids` (n, learners, k), −1 for none, over k and then over learners, CSR (n, L)."""

@@ -281,7 +281,7 @@ def reproduce(
         Path | None, typer.Option(help="Where to; reproduction or reproduction-quick otherwise. A run there goes on.")
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A look at everything in minutes, not hours.")] = False,
-    seed: Annotated[int, typer.Option(min=0, help="Draws Phi, splits and generated rows.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Draws Phi, splits and generated rows.")] = 0,
     json: JsonOption = False,
 ) -> None:
     """Make the paper's tables and figures again, with our figures beside the paper's, and judge its claims.

@@ -29,7 +29,7 @@ def run_reproduce(what: str, folder: Path | None, quick: bool, seed: int, as_jso
     claims = [
         {"experiment": experiment.word, **claim}
         for experiment in chosen
-        for claim in json.loads((folder / f"{experiment.number}-{experiment.word}" / "result.json").read_text())[
+        for claim in json.loads((folder / f"{experiment.number}-{experiment.word}" / "result.json").read_text("utf-8"))[
             "claims"
         ]
     ]

@@ -63,6 +63,8 @@ class Experiment:
     draw: Callable[[Rows], Mapping[str, Any]]  # caption ↦ figure
     tables: Callable[[Rows], list[Table]]
     claims: Callable[[Rows], list[Claim]]
+    sets: tuple[str, ...]  # data sets it needs
+    from_texts: bool = False  # learns vectors of texts, with the extra `text`
 
 
 def select(rows: Iterable[Row], **wanted: Any) -> list[Row]:

@@ -64,13 +64,13 @@ def bars(values: Mapping[str, Mapping[str, float]], title: str) -> Any:
     figure = _figure(2.9 * len(groups) + 2.2, 0.36 * len(names) + 1.3)
     axes = figure.subplots(1, len(groups), squeeze=False, sharey=True)[0]
     for ax, group in zip(axes, groups, strict=True):
-        known = [values[group].get(name, 0.0) for name in names]
+        known = [values[group].get(name) for name in names]
         ours = ["#d62728" if name.startswith("RIPML") else "#9aa5b1" for name in names]
-        ax.barh(range(len(names)), known, color=ours)
+        ax.barh(range(len(names)), [value or 0 for value in known], color=ours)
         for place, value in enumerate(known):
-            ax.text(value, place, f" {value:.1f}" if value else " not run", va="center", fontsize=8)
+            ax.text(value or 0, place, " not run" if value is None else f" {value:.1f}", va="center", fontsize=8)
         ax.set_title(group, fontsize=11)
-        ax.set_xlim(0, 1.18 * max([*known, 1e-9]))
+        ax.set_xlim(0, 1.18 * max([value or 1e-9 for value in known]))
         ax.set_xticks([])
         ax.spines[["top", "right", "bottom"]].set_visible(False)
     axes[0].set_yticks(range(len(names)), names)

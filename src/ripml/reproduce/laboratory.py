@@ -14,11 +14,12 @@ import csv
 import json
 import platform
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ripml import __version__
-from ripml.errors import DataError, ParameterError
+from ripml import __version__, datasets
+from ripml.errors import DataError, MissingExtraError, ParameterError
 from ripml.reproduce import beyond, chinese, dimensions, entities, neighbors, statistics
 from ripml.reproduce.experiment import Experiment, Extent, Row
 from ripml.reproduce.figures import save
@@ -54,6 +55,7 @@ def experiment_of(word: str) -> Experiment:
 
 def run(experiments: Sequence[Experiment], extent: Extent, progress: Progress | None = None) -> Path:
     """Make what is missing of these experiments, write their results, and return the report's path."""
+    _require(experiments)
     folder = extent.folder
     _claim(folder, extent)
     for experiment in experiments:
@@ -63,12 +65,28 @@ def run(experiments: Sequence[Experiment], extent: Extent, progress: Progress | 
             if progress is not None:
                 progress(experiment.word, done, len(plan))
             path = folder / "measurements" / experiment.word / f"{measurement.name}.json"
-            rows += _kept(path) if path.exists() else _keep(path, measurement.make())
+            kept = _kept(path, experiment.protocol)
+            rows += _keep(path, experiment.protocol, measurement.make()) if kept is None else kept
         if progress is not None:
             progress(experiment.word, len(plan), len(plan))
         _write_result(folder / _name(experiment), experiment, rows, extent)
     found = [(experiment, folder / _name(experiment)) for experiment in EXPERIMENTS]
     return write_report(folder, [(one, place) for one, place in found if (place / "result.json").exists()])
+
+
+def _require(experiments: Sequence[Experiment]) -> None:
+    """Raise before hours of work if a package or a data set is not there."""
+    packages = [("matplotlib", "plot")]
+    if any(experiment.from_texts for experiment in experiments):
+        packages += [("gensim", "text"), ("jieba", "text")]
+    for package, extra in packages:
+        if find_spec(package) is None:
+            raise MissingExtraError(package, extra)
+    missing = sorted({name for experiment in experiments for name in experiment.sets} - set(datasets.available()))
+    if missing:
+        raise DataError(
+            f"the data sets {', '.join(missing)} are not there; set RIPML_DATA to the folder that has them."
+        )
 
 
 def _name(experiment: Experiment) -> str:
@@ -80,7 +98,7 @@ def _claim(folder: Path, extent: Extent) -> None:
     settings = {"ripml": __version__, "quick": extent.quick, "seed": extent.seed}
     path = folder / "settings.json"
     if path.exists():
-        if (found := json.loads(path.read_text())) != settings:
+        if (found := _json(path, "name another folder")) != settings:
             raise ParameterError(f"{folder} holds a run with {found}, this one has {settings}; name another folder.")
         return
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -89,29 +107,42 @@ def _claim(folder: Path, extent: Extent) -> None:
     _write_whole(path, json.dumps(settings))
 
 
-def _kept(path: Path) -> list[Row]:
+def _json(path: Path, remedy: str) -> Any:
     try:
-        rows = json.loads(path.read_text())
+        return json.loads(path.read_text(encoding="utf-8"))
     except ValueError:
-        raise DataError(f"{path}: this is not JSON; remove the file, and it is measured again.") from None
-    return list(rows)
+        raise DataError(f"{path}: this is not JSON; {remedy}.") from None
 
 
-def _keep(path: Path, rows: list[Row]) -> list[Row]:
+def _kept(path: Path, protocol: str) -> list[Row] | None:
+    """The rows of a measurement that was made by the same protocol, or None."""
+    if not path.exists():
+        return None
+    remedy = "remove the file, and it is measured again"
+    found = _json(path, remedy)
+    try:
+        rows = [dict(row) for row in found["rows"]]
+        return rows if found["protocol"] == protocol else None
+    except (TypeError, KeyError, ValueError):
+        raise DataError(f"{path}: this is not a measurement; {remedy}.") from None
+
+
+def _keep(path: Path, protocol: str, rows: list[Row]) -> list[Row]:
     path.parent.mkdir(parents=True, exist_ok=True)
-    _write_whole(path, json.dumps(rows, ensure_ascii=False, indent=1))
+    _write_whole(path, json.dumps({"protocol": protocol, "rows": rows}, ensure_ascii=False, indent=1))
     return rows
 
 
 def _write_whole(path: Path, text: str) -> None:
     part = path.with_name(path.name + ".part")
-    part.write_text(text)
+    part.write_text(text, encoding="utf-8")
     part.replace(path)
 
 
 def _write_result(folder: Path, experiment: Experiment, rows: list[Row], extent: Extent) -> None:
     folder.mkdir(exist_ok=True)
-    for number, (caption, figure) in enumerate(experiment.draw(rows).items(), start=1):
+    figures = experiment.draw(rows)
+    for number, (caption, figure) in enumerate(figures.items(), start=1):
         save(figure, folder / f"{number}", caption)
     names = list(dict.fromkeys(name for row in rows for name in row))
     with (folder / "result.csv").open("w", newline="", encoding="utf-8") as file:
@@ -125,7 +156,7 @@ def _write_result(folder: Path, experiment: Experiment, rows: list[Row], extent:
         "quick": extent.quick,
         "seed": extent.seed,
         "environment": environment(),
-        "figures": list(experiment.draw(rows)),
+        "figures": list(figures),
         "claims": [vars(claim) for claim in experiment.claims(rows)],
         "rows": rows,
     }

@@ -9,8 +9,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import numpy as np
+
 from ripml import RIPML, baselines, metrics
-from ripml.baselines.base import choose_ridge, held_out_rows
+from ripml.baselines.base import choose_ridge, drawn_seed, held_out_rows
 from ripml.decisions import mean_precision
 from ripml.multilabel import Multilabel
 from ripml.reproduce.data import Split
@@ -31,8 +33,9 @@ def paper_model(method: str, n_dims: int, seed: int, ridge: float | str = "auto"
 
 
 def by_rule(model: RIPML, part: Split, seed: int) -> float:
-    """The ridge of a RIPML by the baselines' rule, in place of its own leave-one-out."""
-    seen, held_out = held_out_rows(part.X.shape[0], seed)
+    """The ridge of a RIPML by the baselines' rule and on their rows, in place of its own leave-one-out."""
+    labelled = np.flatnonzero(np.diff(part.Y.indptr))
+    seen, held_out = (labelled[rows] for rows in held_out_rows(len(labelled), drawn_seed(seed)))
 
     def precision(ridge: float) -> float:
         fitted = model.set_params(ridge=ridge).fit(part.X[seen], part.Y[seen])

@@ -98,4 +98,5 @@ EXPERIMENT = Experiment(
     draw=_draw,
     tables=lambda rows: [neighbors_table(rows, "set", "P@1 / 3 / 5 by k")],
     claims=_claims,
+    sets=tuple(SETS.values()),
 )

@@ -125,4 +125,5 @@ EXPERIMENT = Experiment(
     draw=_draw,
     tables=_tables,
     claims=_claims,
+    sets=tuple(name for name, _ in _SETS.values()),
 )
