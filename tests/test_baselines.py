@@ -135,6 +135,66 @@ def test_arrays_that_do_not_fit_together_are_refused(name: str) -> None:
             type(fitted(name)).from_state(*damaged)
 
 
+HOSTILE: dict[str, list[Any]] = {
+    "n_features": [10**10, -1, 7, None, "x", 60.0],
+    "n_rows": [None, "x", -3, 1.5],
+    "threshold": [None, "x", [1, 2]],
+    "ridge": [None, "x"],
+    "left_out_precision": [None, 3, {"P@1": "x"}],
+    "tried": [None, [[1.0, "x"]], 5],
+    "feature_names": [7, ["one"], None],
+    "sparse": [None, {"nothing": [1, 2]}],
+    "seed": ["x", -1],
+}
+
+
+@EVERY
+def test_values_of_a_hostile_folder_are_refused_before_they_are_used(name: str) -> None:
+    parameters, arrays = fitted(name).to_state()
+    for key, values in HOSTILE.items():
+        for value in values:
+            if name == "Popularity" and key == "n_features" and value in (7, 10**10):
+                continue  # popularity does not look at features, so that any number of them will do
+            with pytest.raises(ModelFolderError, match="do not fit together"):
+                type(fitted(name)).from_state(parameters | {key: value}, arrays)
+    for key, array in arrays.items():
+        for damaged in (array[:-1] if array.ndim else array[None], array.astype(complex), array.astype(bool)):
+            if damaged.dtype.kind == array.dtype.kind and damaged.shape == array.shape:
+                continue
+            with pytest.raises(ModelFolderError, match="do not fit together"):
+                type(fitted(name)).from_state(parameters, arrays | {key: damaged})
+
+
+def test_settings_of_a_hostile_folder_make_no_work() -> None:
+    for name, settings in (
+        ("BayesianCompressedSensing", {"n_steps": 10**10}),
+        ("SLEEC", {"n_learners": 10**10}),
+        ("CompressedSensing", {"n_dims": 10**10}),
+    ):
+        parameters, arrays = fitted(name).to_state()
+        with pytest.raises(ModelFolderError, match="do not fit together"):
+            type(fitted(name)).from_state(parameters | {"settings": parameters["settings"] | settings}, arrays)
+    parameters, arrays = fitted("SLEEC").to_state()
+    with pytest.raises(ModelFolderError, match="do not fit together"):
+        type(fitted("SLEEC")).from_state(parameters, arrays | {"learnt_k": np.array(10**12)})
+
+
+def test_the_same_value_in_another_type_is_no_change() -> None:
+    model = baseline("PLST", n_dims=np.int64(5), ridge=1.0).fit(ZIPF.X, ZIPF.Y)
+    expected = model.decision_function(ZIPF.X_new)
+    assert_same_scores(model.set_params(n_dims=5, ridge=1).decision_function(ZIPF.X_new), expected)
+
+
+@pytest.mark.parametrize("name", ["PLST", "CPLST", "CSSP"])
+def test_thousands_of_labels_with_one_a_row_are_no_trouble(name: str) -> None:
+    rng = np.random.default_rng(0)
+    label = rng.integers(5000, size=600)
+    Y = scipy.sparse.csr_array((np.ones(600), (np.arange(600), label)), shape=(600, 5000))
+    X = rng.standard_normal((600, 8)) + 0.01 * label[:, None]
+    model = baseline(name, n_dims=10, ridge=1.0).fit(X, Y)
+    assert np.isfinite(model.decision_function(X[:5]).data).all()
+
+
 @EVERY
 def test_the_order_of_labels_does_not_matter(name: str) -> None:
     """Labels by name are the same labels in any order of their columns, for methods that draw nothing by column."""
@@ -190,8 +250,9 @@ def test_a_row_without_features_has_finite_scores_or_none(name: str) -> None:
 
 
 @EVERY
-def test_no_rows_have_no_scores(name: str) -> None:
-    assert fitted(name).decision_function(scipy.sparse.csr_array((1, 60)))[:0].shape == (0, 40)
+def test_a_question_without_rows_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="0 sample"):
+        fitted(name).decision_function(np.zeros((0, 60)))
 
 
 @EVERY
@@ -310,13 +371,19 @@ def test_the_shell_trains_asks_and_inspects_a_baseline(tmp_path: Path) -> None:
     assert trained.returncode == 0, trained.stderr
     summary = json.loads(trained.stdout)
     assert (summary["method"], summary["n_dims"]) == ("PLST", 1)
+    assert isinstance(summary["ridge"], float)
+    local = json.loads(run("train", data, str(tmp_path / "other"), "--method", "sleec", "--json").stdout)
+    assert all(isinstance(local[name], int) for name in ("n_neighbors", "n_clusters"))
     asked = run("predict", folder, data, "--top", "1", "--json")
     assert [json.loads(line)["labels"][0]["label"] for line in asked.stdout.splitlines()] == ["fruit", "dish"] * 4
     assert json.loads(run("evaluate", folder, data, "--json").stdout)["P@1"] == 1
     assert "PLST" in run("inspect", folder).stdout
     assert model_folder.load(folder).kind == "PLST"
     for words, message in (
-        (("train", data, folder, "--method", "plst", "--clusters", "3"), "--method plst has no --clusters"),
+        (
+            ("train", data, folder, "--method", "plst", "--clusters", "3"),
+            "--method plst has no --clusters; of the options for methods it has --dims, --ridge, --seed, --jobs.",
+        ),
         (("train", data, folder, "--method", "plst", "--preset", "linear"), "--preset is one of RIPML's"),
         (("predict", folder, data, "--probabilities"), "--probabilities are learnt by RIPML only"),
     ):

@@ -6,10 +6,12 @@ import csv
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import scipy.sparse
 import worlds
@@ -17,14 +19,18 @@ from realdata import needs_data
 from threadpoolctl import threadpool_limits
 from typer.testing import CliRunner
 
+from ripml import RIPML
+from ripml.baselines import PLST
+from ripml.baselines.base import held_out_rows
 from ripml.cli.app import app
 from ripml.datasets.dataset import Dataset, numbered
 from ripml.datasets.generated import generate
-from ripml.errors import DataError, ParameterError
+from ripml.errors import DataError, MissingExtraError, ParameterError
 from ripml.reproduce import beyond, chinese, data, dimensions, entities, neighbors, statistics
 from ripml.reproduce.data import Split, dims_grid
 from ripml.reproduce.experiment import Claim, Experiment, Extent, Measurement, Row, Table
 from ripml.reproduce.laboratory import EXPERIMENTS, experiment_of, run
+from ripml.reproduce.methods import Chosen, by_rule, measured
 
 ZIPF = worlds.zipf(n=80, d=30, n_labels=20)
 TINY = Split(ZIPF.X, ZIPF.Y, ZIPF.X_new, ZIPF.Y_new)
@@ -64,6 +70,7 @@ def counting(made: list[str], fail_at: str | None = None) -> Experiment:
             Claim("It does not.", False, "2"),
             Claim("Who knows.", None, "3"),
         ],
+        sets=("numpydoc",),
     )
 
 
@@ -150,6 +157,36 @@ def test_a_folder_of_other_settings_or_of_something_else_is_refused(
     (tmp_path / "out" / "measurements" / "counting" / "b.json").write_text("{")
     with pytest.raises(DataError, match="this is not JSON; remove the file, and it is measured again"):
         run_one(monkeypatch, counting([]), Extent(tmp_path / "out"))
+    (tmp_path / "out" / "measurements" / "counting" / "b.json").write_text("[1]")
+    with pytest.raises(DataError, match="this is not a measurement; remove the file"):
+        run_one(monkeypatch, counting([]), Extent(tmp_path / "out"))
+    (tmp_path / "out" / "settings.json").write_text("{")
+    with pytest.raises(DataError, match="this is not JSON; name another folder"):
+        run_one(monkeypatch, counting([]), Extent(tmp_path / "out"))
+
+
+def test_what_was_measured_by_another_protocol_is_measured_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    made: list[str] = []
+    run_one(monkeypatch, counting(made), Extent(tmp_path / "out"))
+    other = replace(counting(made), protocol="Three other things.")
+    run_one(monkeypatch, other, Extent(tmp_path / "out"))
+    assert made == ["a", "b", "c"] * 2
+    assert "Three other things." in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_missing_packages_and_data_sets_are_told_before_any_work(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    made: list[str] = []
+    with pytest.raises(DataError, match="the data sets nowhere are not there; set RIPML_DATA"):
+        run_one(monkeypatch, replace(counting(made), sets=("nowhere",)), Extent(tmp_path / "out"))
+    monkeypatch.setattr("ripml.reproduce.laboratory.find_spec", lambda package: package != "jieba" or None)
+    with pytest.raises(MissingExtraError, match=r"jieba is needed .* pip install 'ripml\[text\]'"):
+        run_one(monkeypatch, replace(counting(made), from_texts=True), Extent(tmp_path / "out"))
+    assert not made
+    assert not (tmp_path / "out").exists()
 
 
 def test_experiments_are_known_by_number_and_word() -> None:
@@ -192,6 +229,8 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (dimensions, beyond):
         monkeypatch.setattr(module, "dims_grid", lambda n_labels, quick: [50, 100])
     monkeypatch.setattr(data, "dims_grid", lambda n_labels, quick: [50, 100])
+    names = {name for experiment in EXPERIMENTS for name in experiment.sets}
+    monkeypatch.setattr("ripml.datasets.available", lambda: sorted(names))
 
 
 @pytest.mark.usefixtures("tiny")
@@ -220,7 +259,10 @@ def test_the_full_plan_has_the_papers_grid(tmp_path: Path) -> None:
     names = {measurement.name for measurement in dimensions.EXPERIMENT.plan(extent)}
     assert len(names) == 3 * 5 * 4
     assert {"bibtex-RIPML-127", "delicious-LEML-786", "eurlex-CSSP-2940"} <= names
-    assert len(chinese.DIMENSIONS.plan(extent)) == 3 * 5 * 5 * 4 + 2
+    assert len(chinese.DIMENSIONS.plan(extent)) == 3 * 5 * 5 * 4 + 1
+    names = {measurement.name for measurement in beyond.EXPERIMENT.plan(extent)}
+    assert {"eurlex-leml-400", "eurlex-plst-50", "delicious-cs-omp-393", "bibtex-bayesian-cs-50"} <= names
+    assert not {"eurlex-cs-lasso-100", "eurlex-one-vs-all-logistic"} & names
     assert len(chinese.NEIGHBORS.plan(extent)) == 3 * 5
     names = {measurement.name for measurement in entities.EXPERIMENT.plan(extent)}
     assert {f"speed-{clusters}-{m}" for clusters in (1, 25, 43, 56) for m in (50, 100, 250)} <= names
@@ -273,19 +315,86 @@ def test_speed_at_a_tenth_of_the_size_decides_no_claim_about_the_size() -> None:
     def speed(rows: int) -> list[Row]:
         times = {1: (100.0, 60.0), 43: (400.0, 6.0)}
         return [
-            {"data": "generated", "rows": rows, "clusters": c, "m": 100, "training_seconds": s, "ms_single": ms}
-            for c, (s, ms) in times.items()
+            {
+                "data": "generated",
+                "rows": rows,
+                "clusters": c,
+                "m": 100,
+                "training_seconds": s,
+                "ms_single": ms,
+                "cores": 2,
+            }
+            for c, (s, t) in times.items()
         ]
 
     assert [c.holds for c in entities.EXPERIMENT.claims(quality + speed(500_539))] == [True] * 6
-    assert [c.holds for c in entities.EXPERIMENT.claims(quality + speed(50_053))] == [
-        True,
-        True,
-        None,
-        None,
-        None,
-        True,
-    ]
+    at_a_tenth = entities.EXPERIMENT.claims(quality + speed(50_053))
+    assert [claim.holds for claim in at_a_tenth] == [True, True, None, None, None, None]
+
+
+def test_claims_about_chinese_news_follow_the_figures() -> None:
+    def rows(ripml: float, chars: float) -> list[Row]:
+        values = {"RIPML": ripml, "LEML": 61, "CPLST": 60, "CSSP": 50}
+        made = [
+            {"d": d, "split": split, "method": method, "m": m, "P@1": value + m / 100, "P@3": 20, "P@5": value / 4}
+            for d, m in (("d = 200", 50), ("d = 200", 100), ("d = 300", 50), ("d = 300", 100))
+            for split in (0, 1)
+            for method, value in values.items()
+        ]
+        return [*made, {"tokens": "chars", "d": "d = 200", "split": 0, "m": 100, "P@1": chars, "P@3": 20, "P@5": 13}]
+
+    claims = chinese.DIMENSIONS.claims(rows(60.5, 61))
+    assert [claim.holds for claim in claims] == [True, True, True, True]
+    assert "RIPML 61.5 and 15.1" in claims[2].evidence
+    assert [claim.holds for claim in chinese.DIMENSIONS.claims(rows(59, 40))] == [False, True, True, False]
+    falling: list[Row] = [{"d": "d = 200", "split": 0, "k": k, **precision(60 - k / 10)} for k in neighbors.NEIGHBORS]
+    assert [claim.holds for claim in chinese.NEIGHBORS.claims(falling)] == [True]
+    rising = [{**row, "P@1": 60 + row["k"]} for row in falling]
+    assert [claim.holds for claim in chinese.NEIGHBORS.claims(rising)] == [False]
+
+
+def test_the_dimensions_shown_are_chosen_on_training_rows_and_ties_are_not_ahead() -> None:
+    def rows(default: float, sleec: float, vote: float) -> list[Row]:
+        where = {"part": "sets", "set": "Bibtex"}
+        made: list[Row] = [
+            {**where, "method": method, "left_out": 1.0, "ms_per_row": 1.0, "P@1": value}
+            for method, value in (("RIPML, default", default), ("SLEEC", sleec), ("popularity", 1.0))
+        ]
+        for m, value, left_out in ((50, 70.0, 1.0), (100, 60.0, 2.0)):
+            for method in ("RIPML, paper", "LEML", "PLST", "CS, OMP"):
+                ms = vote if method == "RIPML, paper" else 1.0
+                made.append({**where, "method": method, "m": m, "left_out": left_out, "P@1": value, "ms_per_row": ms})
+        return made
+
+    claims = beyond.EXPERIMENT.claims(rows(65, 71, 0.5))
+    assert [claim.holds for claim in claims] == [False, True, True]
+    assert claims[0].evidence.startswith("Bibtex: SLEEC 71.0, RIPML, default 65.0, RIPML, paper 60.0")
+    assert [claim.holds for claim in beyond.EXPERIMENT.claims(rows(66, 65, 0.5))] == [True, True, False]
+    assert [claim.holds for claim in beyond.EXPERIMENT.claims(rows(60, 50, 2.0))] == [False, False, False]
+
+
+def test_a_ridge_chosen_at_another_m_is_the_same_in_a_run_that_was_stopped() -> None:
+    both: Chosen = {}
+    first = measured("PLST", 5, TINY, 0, both, chosen_at=5, set="tiny")
+    after = measured("PLST", 9, TINY, 0, both, chosen_at=5, set="tiny")
+    resumed = measured("PLST", 9, TINY, 0, {}, chosen_at=5, set="tiny")
+    assert first["ridge"] == after["ridge"] == resumed["ridge"]
+    assert after["P@1"] == resumed["P@1"]
+
+
+def test_the_rule_asks_ripml_and_baselines_about_the_same_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+
+    def noted(truth: Any, scores: Any) -> float:
+        seen.append(truth)
+        return 0.5
+
+    monkeypatch.setattr("ripml.reproduce.methods.mean_precision", noted)
+    empty = scipy.sparse.vstack([scipy.sparse.csr_array((5, 20)), ZIPF.Y], format="csr")
+    part = Split(np.vstack([np.ones((5, 30)), ZIPF.X]), empty, ZIPF.X_new, ZIPF.Y_new)
+    by_rule(RIPML.paper(n_dims=10, random_state=4), part, seed=4)
+    rows = held_out_rows(80, PLST(random_state=4).fit(ZIPF.X, ZIPF.Y).seed_)[1]
+    np.testing.assert_array_equal(seen[0].toarray(), ZIPF.Y[rows].toarray())
 
 
 # ------------------------------------------------------------------------------------------------ on the real sets

@@ -11,7 +11,6 @@ In arrays, a column of Phi is a *row* (label-major, contiguous): `columns(keys, 
 from __future__ import annotations
 
 import functools
-import numbers
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ripml.errors import DataError, ParameterError
+from ripml.errors import DataError, ParameterError, check_count
 from ripml.resources import blocks, map_blocks
 
 __all__ = [
@@ -75,11 +74,6 @@ def _signs(packed: NDArray[np.uint8], n_dims: int) -> Floats:
     """Bits (n, ≥ n_dims / 8) to signs (n, n_dims)."""
     signs: Floats = _byte_signs()[packed].reshape(len(packed), -1)
     return signs[:, :n_dims]
-
-
-def _check_positive(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
-        raise ParameterError(f"`{name}` must be an integer ≥ 1; got {value!r}.")
 
 
 @dataclass(frozen=True)
@@ -176,7 +170,7 @@ class SparseSign(Ensemble):
     n_nonzeros: int = 8
 
     def __post_init__(self) -> None:
-        _check_positive("n_nonzeros", self.n_nonzeros)
+        check_count("n_nonzeros", self.n_nonzeros)
 
     def rule(self, keys: Keys, n_dims: int, seed: int) -> Floats:
         """The columns of `keys`."""
@@ -242,7 +236,7 @@ class PolynomialPhase(Ensemble):
     degree: int = 3
 
     def __post_init__(self) -> None:
-        _check_positive("degree", self.degree)
+        check_count("degree", self.degree)
 
     def capacity(self, n_dims: int) -> int | None:
         """p^D labels, none where no prime above D is at most m/2.

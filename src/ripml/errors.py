@@ -14,7 +14,10 @@ __all__ = [
     "NoLabelsError",
     "ParameterError",
     "RipmlError",
+    "check_count",
     "check_positive",
+    "check_ridge",
+    "is_number",
 ]
 
 
@@ -55,3 +58,20 @@ def check_positive(name: str, value: Any) -> None:
         return
     if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < float(value) < math.inf:
         raise ParameterError(f"`{name}` must be 'auto' or a finite number > 0; got {value!r}.")
+
+
+def is_number(value: Any) -> bool:
+    """Whether a setting is a real number, which True is not."""
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def check_count(name: str, value: Any, otherwise: str = "", least: int = 1) -> None:
+    """Raise `ParameterError` unless a setting is an integer of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
+        raise ParameterError(f"`{name}` must be {otherwise}an integer ≥ {least}; got {value!r}.")
+
+
+def check_ridge(name: str, value: Any) -> None:
+    """Raise `ParameterError` unless a setting is "auto" or a finite number that is not negative."""
+    if value != "auto" and not (is_number(value) and 0 <= float(value) < math.inf):
+        raise ParameterError(f"`{name}` must be 'auto' or a finite number ≥ 0; got {value!r}.")

@@ -20,13 +20,13 @@ from ripml import blending, decoding, model_state
 from ripml.clusters import assign
 from ripml.decoders import Blend, Decoder, Votes, resolve_decoder
 from ripml.ensembles import Ensemble, resolve_ensemble
-from ripml.errors import ModelFolderError, ParameterError
+from ripml.errors import ModelFolderError, ParameterError, check_count, check_ridge, is_number
 from ripml.features import weighted
 from ripml.kernels import Kernel, Local, resolve_kernel
 from ripml.labels import distinct_sets, label_keys
 from ripml.learning import Settings, learn
 from ripml.missing import weigh
-from ripml.multilabel import Multilabel, check_count, check_ridge, is_number
+from ripml.multilabel import Multilabel
 from ripml.neighbors import Index, resolve_index
 from ripml.part import Decode, Part
 from ripml.resources import blocks

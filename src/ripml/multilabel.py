@@ -6,7 +6,6 @@ predict  validate → `_plain_scores` (CSR, candidates only) → top, threshold,
 
 from __future__ import annotations
 
-import numbers
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from os import PathLike
@@ -20,12 +19,12 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ripml import decoding, metrics, model_folder
-from ripml.errors import DataError, NoLabelsError, ParameterError
+from ripml.errors import DataError, NoLabelsError, ParameterError, check_count
 from ripml.features import unit_rows
 from ripml.labels import check_names, encode_labels
 from ripml.resources import thread_count
 
-__all__ = ["Multilabel", "check_count", "check_ridge", "is_number"]
+__all__ = ["Multilabel"]
 
 Self = TypeVar("Self", bound="Multilabel")
 
@@ -159,20 +158,3 @@ class Multilabel(BaseEstimator, ABC):  # type: ignore[misc]
         tags.target_tags.required = True
         tags.target_tags.multi_output = True
         return tags
-
-
-def is_number(value: Any) -> bool:
-    """Whether a setting is a real number, which True is not."""
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)
-
-
-def check_count(name: str, value: Any, otherwise: str = "", least: int = 1) -> None:
-    """Raise `ParameterError` unless a setting is an integer of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
-        raise ParameterError(f"`{name}` must be {otherwise}an integer ≥ {least}; got {value!r}.")
-
-
-def check_ridge(name: str, value: Any) -> None:
-    """Raise `ParameterError` unless a setting is "auto" or a finite number that is not negative."""
-    if value != "auto" and not (is_number(value) and 0 <= float(value) < np.inf):
-        raise ParameterError(f"`{name}` must be 'auto' or a finite number ≥ 0; got {value!r}.")

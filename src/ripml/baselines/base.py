@@ -21,9 +21,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from ripml import decoding, metrics
 from ripml.decisions import mean_precision
-from ripml.errors import MemoryLimitError, ModelFolderError, ParameterError
+from ripml.errors import MemoryLimitError, ModelFolderError, ParameterError, check_ridge
 from ripml.labels import names_from_arrays, names_to_arrays
-from ripml.multilabel import Multilabel, check_ridge
+from ripml.multilabel import Multilabel
 from ripml.resources import blocks
 from ripml.settings import setting_from_json, setting_to_json
 
@@ -180,6 +180,8 @@ class Baseline(Multilabel):
     def from_state(cls: type[Self], parameters: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
         """The inverse of `to_state`; arrays may be memory-mapped and are not copied."""
         try:
+            if any(array.dtype.kind not in "fiu" for array in arrays.values()):
+                raise ValueError("an array has neither integers nor real numbers")
             model = cls(**{name: setting_from_json(value) for name, value in parameters["settings"].items()})
             model.check_settings()
             for name in _SAVED_VALUES:
@@ -217,7 +219,6 @@ class Baseline(Multilabel):
             and all(type(name) is str for name in feature_names)
             and len(set(self.classes_.tolist())) == L == len(self.frequency_)
             and self.frequency_.min(initial=0) >= 0
-            and all(value.dtype.kind in "fiu" for value in self.learnt_.values())
             and self._fits(self.learnt_, d, L)
         )
         if not consistent:

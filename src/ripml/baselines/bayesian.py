@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from ripml.baselines.base import Baseline, Learner, Learnt, best_candidates, require_dense, with_constant
 from ripml.baselines.compressed_sensing import gaussian_columns
-from ripml.multilabel import check_count
+from ripml.errors import ParameterError, check_count
 from ripml.products import gram_of, transposed_product
 from ripml.resources import blocks, map_blocks
 
@@ -40,6 +40,7 @@ _SHAPE = _RATE = 1e-6  # a0 and b0: next to nothing is said of α beforehand
 _ROWS = 1000  # training rows that the noise is measured on
 _LEAST_RIDGE = 1e-9  # of the mean square of a feature, where none is asked for: the posterior of W must be proper
 _CELLS = 1 << 18  # of Phi D, for the rows of a block
+_MOST_STEPS = 1000
 _ASKED = 1024  # rows whose leverage is computed at a time
 
 
@@ -92,6 +93,8 @@ class BayesianCompressedSensing(Baseline):
         """Raise `ParameterError` for the first setting that is out of its range."""
         check_count("n_dims", self.n_dims)
         check_count("n_steps", self.n_steps)
+        if self.n_steps > _MOST_STEPS:
+            raise ParameterError(f"`n_steps` must be at most {_MOST_STEPS}; got {self.n_steps}.")
         super().check_settings()
 
     def _prepare(self, X: Any, Y: Any, seed: int) -> Learner:

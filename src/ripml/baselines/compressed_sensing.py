@@ -18,8 +18,7 @@ from ripml import metrics
 from ripml.baselines.base import Baseline, Learner, Learnt, with_constant
 from ripml.baselines.recovery import cosamp, lasso, omp, sparsity_penalty
 from ripml.ensembles import Gaussian, Projection
-from ripml.errors import ParameterError
-from ripml.multilabel import check_count
+from ripml.errors import ParameterError, check_count
 from ripml.ridge import resolve_solver
 
 __all__ = ["CompressedSensing", "gaussian_columns"]

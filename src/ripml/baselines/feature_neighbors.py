@@ -14,8 +14,8 @@ import scipy.sparse
 
 from ripml import decoding
 from ripml.baselines.base import Baseline, Learner, Learnt
+from ripml.errors import check_count
 from ripml.features import unit_rows
-from ripml.multilabel import check_count
 from ripml.products import dense
 from ripml.resources import blocks, map_blocks
 

@@ -18,9 +18,8 @@ import scipy.sparse
 
 from ripml.baselines.base import Baseline, Learner, Learnt, held_out_rows, with_constant
 from ripml.baselines.leml_steps import Problem, factorise
-from ripml.errors import DataError
+from ripml.errors import DataError, check_count
 from ripml.labels import encode_labels
-from ripml.multilabel import check_count
 
 __all__ = ["LEML"]
 

@@ -17,7 +17,7 @@ import scipy.sparse.linalg
 from numpy.typing import NDArray
 
 from ripml.baselines.base import Baseline, Learner, Learnt, require_dense, with_constant
-from ripml.multilabel import check_count
+from ripml.errors import check_count
 from ripml.ridge import resolve_solver
 
 __all__ = ["PLST", "leading", "principal_labels", "solve_ridge"]

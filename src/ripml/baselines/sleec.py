@@ -32,9 +32,8 @@ from ripml.baselines.sleec_embedding import (
 )
 from ripml.clusters import assign, partition
 from ripml.decisions import mean_precision
-from ripml.errors import ParameterError
+from ripml.errors import ParameterError, check_count, is_number
 from ripml.features import unit_rows
-from ripml.multilabel import check_count, is_number
 from ripml.neighbors import Exact
 from ripml.products import product
 

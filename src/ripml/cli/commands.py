@@ -72,15 +72,26 @@ def run_train(
 
 
 def _untrained(method: str, settings: dict[str, Any]) -> Multilabel:
-    """A preset of RIPML or a baseline with these settings; one that it does not have is an error, but for the seed."""
+    """A preset of RIPML or a baseline with these settings; one that it does not have is an error."""
     if method in _PRESETS:
         return _PRESETS[method](**settings)
     kind: type[Multilabel] = getattr(baselines, next(n for n, (_, word) in BASELINES.items() if word == method))
     known = kind().get_params()
     if unknown := [name for name in settings if name not in known]:
-        options = ", ".join(f"--{name.removeprefix('n_')}" for name in unknown)
-        raise ParameterError(f"--method {method} has no {options}; its settings are {', '.join(known)}.")
+        there = [_option(name) for name in _OPTIONS if name in known]
+        raise ParameterError(
+            f"--method {method} has no {', '.join(map(_option, unknown))}; of the options for methods it has "
+            f"{', '.join(there)}."
+        )
     return kind(**settings)
+
+
+_OPTIONS = ("n_dims", "n_neighbors", "n_learners", "n_clusters", "ridge", "random_state", "n_jobs")
+
+
+def _option(setting: str) -> str:
+    """The shell's word for a setting."""
+    return {"random_state": "--seed"}.get(setting, f"--{setting.removeprefix('n_')}")
 
 
 def _number_or_word(value: Any) -> Any:
@@ -105,8 +116,7 @@ def model_summary(trained: DocumentModel) -> dict[str, Any]:
     if isinstance(model, RIPML):
         return {**facts, **chosen(model), "left_out": left_out, "calibration_error": round(model.calibration_error_, 6)}
     settings = {name: value for name, value in model.get_params().items() if name not in ("n_jobs", "random_state")}
-    settings |= {"ridge": model.ridge_} if "ridge" in settings else {}
-    return {**facts, **settings, "threshold": model.threshold_, "left_out": left_out}
+    return {**facts, **settings, **model.chosen_, "threshold": model.threshold_, "left_out": left_out}
 
 
 def chosen(model: RIPML) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from ripml.datasets.dataset import Dataset, SparseRows
 from ripml.datasets.folder import data_folder
 from ripml.datasets.formats import read, write
 from ripml.datasets.source import fault
-from ripml.errors import DataError, ParameterError
+from ripml.errors import DataError, ParameterError, check_count
 from ripml.text import Doc2Vec, TfIdf
 
 __all__ = ["Counts", "build", "clean", "random_splits", "read_documents", "stock_news"]
@@ -172,7 +172,7 @@ def clean(data: Dataset, min_count: int) -> tuple[Dataset, Counts]:
     >>> kept.texts, kept.Y.toarray().tolist()
     (['to be', 'or not'], [[1.0, 1.0], [1.0, 0.0]])
     """
-    _check_integer("min_count", min_count, least=1)
+    check_count("min_count", min_count)
     if data.texts is None:
         raise DataError(f"{data.name}: these documents have no text.")
     keys = [" ".join(text.split()) for text in data.texts]
@@ -222,7 +222,7 @@ def random_splits(
     [(4511, 500), (4511, 500)]
     """
     for name, value, least in (("n_test", n_test, 1), ("n_splits", n_splits, 1), ("random_state", random_state, 0)):
-        _check_integer(name, value, least)
+        check_count(name, value, least=least)
     if n_test >= n:
         raise DataError(f"`n_test` = {n_test} leaves nothing of {n} documents to train on; lower it.")
     shuffled = (np.random.default_rng([random_state, i]).permutation(n) for i in range(n_splits))
@@ -282,8 +282,3 @@ def _write_lines(path: Path, lines: Any) -> None:
 def _columns(Y: Any, row: int) -> list[int]:
     columns: list[int] = Y.indices[Y.indptr[row] : Y.indptr[row + 1]].tolist()
     return columns
-
-
-def _check_integer(name: str, value: Any, least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ParameterError(f"`{name}` must be an integer ≥ {least}; got {value!r}.")

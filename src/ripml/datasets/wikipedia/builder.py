@@ -33,7 +33,7 @@ from ripml.datasets.wikipedia.dump import needed
 from ripml.datasets.wikipedia.markup import DISAMBIGUATION
 from ripml.datasets.wikipedia.pages import Keys, Pages, find, number, read_entries, tally
 from ripml.datasets.wikipedia.work import Progress, documents, list_pages, parse_pages, work_folder
-from ripml.errors import DataError, ParameterError
+from ripml.errors import DataError, ParameterError, check_count
 from ripml.resources import thread_count
 
 __all__ = ["Summary", "build"]
@@ -140,10 +140,10 @@ def build(
     'A\\n'
     """
     for name, value, least in (("min_count", min_count, 1), ("n_test", n_test, 1), ("n_dims", n_dims, 1)):
-        _check_integer(name, value, least)
-    _check_integer("random_state", random_state, 0)
+        check_count(name, value, least=least)
+    check_count("random_state", random_state, least=0)
     if n_documents is not None:
-        _check_integer("n_documents", n_documents, 1)
+        check_count("n_documents", n_documents)
     if targets not in ("articles", "any"):
         raise ParameterError(f"`targets` must be 'articles' or 'any'; got {targets!r}.")
     vectorizer = _vectorizer(features, n_dims, random_state)
@@ -192,11 +192,6 @@ def build(
     finished.rename(folder)
     shutil.rmtree(work)
     return summary
-
-
-def _check_integer(name: str, value: Any, least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ParameterError(f"`{name}` must be an integer ≥ {least}; got {value!r}.")
 
 
 def _vectorizer(features: Any, n_dims: int, random_state: int) -> Any:
