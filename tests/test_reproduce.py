@@ -321,7 +321,7 @@ def test_speed_at_a_tenth_of_the_size_decides_no_claim_about_the_size() -> None:
                 "clusters": c,
                 "m": 100,
                 "training_seconds": s,
-                "ms_single": ms,
+                "ms_single": t,
                 "cores": 2,
             }
             for c, (s, t) in times.items()
