@@ -193,7 +193,7 @@ ALWAYS = {
     "kernel", "relevance", "ridge", "ensemble", "n_dims", "n_learners", "clusters", "solver", "solver_reason",
     "converged", "decoder", "n_neighbors", "threshold",
 }  # fmt: skip
-KNOWN = {"rows", "rows_without_labels", "features", "labels", "left_out", "calibration_error"}
+KNOWN = {"method", "rows", "rows_without_labels", "features", "labels", "left_out", "calibration_error"}
 
 
 @pytest.mark.parametrize("preset", CHOSEN)
