@@ -18,7 +18,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-datasets_app = typer.Typer(help="List, describe, fetch data sets.", rich_markup_mode=None)
+datasets_app = typer.Typer(help="List, describe, fetch, build data sets.", rich_markup_mode=None)
 app.add_typer(datasets_app, name="datasets")
 
 

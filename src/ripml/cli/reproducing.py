@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from ripml.cli.output import print_json, steps, table
+from ripml.cli.output import facts, print_json, steps
 from ripml.reproduce.experiment import Extent
 from ripml.reproduce.laboratory import EXPERIMENTS, experiment_of, run
 
@@ -15,12 +15,11 @@ __all__ = ["run_reproduce"]
 def run_reproduce(what: str, folder: Path | None, quick: bool, seed: int, as_json: bool) -> None:
     """List the experiments, or run one or all and print where the report is and how the claims fare."""
     if what == "list":
-        lines = [[experiment.number, experiment.word, experiment.title] for experiment in EXPERIMENTS]
         if as_json:
-            for number, word, title in lines:
-                print_json({"number": number, "word": word, "title": title})
+            for one in EXPERIMENTS:
+                print_json({"number": one.number, "word": one.word, "title": one.title})
         else:
-            table("Experiments", ["", "word", "what"], lines)
+            facts("Experiments, by number or word:", {f"{one.number} {one.word}": one.title for one in EXPERIMENTS})
         return
     chosen = EXPERIMENTS if what == "all" else (experiment_of(what),)
     folder = folder or Path("reproduction-quick" if quick else "reproduction")
