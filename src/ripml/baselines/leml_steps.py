@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.linalg
 import scipy.sparse
 from numpy.typing import NDArray
 
@@ -146,11 +147,19 @@ def _ratio(a: Any, b: Any) -> Any:
 
 
 def _balanced(W: Floats, H: Floats) -> tuple[Floats, Floats]:
-    """The factors of W Hᵀ with the least ‖W‖² + ‖H‖²."""
-    (Q_W, R_W), (Q_H, R_H) = np.linalg.qr(W), np.linalg.qr(H)
-    left, values, right = np.linalg.svd(R_W @ R_H.T)
-    root = np.sqrt(values)
-    return Q_W @ (left * root), Q_H @ (right.T * root)
+    """The factors of W Hᵀ with the least ‖W‖² + ‖H‖²: Q √S and V √S of its singular value decomposition Q S Vᵀ.
+
+    By the eigenvectors of two m × m matrices: W = Q₀ root Uᵀ, so that W Hᵀ = Q₀ Gᵀ with G = H U root, and GᵀG gives S².
+    Directions below the rounding error of WᵀW are 0.
+    """
+    squares, U = scipy.linalg.eigh(W.T @ W, driver="evd", check_finite=False)
+    there = squares > len(U) * np.finfo(np.float64).eps * squares.max(initial=0)
+    root = np.sqrt(np.where(there, squares, 0))
+    G = H @ (U * root)
+    values, right = scipy.linalg.eigh(G.T @ G, driver="evd", check_finite=False)
+    S = np.sqrt(np.maximum(values, 0))[::-1]
+    right = right[:, ::-1]
+    return (W @ (U * _ratio(1.0, root))) @ (right * np.sqrt(S)), (G @ right) * _ratio(1.0, np.sqrt(S))
 
 
 def _others(observed: Any) -> Any:
