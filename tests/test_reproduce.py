@@ -287,9 +287,9 @@ def test_claims_about_dimensions_follow_the_figures() -> None:
                     made.append({"set": name, "method": method, "m": m, **precision(level + slope * (m > 100))})
         return made
 
-    assert [claim.holds for claim in dimensions.EXPERIMENT.claims(rows(70, 55))] == [True] * 5
+    assert [claim.holds for claim in dimensions.EXPERIMENT.claims(rows(70, 55))] == [True] * 9
     better = [claim.holds for claim in dimensions.EXPERIMENT.claims(rows(58, 65))]
-    assert better == [False, False, True, False, True]
+    assert better == [False, False, False, True, True, True, False, False, True]
 
 
 def test_claims_about_neighbours_follow_the_figures() -> None:
