@@ -261,7 +261,7 @@ def test_the_full_plan_has_the_papers_grid(tmp_path: Path) -> None:
     assert {"bibtex-RIPML-127", "delicious-LEML-786", "eurlex-CSSP-2940"} <= names
     assert len(chinese.DIMENSIONS.plan(extent)) == 3 * 5 * 5 * 4 + 1
     names = {measurement.name for measurement in beyond.EXPERIMENT.plan(extent)}
-    assert {"eurlex-leml-400", "eurlex-plst-50", "delicious-cs-omp-393", "bibtex-bayesian-cs-50"} <= names
+    assert {"eurlex-leml-400", "eurlex-plst-100", "delicious-cs-omp-393", "bibtex-bayesian-cs-50"} <= names
     assert not {"eurlex-cs-lasso-100", "eurlex-one-vs-all-logistic"} & names
     assert len(chinese.NEIGHBORS.plan(extent)) == 3 * 5
     names = {measurement.name for measurement in entities.EXPERIMENT.plan(extent)}
