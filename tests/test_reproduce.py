@@ -265,7 +265,8 @@ def test_the_full_plan_has_the_papers_grid(tmp_path: Path) -> None:
     assert not {"eurlex-cs-lasso-100", "eurlex-one-vs-all-logistic"} & names
     assert len(chinese.NEIGHBORS.plan(extent)) == 3 * 5
     names = {measurement.name for measurement in entities.EXPERIMENT.plan(extent)}
-    assert {f"speed-{clusters}-{m}" for clusters in (1, 25, 43, 56) for m in (50, 100, 250)} <= names
+    assert {f"speed-{clusters}-{m}" for clusters in (1, 43) for m in (50, 100, 250)} <= names
+    assert {f"quality-{split}-{clusters}" for split in range(5) for clusters in (1, 2, 4, 5, 25, 43, 56)} <= names
     assert len(neighbors.EXPERIMENT.plan(extent)) == 3
     assert dims_grid(983, quick=False) == [50, 100, 197, 393, 786]
 
