@@ -21,6 +21,7 @@ _STYLES: dict[str, dict[str, Any]] = {
     "P@5": {"color": "#7b3294", "marker": "o"},
 }
 _MORE = ("#e08214", "#7b3294", "#17becf", "#8c564b", "#e377c2", "#bcbd22", "#7f7f7f", "#1b9e77", "#a6761d")
+_MARKERS = ("*", "P", "v", "X", "<", "h", "d", "p", ">")
 
 Line = tuple[Sequence[float], Sequence[float], Sequence[float] | None]  # x, y, and the spread of y
 
@@ -85,8 +86,12 @@ def save(figure: Any, path: Path, caption: str) -> None:
 
 
 def _styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    more = iter(_MORE)
-    return {name: _STYLES.get(name) or {"color": next(more, "#444444"), "marker": "."} for name in names}
+    more = iter(zip(_MORE, _MARKERS, strict=True))
+    styles = {}
+    for name in names:
+        color, marker = ("", "") if name in _STYLES else next(more, ("#444444", "."))
+        styles[name] = _STYLES.get(name) or {"color": color, "marker": marker}
+    return styles
 
 
 def _figure(width: float, height: float) -> Any:
