@@ -2,8 +2,7 @@
 
     python benchmarks/reproduction_page.py [FOLDER]
 
-With FOLDER, the results and figures of the run there are taken over first, into benchmarks/results/reproduce and
-docs/reproduce. The page keeps what stands above its line of results; all below is made anew.
+With FOLDER, the results and figures of the run there are taken over first, into docs/reproduce. The page keeps what stands above its line of results; all below is made anew.
 """
 
 from __future__ import annotations
@@ -17,21 +16,19 @@ from ripml.reproduce.laboratory import EXPERIMENTS
 from ripml.reproduce.report import markdown
 
 ROOT = Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "benchmarks" / "results" / "reproduce"
-PAGE, FIGURES = ROOT / "docs" / "reproduce.md", ROOT / "docs" / "reproduce"
+PAGE, RESULTS = ROOT / "docs" / "reproduce.md", ROOT / "docs" / "reproduce"
 MARK = "<!-- Below this line: benchmarks/reproduction_page.py -->\n"
 
 
 def take_over(folder: Path) -> None:
-    for target in (RESULTS, FIGURES):
-        shutil.rmtree(target, ignore_errors=True)
-        target.mkdir(parents=True)
+    shutil.rmtree(RESULTS, ignore_errors=True)
+    RESULTS.mkdir()
     for experiment in EXPERIMENTS:
         place = folder / f"{experiment.number}-{experiment.word}"
         result = json.loads((place / "result.json").read_text())
         (RESULTS / f"{experiment.number}.json").write_text(json.dumps(result, ensure_ascii=False) + "\n")
         for number in range(1, len(result["figures"]) + 1):
-            shutil.copy(place / f"{number}.png", FIGURES / f"{experiment.number}-{number}.png")
+            shutil.copy(place / f"{number}.png", RESULTS / f"{experiment.number}-{number}.png")
 
 
 def results() -> str:
