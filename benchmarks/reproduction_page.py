@@ -2,7 +2,8 @@
 
     python benchmarks/reproduction_page.py [FOLDER]
 
-With FOLDER, the results and figures of the run there are taken over first, into docs/reproduce. The page keeps what stands above its line of results; all below is made anew.
+With FOLDER, the results and figures of the run there are taken over first, into docs/reproduce. The page keeps what
+stands above its line of results; all below is made anew.
 """
 
 from __future__ import annotations
