@@ -218,7 +218,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     monkeypatch.setattr(statistics, "stock_news", lambda: documents)
     monkeypatch.setattr("ripml.datasets.load", lambda name: (sets[0], sets[1]))
-    monkeypatch.setattr(data, "named", lambda name: TINY)
+    monkeypatch.setattr(data, "named", lambda extent, name: TINY)
     monkeypatch.setattr(data, "chinese", lambda extent, n_dims, tokens, split: TINY)
     monkeypatch.setattr(data, "entities", lambda extent, split: TINY)
     monkeypatch.setattr(entities, "generate", lambda n, random_state: generate(n, 20, 100, 4.0, 3, random_state))

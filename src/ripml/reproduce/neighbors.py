@@ -30,11 +30,11 @@ def asked_with(part: Split, seed: int, **facts: Any) -> list[Row]:
 
 
 def _plan(extent: Extent) -> list[Measurement]:
-    return [Measurement(name, functools.partial(_measure, shown, name, extent.seed)) for shown, name in SETS.items()]
+    return [Measurement(name, functools.partial(_measure, extent, shown)) for shown, name in SETS.items()]
 
 
-def _measure(shown: str, name: str, seed: int) -> list[Row]:
-    return asked_with(data.named(name), seed, set=shown)
+def _measure(extent: Extent, shown: str) -> list[Row]:
+    return asked_with(data.named(extent, SETS[shown]), extent.seed, set=shown)
 
 
 def against_neighbors(rows: Sequence[Row], column: str) -> Any:
