@@ -190,6 +190,14 @@ class RIPML(Multilabel):
         self.ridge_ = np.array([solution["ridge"] for solution in self.solutions_])
         self.structure_ = self._structure()
 
+    def _require_rows(self, name: str, value: Any) -> None:
+        """Raise if a number of neighbours or clusters is above that of the rows learnt from."""
+        if value > self.n_rows_:
+            raise ParameterError(
+                f"`{name}` = {value} is more than the {self.n_rows_} rows that carry labels "
+                f"(n_samples = {self.n_rows_ + self.n_unlabelled_})."
+            )
+
     def _settings(self) -> Settings:
         """The settings with "auto" as None and words as stages."""
         return Settings(

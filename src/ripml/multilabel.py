@@ -108,14 +108,6 @@ class Multilabel(BaseEstimator, ABC):  # type: ignore[misc]
                 X.sum_duplicates()
         return unit_rows(X) if self.normalize else X
 
-    def _require_rows(self, name: str, value: Any) -> None:
-        """Raise if a number of neighbours or clusters is above that of the rows learnt from."""
-        if value > self.n_rows_:
-            raise ParameterError(
-                f"`{name}` = {value} is more than the {self.n_rows_} rows that carry labels "
-                f"(n_samples = {self.n_rows_ + self.n_unlabelled_})."
-            )
-
     def decision_function(self, X: Any) -> Any:
         """Scores, CSR (n, L): of the candidate labels of each row only."""
         return self._plain_scores(X)
