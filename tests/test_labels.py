@@ -346,13 +346,13 @@ def test_distinct_sets_are_those_of_a_dictionary_whatever_the_order_of_rows(seed
     keys = label_keys(names("a", "b", "c", "d", "e"))
     found = distinct_sets(Y, keys)
     rows = sets_of(Y)
-    distinct = sets_of(found.sets)
+    distinct = sets_of(Y[found.first])
     assert len(distinct) == len(set(distinct)) == len(set(rows))
     assert [distinct[number] for number in found.of_row] == rows
     assert found.counts.tolist() == [rows.count(one) for one in distinct]
     shuffled = rng.permutation(60)
     again = distinct_sets(Y[shuffled], keys)
-    assert sets_of(again.sets) == distinct
+    assert sets_of(Y[shuffled][again.first]) == distinct
     np.testing.assert_array_equal(again.counts, found.counts)
     np.testing.assert_array_equal(again.of_row, found.of_row[shuffled])
 
@@ -367,7 +367,7 @@ def test_many_rows_are_grouped() -> None:
     Y = worlds.zipf_labels(5000, 30)
     found = distinct_sets(Y, np.arange(30, dtype=np.uint64))
     assert len(found.counts) == len(set(sets_of(Y)))
-    np.testing.assert_array_equal(found.sets[found.of_row].toarray(), Y.toarray())
+    np.testing.assert_array_equal(Y[found.first][found.of_row].toarray(), Y.toarray())
 
 
 # ----------------------------------------------------------------------------------------------------------- arrays

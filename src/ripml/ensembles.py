@@ -12,14 +12,16 @@ from __future__ import annotations
 
 import functools
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from ripml.errors import DataError, ParameterError, check_count
-from ripml.resources import blocks, map_blocks
+from ripml.resources import blocks, map_blocks, thread_count
 
 __all__ = [
     "Bernoulli",
@@ -43,6 +45,7 @@ Floats = NDArray[np.float32]
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ / golden ratio: the step of a Weyl sequence
 _COLUMN_BLOCK = 1024  # columns made at a time: the hashes of a block stay in the cache
 _TABLE_BYTES = 1 << 30  # columns held at a time while embedding
+_MULTIPLIED = 2048  # rows embedded at a time by a thread
 
 
 def mix(x: Keys) -> Keys:
@@ -315,41 +318,80 @@ class Projection:
     def columns(self, keys: Keys, n_jobs: int | None = None) -> Floats:
         """The stacked columns of `keys`, (len(keys), F·m)."""
         out = np.empty((len(keys), self.n_learners * self.n_dims), np.float32)
-        for learner in range(self.n_learners):
-            # Learner f has the seed mix(seed + f·golden), so that F learners are the first F of any larger number.
-            step = np.array([(self.seed + learner * int(_GOLDEN)) % 2**64], np.uint64)
-            part = slice(learner * self.n_dims, (learner + 1) * self.n_dims)
-            out[:, part] = self.ensemble.columns(keys, self.n_dims, int(mix(step)[0]), n_jobs)
+        # Learner f has the seed mix(seed + f·golden), so that F learners are the first F of any larger number.
+        steps = [(self.seed + learner * int(_GOLDEN)) % 2**64 for learner in range(self.n_learners)]
+        seeds = mix(np.array(steps, np.uint64)).tolist()
+
+        def fill(rows: slice) -> None:
+            for learner, seed in enumerate(seeds):
+                part = slice(learner * self.n_dims, (learner + 1) * self.n_dims)
+                out[rows, part] = self.ensemble.rule(keys[rows], self.n_dims, seed)
+
+        map_blocks(fill, blocks(len(keys), _COLUMN_BLOCK), n_jobs)
         return out
 
-    def embed(self, Y: Any, keys: Keys, n_jobs: int | None = None) -> Floats:
+    def embed(
+        self,
+        Y: Any,
+        keys: Keys,
+        n_jobs: int | None = None,
+        out: Floats | None = None,
+        table_bytes: int = _TABLE_BYTES,
+    ) -> Floats:
         """Z = Y Phiᵀ with each row of Y scaled to length 1: (n, F·m) float32, in O(nnz(Y)·F·m).
 
-        `Y` is CSR (n, L) with `keys[j]` the key of column j; a row without labels becomes zero.
+        `Y` is CSR (n, L) with `keys[j]` the key of column j; a row without labels becomes zero. At most `table_bytes`
+        of columns are held at a time: all that occur, or those of the most frequent labels throughout and the others
+        anew for every block of rows. The result is written to `out`, if given.
         """
         n_targets = self.n_learners * self.n_dims
-        Z = np.empty((Y.shape[0], n_targets), np.float32)
-        used = np.unique(Y.indices)
-        fits = len(used) * n_targets * 4 <= _TABLE_BYTES
-        # Columns of the labels that occur are made once if they fit, else again for every block of rows.
-        for rows in [slice(0, Y.shape[0])] if fits else blocks(Y.shape[0], 65536):
-            part = Y[rows]
-            used = np.unique(part.indices)
-            lengths = np.diff(part.indptr)
+        Z = np.empty((Y.shape[0], n_targets), np.float32) if out is None else out
+        room = max(1, table_bytes // (4 * n_targets))
+        kept = _most_frequent(Y.indices, len(keys), room)
+        all_kept = len(kept) < room
+        table, place = self.columns(keys[kept], n_jobs), np.full(len(keys), -1, np.int32)
+        place[kept] = np.arange(len(kept), dtype=np.int32)
+        most = Y.nnz if all_kept else max(1, room // 2 // thread_count(n_jobs))
+
+        def fill(rows: slice) -> None:
+            ends = Y.indptr[rows.start : rows.stop + 1] - Y.indptr[rows.start]
+            labels = Y.indices[Y.indptr[rows.start] : Y.indptr[rows.stop]]
+            lengths = np.diff(ends)
             weights = np.repeat(np.maximum(lengths, 1) ** -0.5, lengths).astype(np.float32)
-            local = type(Y)(
-                (weights, np.searchsorted(used, part.indices), part.indptr), shape=(part.shape[0], len(used))
-            )
-            columns = self.columns(keys[used], n_jobs)
-            _multiply(local, columns, Z[rows], n_jobs)
+            at = place[labels]
+            if all_kept:
+                Z[rows] = csr_array((weights, at, ends), shape=(len(lengths), len(kept))) @ table
+                return
+            known = at >= 0
+            known_ends = np.concatenate([[0], np.cumsum(known)])[ends]
+            others, other = np.unique(labels[~known], return_inverse=True)
+            Z[rows] = csr_array((weights[known], at[known], known_ends), shape=(len(lengths), len(kept))) @ table
+            made = self.columns(keys[others], 1)
+            Z[rows] += csr_array((weights[~known], other, ends - known_ends), shape=(len(lengths), len(others))) @ made
+
+        map_blocks(fill, _row_blocks(Y.indptr, most), n_jobs)
         return Z
 
 
-def _multiply(Y: Any, columns: Floats, out: Floats, n_jobs: int | None) -> None:
-    def product(rows: slice) -> None:
-        out[rows] = Y[rows] @ columns
+def _most_frequent(indices: NDArray[Any], n_labels: int, most: int) -> NDArray[np.int64]:
+    """The numbers of the labels that occur, all if they are fewer than `most`, else half as many, the most frequent."""
+    count = np.zeros(n_labels, np.int64)
+    for part in blocks(len(indices), 1 << 20):
+        count += np.bincount(indices[part], minlength=n_labels)
+    found = np.flatnonzero(count)
+    if len(found) < most:
+        return found
+    return np.sort(found[np.argsort(-count[found], kind="stable")[: most // 2]])
 
-    map_blocks(product, blocks(Y.shape[0], 2048), n_jobs)
+
+def _row_blocks(indptr: NDArray[Any], most: int) -> Iterator[slice]:
+    """Consecutive blocks of at most `_MULTIPLIED` rows, and of at most `most` entries or of one row."""
+    start, n = 0, len(indptr) - 1
+    while start < n:
+        end = int(np.searchsorted(indptr, indptr[start] + most, side="right")) - 1
+        end = min(max(end, start + 1), start + _MULTIPLIED, n)
+        yield slice(start, end)
+        start = end
 
 
 # ----------------------------------------------------------------------------------------------------- diagnostics

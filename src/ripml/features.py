@@ -21,8 +21,10 @@ from ripml.resources import blocks, map_blocks
 
 __all__ = ["relevance", "unit_rows", "weighted"]
 
+_ROW_BLOCK = 1024  # dense rows at a time: they stay in the cache from the first pass to the last
 
-def unit_rows(X: Any) -> Any:
+
+def unit_rows(X: Any, n_jobs: int | None = None) -> Any:
     """X (n, d), dense or CSR, with its rows scaled to length 1; rows of zeros stay.
 
     First by the largest entry, so that the squares of very large or small numbers neither overflow nor vanish.
@@ -30,6 +32,18 @@ def unit_rows(X: Any) -> Any:
     >>> unit_rows(np.array([[3e200, 4e200], [0, 0]])).round(3).tolist()
     [[0.6, 0.8], [0.0, 0.0]]
     """
+    if scipy.sparse.issparse(X):
+        return _unit_rows(X)
+    out = np.empty(X.shape, X.dtype)
+
+    def fill(rows: slice) -> None:
+        out[rows] = _unit_rows(X[rows])
+
+    map_blocks(fill, blocks(len(X), _ROW_BLOCK), n_jobs)
+    return out
+
+
+def _unit_rows(X: Any) -> Any:
     X = _divided(X, abs(X).max(axis=1))
     return _divided(X, np.sqrt((X * X).sum(axis=1)))
 

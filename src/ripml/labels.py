@@ -20,6 +20,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from ripml.errors import DataError
+from ripml.resources import blocks
 
 __all__ = [
     "LabelSets",
@@ -32,6 +33,8 @@ __all__ = [
     "names_from_arrays",
     "names_to_arrays",
 ]
+
+_ROW_BLOCK = 65536  # rows whose labels are hashed at a time
 
 Names = NDArray[Any]  # int64, or object holding str
 
@@ -203,9 +206,10 @@ def label_keys(names: Names) -> NDArray[np.uint64]:
 
 @dataclass(frozen=True)
 class LabelSets:
-    """The distinct label sets of some rows: CSR `sets` (u, L), `counts` (u,), and each row's set, `of_row` (n,)."""
+    """The distinct label sets of some rows: the `first` row (u,) and the `counts` (u,) of each, and each row's set,
+    `of_row` (n,)."""
 
-    sets: Any
+    first: NDArray[np.int64]
     counts: NDArray[np.int64]
     of_row: NDArray[np.int64]
 
@@ -220,14 +224,17 @@ def distinct_sets(Y: Any, keys: NDArray[np.uint64]) -> LabelSets:
     marks = [np.zeros(len(sizes), np.uint64) for _ in range(2)]
     for salt, mark in enumerate(marks):
         hashed = _mix(keys + np.uint64(0x9E3779B97F4A7C15 * (salt + 1) % 2**64))
-        occupied = sizes > 0
-        if occupied.any():
-            mark[occupied] = np.add.reduceat(hashed[Y.indices], Y.indptr[:-1][occupied])
-    fingerprints = np.stack([marks[0], marks[1], sizes.astype(np.uint64)], axis=1)
-    _, first, of_row, counts = np.unique(
-        fingerprints, axis=0, return_index=True, return_inverse=True, return_counts=True
-    )
-    return LabelSets(Y[first], counts, of_row.ravel())
+        for rows in blocks(len(sizes), _ROW_BLOCK):
+            start, end = Y.indptr[rows.start], Y.indptr[rows.stop]
+            totals = np.concatenate([np.zeros(1, np.uint64), np.cumsum(hashed[Y.indices[start:end]])])  # modulo 2⁶⁴
+            ends = totals[Y.indptr[rows.start : rows.stop + 1] - start]
+            mark[rows] = ends[1:] - ends[:-1]
+    order = np.lexsort((sizes, marks[1], marks[0]))
+    new = np.ones(len(order), bool)
+    new[1:] = np.any([field[order[1:]] != field[order[:-1]] for field in (*marks, sizes)], axis=0)
+    of_row = np.empty(len(order), np.int64)
+    of_row[order] = np.cumsum(new) - 1
+    return LabelSets(order[new], np.bincount(of_row), of_row)
 
 
 def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:

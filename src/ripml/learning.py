@@ -30,8 +30,9 @@ from ripml.kernels import RBF, Kernel, Linear, Local, Rows
 from ripml.labels import LabelSets, label_keys
 from ripml.neighbors import Index
 from ripml.part import DENSE_LABELS, SEARCHED, Decode, Part
-from ripml.products import Embedded, dense, predict_embedding
-from ripml.resources import require_memory
+from ripml.products import Embedded, Taken, dense, predict_embedding
+from ripml.resources import blocks
+from ripml.rooms import Room, row_slice
 from ripml.ridge import RidgeSolver, Solution, resolve_solver
 from ripml.tuning import Choice, choose
 
@@ -104,8 +105,38 @@ def column_keys(ensemble: Ensemble, n_dims: int, names: NDArray[Any]) -> NDArray
     return label_keys(names) if ensemble.capacity(n_dims) is None else np.arange(len(names), dtype=np.uint64)
 
 
-def learn(settings: Settings, X: Any, Y: Any, names: NDArray[Any], sets: LabelSets, seed: int) -> Learnt:
-    """Fit rows X (n, d), each with labels, to the label sets they carry; Y is CSR (n, L)."""
+@dataclass(frozen=True)
+class _Entries:
+    """The label sets of all clusters end to end: what is searched. A set that rows of two clusters carry is there twice."""
+
+    first: Ints  # (e,) a row that carries the set
+    counts: Ints  # (e,) rows of the cluster that do
+    of_row: Ints  # (n,)
+    ends: Ints  # (C + 1,) where each cluster starts, and the end
+
+    @classmethod
+    def of(cls, sets: LabelSets, cluster: Ints, n_clusters: int) -> _Entries:
+        u = len(sets.first)
+        if n_clusters == 1:
+            return cls(sets.first, sets.counts, sets.of_row, np.array([0, u]))
+        pairs, of_row, counts = np.unique(cluster * u + sets.of_row, return_inverse=True, return_counts=True)
+        return cls(sets.first[pairs % u], counts, of_row, np.searchsorted(pairs, np.arange(n_clusters + 1) * u))
+
+
+def learn(
+    settings: Settings,
+    X: Any,
+    Y: Any,
+    names: NDArray[Any],
+    sets: LabelSets,
+    seed: int,
+    room: Room | None = None,
+) -> Learnt:
+    """Fit rows X (n, d), each with labels, to the label sets they carry; Y is CSR (n, L).
+
+    `room` is where arrays of the size of the data are made, and how much else may be held at a time.
+    """
+    room = room or Room()
     plain = isinstance(settings.decoder, Votes)
     if not plain:
         X = X.astype(np.float32, copy=False)
@@ -118,24 +149,32 @@ def learn(settings: Settings, X: Any, Y: Any, names: NDArray[Any], sets: LabelSe
     projection = Projection(ensemble, n_dims, settings.n_learners, seed)
     projection.check_capacity(L)
     n_targets = settings.n_learners * n_dims
-    require_memory(8.0 * n * n_targets, f"{n_targets:,} targets for {n:,} rows", "use fewer `n_dims`")
-    _log.info("embedding %s label sets into %s dimensions", f"{len(sets.counts):,}", f"{n_targets:,}")
-    Z = projection.embed(sets.sets, column_keys(ensemble, n_dims, names), settings.n_jobs) if plain else None
     centres, cluster = partition(X, settings.n_clusters, seed, settings.n_jobs)
+    entries = _Entries.of(sets, cluster, len(centres))
+    labels = room.rows_of(Y, entries.first, "sets")
+    Z = None
+    if plain:
+        room.require(4.0 * len(entries.first) * n_targets, f"{n_targets:,} targets of {len(entries.first):,} label sets")
+        _log.info("embedding %s label sets into %s dimensions", f"{len(sets.first):,}", f"{n_targets:,}")
+        Z = room.empty("Z", (len(entries.first), n_targets), np.float32)
+        projection.embed(labels, column_keys(ensemble, n_dims, names), settings.n_jobs, Z, room.table_bytes)
+    else:
+        room.require(8.0 * n * n_targets, f"{n_targets:,} targets for {n:,} rows")
     frequency = np.bincount(Y.indices, minlength=L)
     how = _start(settings, projection, names, frequency, float(Y.nnz / n))
     parts, facts, answers = [], [], []
     for c in range(len(centres)):
-        rows = np.arange(n) if len(centres) == 1 else np.flatnonzero(cluster == c)
-        used, of_row, counts = np.unique(sets.of_row[rows], return_inverse=True, return_counts=True)
+        rows = slice(None) if len(centres) == 1 else np.flatnonzero(cluster == c)
+        own = slice(entries.ends[c], entries.ends[c + 1])
+        of_row = entries.of_row[rows] - entries.ends[c]
         _log.info("cluster %d of %d: %s rows", c + 1, len(centres), f"{len(of_row):,}")
-        sub = sets.sets[used]
+        sub = row_slice(labels, own)
         draft = Part(
             Psi=np.empty((0, 0), np.float32),
             intercept=np.zeros(n_targets, np.float32),
-            Z=Z[used] if Z is not None else _searchable(sub, how),
+            Z=Z[own] if Z is not None else _searchable(sub, how),
             sets=sub,
-            counts=counts,
+            counts=entries.counts[own],
             index=settings.index,
             n_learners=settings.n_learners,
             kernel=choice.kernel,
@@ -143,8 +182,8 @@ def learn(settings: Settings, X: Any, Y: Any, names: NDArray[Any], sets: LabelSe
         if plain:
             part, solution, answer = _vote(settings, draft, X[rows], of_row, rank[rows])
         else:
-            labels = sub[of_row]
-            targets = labels if how.exact else Embedded(labels, how.columns, n_targets, settings.n_jobs)
+            labels_of_rows = sub[of_row]
+            targets = labels_of_rows if how.exact else Embedded(labels_of_rows, how.columns, n_targets, settings.n_jobs)
             askable = n if weights is None else most_asked(n)
             part, solution, answer = _regress(
                 settings, choice, how, draft, X[rows], targets, of_row, rank[rows], askable
@@ -186,9 +225,10 @@ def _tuned(
     start = Choice(0.25 if settings.relevance is None else settings.relevance, kernel, ridge)
     if not free and not start.power:
         return start, None
-    small = Projection(Gaussian(), _RELEVANCE_DIMS, 1, seed).embed(sets.sets, label_keys(names), settings.n_jobs)
     asked = rank < most_asked(X.shape[0])
-    relevant = relevance(X[~asked], small[sets.of_row[~asked]], settings.n_jobs)
+    seen = np.flatnonzero(~asked)
+    small = Projection(Gaussian(), _RELEVANCE_DIMS, 1, seed).embed(Y[seen], label_keys(names), settings.n_jobs)
+    relevant = relevance(X[seen], small, settings.n_jobs)
     if free:
         askable = np.flatnonzero(asked)
         choice = choose(
@@ -338,7 +378,7 @@ def _facts(solution: Solution, ridge: float, reason: str) -> dict[str, Any]:
 def _vote(settings: Settings, draft: Part, X: Any, of_row: Ints, rank: Ints) -> tuple[Part, dict[str, Any], Answer]:
     """The paper's regression of one cluster whose row i carries label set `of_row[i]`, with the best ridge."""
     solver, reason = resolve_solver(settings.solver, *X.shape)
-    targets = draft.Z[of_row]
+    targets = Taken(draft.Z, of_row)
     _log.info("%s", reason if reason != "given" else f"solver='{solver.word}'")
     solve = solver.prepare(X, targets, settings.n_jobs)
     most = _LEFT_OUT_TO_TUNE_SMALL if min(X.shape) <= _SMALL else _LEFT_OUT_TO_TUNE
@@ -356,13 +396,19 @@ def _vote(settings: Settings, draft: Part, X: Any, of_row: Ints, rank: Ints) -> 
         return _Attempt(ridge, quality, solution, scores)
 
     if settings.ridge is None:
-        squares = X.multiply(X) if scipy.sparse.issparse(X) else np.square(X)
-        best = _climb(attempt, _RIDGE_START * (float(squares.sum()) / X.shape[0] or 1.0))
+        best = _climb(attempt, _RIDGE_START * (_mean_square(X) or 1.0))
     else:
         best = attempt(settings.ridge)
     fair = np.flatnonzero(rank[asked] < most)  # the first rows of all, which are among the first of each cluster
     part = replace(draft, Psi=best.solution.Psi.astype(np.float32))
     return part, _facts(best.solution, best.ridge, reason), Answer(truth[fair], best.scores[fair])
+
+
+def _mean_square(X: Any) -> float:
+    """The mean squared length of a row."""
+    if scipy.sparse.issparse(X):
+        return float(np.square(X.data).sum()) / X.shape[0]
+    return sum(float(np.square(X[rows]).sum()) for rows in blocks(len(X), 4096)) / X.shape[0]
 
 
 def _regress(

@@ -106,7 +106,7 @@ class Multilabel(BaseEstimator, ABC):  # type: ignore[misc]
             if not X.has_canonical_format:  # the caller's arrays stay as they are
                 X = X.copy()
                 X.sum_duplicates()
-        return unit_rows(X) if self.normalize else X
+        return unit_rows(X, self.n_jobs) if self.normalize else X
 
     def decision_function(self, X: Any) -> Any:
         """Scores, CSR (n, L): of the candidate labels of each row only."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ripml.resources import blocks, map_blocks
 
-__all__ = ["FREQUENT", "Embedded", "dense", "gram_of", "predict_embedding", "product", "transposed_product"]
+__all__ = ["FREQUENT", "Embedded", "Taken", "dense", "gram_of", "predict_embedding", "product", "transposed_product"]
 
 Floats = NDArray[np.floating[Any]]
 
@@ -25,6 +25,7 @@ _ROW_BLOCK = 4096  # rows multiplied at a time; sums over blocks are kept in flo
 _COMMON = 1 / 10  # the same where a feature is multiplied with features
 _FEATURE_BLOCKS = 32  # in which rare features are multiplied
 _EMBEDDED_ROWS = 1 << 16  # whose labels' columns are held at a time
+_TARGETS = 128  # in a wider type at a time
 _BLAS_GAIN = 16  # operations of a dense product in the time of one of a sparse product
 
 
@@ -59,6 +60,31 @@ class Embedded:
             local = type(Y)((Y.data.astype(self.dtype), place, Y.indptr), shape=(Y.shape[0], len(used)))
             out[rows] = product(local, self.columns(used), self.n_jobs)
         return out
+
+
+@dataclass(frozen=True)
+class Taken:
+    """Z[of_row], (n, M), of which only the rows in use are copied."""
+
+    Z: Floats
+    of_row: NDArray[np.int64]
+    dtype: Any = np.float32
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, M)."""
+        return len(self.of_row), self.Z.shape[1]
+
+    def __getitem__(self, rows: Any) -> Taken:
+        return replace(self, of_row=self.of_row[rows])
+
+    def astype(self, dtype: Any, copy: bool = True) -> Taken:
+        """The same in another type."""
+        return replace(self, dtype=dtype)
+
+    def toarray(self) -> Floats:
+        """The rows themselves."""
+        return np.asarray(self.Z[self.of_row]).astype(self.dtype, copy=False)
 
 
 def dense(matrix: Any) -> Floats:
@@ -113,6 +139,8 @@ def transposed_product(X: Any, V: Any, n_jobs: int | None, XT: Any = None) -> Fl
     """XᵀV in the wider of the two types; sparse X in blocks of features on threads, dense X in blocks of rows."""
     if isinstance(V, Embedded):
         return _moment_of_embedded(X, V, n_jobs, XT)
+    if isinstance(V, Taken):
+        return _moment_of_taken(X, V, n_jobs)
     if scipy.sparse.issparse(V):
         return (V.T.tocsr() @ X).T.toarray() if scipy.sparse.issparse(X) else np.asarray((V.T.tocsr() @ X).T)
     if scipy.sparse.issparse(X):
@@ -138,6 +166,19 @@ def _moment_of_embedded(X: Any, Z: Embedded, n_jobs: int | None, XT: Any) -> Flo
         out[features] = dense(XT[features] @ Y) @ Phi
 
     map_blocks(fill, blocks(d, max(64, d // 32)), n_jobs)
+    return out
+
+
+def _moment_of_taken(X: Any, V: Taken, n_jobs: int | None) -> Floats:
+    """XᵀZ[of_row] = (SᵀX)ᵀZ where S sends rows to their rows of Z: those that share one are summed first."""
+    n, u = X.shape[0], len(V.Z)
+    if not scipy.sparse.issparse(X):
+        return transposed_product(X, V.toarray(), n_jobs)
+    S = scipy.sparse.csr_array((np.ones(n, X.dtype), V.of_row, np.arange(n + 1)), shape=(n, u)).T.tocsr()
+    summed = (S @ X).T.tocsr()
+    out = np.empty((X.shape[1], V.shape[1]), np.result_type(X.dtype, V.dtype))
+    for columns in blocks(V.shape[1], _TARGETS):
+        out[:, columns] = product(summed, np.ascontiguousarray(V.Z[:, columns], out.dtype), n_jobs)
     return out
 
 

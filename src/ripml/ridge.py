@@ -21,6 +21,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -29,8 +30,9 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from ripml.errors import ParameterError
-from ripml.products import dense, gram_of, product, transposed_product
-from ripml.resources import require_memory
+from ripml.products import Embedded, dense, gram_of, product, transposed_product
+from ripml.resources import blocks, map_blocks, require_memory
+from ripml.rooms import release
 
 __all__ = [
     "ConjugateGradient",
@@ -48,6 +50,7 @@ Floats = NDArray[np.floating[Any]]
 Solve = Callable[[float], "Solution"]
 
 _CLOSED_FORM_LIMIT = 12_000  # the side of the largest system that `auto` factorises: 2 × 1.2 GB, about 10 s on 2 cores
+_LANES, _LANE_BYTES, _LANE_ROWS = 8, 1 << 28, 2048  # in which dense rows are summed, and how many at a time
 # Reciprocal condition below which the digits of a Cholesky factor are not trusted, for float64 and float32.
 _CONDITION = {"d": 1e-10, "f": 1e-6}
 
@@ -85,9 +88,34 @@ class Sums:
     @classmethod
     def of(cls, X: Any, Z: Any, n_jobs: int | None = None, dtype: Any = np.float64) -> Sums:
         """The sums of these rows in float64, whatever the type of X, or in float32 if asked. Z is dense or CSR."""
+        if not scipy.sparse.issparse(X) and not scipy.sparse.issparse(Z) and not isinstance(Z, Embedded):
+            return cls._of_dense(X, Z, n_jobs, np.dtype(dtype))
         XT = X.T.tocsr() if scipy.sparse.issparse(X) else None
         moment = np.asarray(transposed_product(X, Z.astype(dtype, copy=False), n_jobs, XT), dtype)
         return cls(gram_of(X, n_jobs, dtype, XT), moment, X.shape[0])
+
+    @classmethod
+    def _of_dense(cls, X: Any, Z: Any, n_jobs: int | None, dtype: np.dtype[Any]) -> Sums:
+        """In lanes of blocks, a lane on a thread: their number is fixed, so that the sum does not depend on threads."""
+        d, n_targets = X.shape[1], Z.shape[1]
+        lanes = max(1, min(_LANES, _LANE_BYTES // (dtype.itemsize * d * (d + n_targets))))
+
+        def lane(first: int) -> Sums:
+            total = cls(np.zeros((d, d), dtype), np.zeros((d, n_targets), dtype), X.shape[0])
+            for rows in islice(blocks(X.shape[0], _LANE_ROWS), first, None, lanes):
+                x, z = X[rows].astype(dtype, copy=False), dense(Z[rows]).astype(dtype, copy=False)
+                total.gram[:] += x.T @ x  # NumPy takes the symmetric product here
+                total.moment[:] += x.T @ z
+                release(X[rows])
+            return total
+
+        if lanes == 1:
+            return lane(0)  # BLAS on all its threads
+        first, *others = map_blocks(lane, range(lanes), n_jobs)
+        for other in others:
+            first.gram[:] += other.gram
+            first.moment[:] += other.moment
+        return first
 
     def __add__(self, other: Sums) -> Sums:
         return Sums(self.gram + other.gram, self.moment + other.moment, self.n_rows + other.n_rows)

@@ -3,27 +3,68 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Protocol
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Index", "Searcher"]
+from ripml.errors import ParameterError
+
+__all__ = ["STORAGES", "Index", "Searcher"]
+
+STORAGES = ("float32", "float16", "int8")
 
 Floats = NDArray[np.float32]
+Ints = NDArray[np.int64]
+Stored = NDArray[Any]  # float32, float16 or int8
+Arrays = Mapping[str, NDArray[Any]]
 
 
-class Searcher(Protocol):
-    """Embeddings made ready to be searched."""
+class Searcher(ABC):
+    """Embeddings made ready to be searched. Each has a number, which stays its own: 0 … n − 1 as built, then on."""
 
-    def query(self, Q: Floats, k: int, n_jobs: int | None = None) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """The k nearest rows for each row of Q, (q, k), and their squared distances; k must not exceed the rows."""
-        ...
-
-
-class Index(ABC):
-    """A way to search, with its options."""
+    n_rows: int  # that can be found: built and added, less those removed
 
     @abstractmethod
-    def build(self, Z: Floats) -> Searcher:
-        """Make the embeddings Z (n, m) searchable."""
+    def query(self, Q: Floats, k: int, n_jobs: int | None = None) -> tuple[Ints, NDArray[np.float64]]:
+        """The k nearest rows for each row of Q, (q, k), nearest first, ties by the lower number, and their squared
+        distances. k must not exceed `n_rows`; the k rows are always there, different, and none of them removed, also
+        where the index is approximate.
+        """
+
+    @abstractmethod
+    def add(self, Z: Stored) -> Ints:
+        """Take in more rows; their numbers follow the last one ever given."""
+
+    @abstractmethod
+    def remove(self, rows: Ints) -> None:
+        """Forget the rows of these numbers; all must be there. No other number changes."""
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """What `Index.restore` needs beside the embeddings to have the same searcher without the work of `build`."""
+        return {}
+
+
+@dataclass(frozen=True)
+class Index(ABC):
+    """A way to search, with its options.
+
+    `storage` is how embeddings are kept, in memory and in a model folder: "float32", "float16" or "int8". Whoever owns
+    them keeps them so; an index takes them as they are.
+    """
+
+    storage: str = field(default="float32", kw_only=True)
+
+    def __post_init__(self) -> None:
+        if self.storage not in STORAGES:
+            raise ParameterError(f"`storage` must be one of {', '.join(STORAGES)}; got {self.storage!r}.")
+
+    @abstractmethod
+    def build(self, Z: Stored, n_jobs: int | None = None) -> Searcher:
+        """Make the embeddings Z (n, m), float32, float16 or int8, searchable."""
+
+    def restore(self, Z: Stored, arrays: Arrays, n_jobs: int | None = None) -> Searcher:
+        """The searcher that was built over Z and gave `arrays`. Arrays that cannot come from there: ValueError."""
+        return self.build(Z, n_jobs)
