@@ -69,11 +69,10 @@ def main() -> None:
     rounds = 2 if arguments.quick else 3
     fits = side_by_side({"fit": lambda: model.fit(X, Y), "bare fit": bare_fit}, rounds)
     part = model.parts_[0]
-    blocks = np.split(part.Z, F, axis=1)
 
     def bare_prediction() -> None:
         queries = np.split((X_new @ part.Psi).astype(np.float32), F, axis=1)
-        for query, Z in zip(queries, blocks, strict=True):
+        for query, Z in zip(queries, part.Z, strict=True):
             query @ Z.T
 
     predictions = side_by_side(

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import scipy.sparse
 from numpy.typing import NDArray
 from sklearn.base import clone
@@ -13,6 +14,7 @@ from sklearn.base import clone
 import ripml
 from ripml import RIPML
 from ripml.ensembles import Ensemble, Projection
+from ripml.errors import DataError, ParameterError
 from ripml.neighbors import Index
 from ripml.ridge import RidgeSolver
 
@@ -143,6 +145,106 @@ def neighbours_do_not_depend_on_threads_or_batches(index: Index, Z: Array, Q: Ar
     singly = [searcher.query(Q[row : row + 1], k) for row in range(len(Q))]
     np.testing.assert_array_equal(np.concatenate([one for one, _ in singly]), ids)
     np.testing.assert_array_equal(np.concatenate([one for _, one in singly]), distances)
+
+
+def agree(found: tuple[Array, Array], expected: tuple[Array, Array], least: float = 1) -> None:
+    """Two answers are the same, or, below 1, have on average at least this share of their neighbours in common."""
+    if least == 1:
+        np.testing.assert_array_equal(found[0], expected[0])
+        np.testing.assert_allclose(found[1], expected[1], rtol=1e-12)
+        return
+    common = [len(np.intersect1d(one, other)) for one, other in zip(found[0], expected[0], strict=True)]
+    assert np.mean(common) >= least * found[0].shape[1]
+
+
+def an_answer_is_true(answer: tuple[Array, Array], rows: dict[int, Array], Q: Array, k: int) -> None:
+    """k different rows that are there, nearest first, ties by the lower number, with their float64 distances."""
+    ids, distances = answer
+    assert ids.shape == distances.shape == (len(Q), k)
+    assert ids.dtype == np.int64
+    assert distances.dtype == np.float64
+    for q, near, squares in zip(Q.astype(np.float64), ids.tolist(), distances.tolist(), strict=True):
+        assert len(set(near)) == k
+        assert list(zip(squares, near, strict=True)) == sorted(zip(squares, near, strict=True))
+        assert set(near) <= set(rows)
+        expected = np.square(np.stack([rows[row] for row in near]).astype(np.float64) - q).sum(axis=1)
+        np.testing.assert_allclose(squares, expected, rtol=1e-9)
+
+
+def adding_rows_equals_building_with_them(index: Index, Z: Array, Q: Array, k: int, least: float = 1) -> None:
+    """Rows added at once or one by one are found as if they had been built on, and numbered on from the last."""
+    expected = index.build(Z).query(Q, k)
+    rows = dict(enumerate(Z))
+    for start in (len(Z) - 3, len(Z) // 2):
+        at_once, singly = index.build(Z[:start]), index.build(Z[:start])
+        numbers = at_once.add(Z[start:])
+        assert numbers.dtype == np.int64
+        assert numbers.tolist() == list(range(start, len(Z)))
+        assert [number for row in range(start, len(Z)) for number in singly.add(Z[row : row + 1])] == numbers.tolist()
+        for searcher in (at_once, singly):
+            assert searcher.n_rows == len(Z)
+            found = searcher.query(Q, k)
+            an_answer_is_true(found, rows, Q, k)
+            agree(found, expected, least)
+
+
+def a_removed_row_is_never_found_and_no_other_number_changes(
+    index: Index, Z: Array, Q: Array, k: int, least: float = 1
+) -> None:
+    """What is left is found as by brute force over it, under its old numbers, however much is removed."""
+    searcher = index.build(Z)
+    left = np.arange(len(Z))
+    while len(left) - max(1, len(left) // 3) >= k:
+        # Those that are found most are the ones to go, so that each removal is felt.
+        gone = np.unique(searcher.query(Q, k)[0])[: max(1, len(left) // 3)]
+        searcher.remove(gone)
+        left = np.setdiff1d(left, gone)
+        assert searcher.n_rows == len(left)
+        found = searcher.query(Q, k)
+        an_answer_is_true(found, {row: Z[row] for row in left.tolist()}, Q, k)
+        order, distances = brute_force(Z[left], Q, k)
+        agree(found, (left[order], distances), least)
+
+
+def learn_then_forget_equals_never_learnt(
+    index: Index, Z: Array, more: Array, Q: Array, k: int, least: float = 1
+) -> None:
+    """Rows that were added and removed leave no trace but their numbers, which are not given again."""
+    searcher = index.build(Z)
+    expected = searcher.query(Q, k)
+    for turn in range(3):
+        numbers = searcher.add(more)
+        assert numbers.tolist() == list(range(len(Z) + turn * len(more), len(Z) + (turn + 1) * len(more)))
+        searcher.remove(numbers[::-1])
+        assert searcher.n_rows == len(Z)
+        agree(searcher.query(Q, k), expected, least)
+
+
+def restored_equals_built(index: Index, Z: Array, Q: Array, k: int, least: float = 1) -> None:
+    """A searcher made from its plain arrays and the embeddings gives the same answers, and goes on alike."""
+    built = index.build(Z)
+    arrays = built.to_arrays()
+    assert not any(array.dtype.hasobject for array in arrays.values())
+    restored = index.restore(Z, arrays)
+    assert restored.n_rows == built.n_rows
+    agree(restored.query(Q, k), built.query(Q, k))
+    assert restored.add(Z[:2]).tolist() == built.add(Z[:2]).tolist() == [len(Z), len(Z) + 1]
+    for searcher in (restored, built):
+        searcher.remove(np.array([0, len(Z)]))
+    agree(restored.query(Q, k), built.query(Q, k), least)
+
+
+def what_is_not_there_cannot_be_removed(index: Index, Z: Array) -> None:
+    """A number never given, removed already, or named twice is refused, and nothing is removed then."""
+    searcher = index.build(Z)
+    searcher.remove(np.array([1]))
+    for wrong in ([len(Z)], [-1], [0, 1], [2, 2]):
+        with pytest.raises(DataError, match="removed"):
+            searcher.remove(np.array(wrong))
+    assert searcher.n_rows == len(Z) - 1
+    for k in (0, len(Z)):
+        with pytest.raises(ParameterError, match=f"`k` must be from 1 to {len(Z) - 1}, the rows that can be found"):
+            searcher.query(Z[:1].astype(np.float32), k)
 
 
 # ------------------------------------------------------------------------------------------------------- estimator

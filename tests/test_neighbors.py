@@ -89,7 +89,7 @@ class TestExactIndices:
             Z = (offset + np.random.default_rng(0).integers(0, 9, (3000, 8)) * offset * 2.0**-20).astype(np.float32)
             laws.an_exact_index_finds_what_brute_force_finds(index, Z, Z[:40], 5)
 
-    def test_mapped_arrays_and_slices_of_columns_are_searched_in_place(self, index: Index, tmp_path: Path) -> None:
+    def test_mapped_arrays_and_slices_of_columns_are_searched_like_others(self, index: Index, tmp_path: Path) -> None:
         wide, Q = normal(4500, 30), normal(20, 10, seed=1)
         np.save(tmp_path / "Z.npy", wide)
         mapped = np.load(tmp_path / "Z.npy", mmap_mode="r")
@@ -117,6 +117,68 @@ class TestExactIndices:
             with pytest.raises(DataError, match="the embeddings to search for must be finite; got NaN or infinity"):
                 index.build(normal(10, 3)).query(Z, 2)
 
+    @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int8])
+    @pytest.mark.parametrize(("n", "k"), [(4, 1), (70, 5), (4200, 20)])
+    def test_rows_stored_in_fewer_bytes_are_found_as_brute_force_finds_them(
+        self, index: Index, dtype: Any, n: int, k: int
+    ) -> None:
+        Z = (normal(n, 11, scale=30)).clip(-127, 127).astype(dtype)
+        for Q in (normal(40, 11, seed=1, scale=30), normal(3, 11, seed=2, scale=1e-3), np.zeros((2, 11), np.float32)):
+            laws.an_exact_index_finds_what_brute_force_finds(index, Z, Q, k)
+            laws.neighbours_do_not_depend_on_threads_or_batches(index, Z, Q, k)
+
+    def test_every_finite_float16_is_read_as_it_is(self, index: Index) -> None:
+        Z = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+        Z = Z[np.isfinite(Z)][:, None]
+        ids, distances = index.build(Z).query(Z[::7].astype(np.float32), 1)
+        np.testing.assert_array_equal(Z[ids[:, 0]], Z[::7])
+        np.testing.assert_array_equal(distances, 0)
+
+    def test_long_rows_of_int8_are_told_apart(self, index: Index) -> None:
+        Z = np.full((50, 2000), 127, np.int8)
+        Z[np.arange(50), np.arange(50)] -= np.arange(50, dtype=np.int8)
+        laws.an_exact_index_finds_what_brute_force_finds(index, Z, np.full((2, 2000), 126.5, np.float32), 9)
+
+    @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int8])
+    @pytest.mark.parametrize("world", [normal, grid])
+    @pytest.mark.parametrize("n", [6, 40, 300])
+    def test_rows_come_and_go(self, index: Index, world: Any, dtype: Any, n: int) -> None:
+        Z, Q = (20 * world(n, 6)).astype(dtype), 20 * world(7, 6, seed=1)
+        for k in (1, 3):
+            laws.adding_rows_equals_building_with_them(index, Z, Q, k)
+            laws.a_removed_row_is_never_found_and_no_other_number_changes(index, Z, Q, k)
+            laws.learn_then_forget_equals_never_learnt(index, Z, (20 * world(9, 6, seed=2)).astype(dtype), Q, k)
+            laws.restored_equals_built(index, Z, Q, k)
+
+    def test_what_is_not_there_cannot_be_removed(self, index: Index) -> None:
+        laws.what_is_not_there_cannot_be_removed(index, normal(5, 3))
+
+    def test_the_last_row_may_go_and_others_come(self, index: Index) -> None:
+        searcher, q = index.build(normal(2, 3)), normal(1, 3, seed=1)
+        searcher.remove(np.array([1, 0]))
+        assert searcher.n_rows == 0
+        with pytest.raises(ParameterError, match="`k` must be from 1 to 0, the rows that can be found; got 1"):
+            searcher.query(q, 1)
+        assert searcher.add(normal(2, 3)).tolist() == [2, 3]
+        assert sorted(searcher.query(q, 2)[0][0].tolist()) == [2, 3]
+
+    def test_no_rows_are_added_and_removed_without_effect(self, index: Index) -> None:
+        Z = normal(5, 3)
+        Z.setflags(write=False)
+        searcher = index.build(Z)
+        assert searcher.add(Z[:0]).tolist() == []
+        searcher.remove(np.empty(0, np.int64))
+        assert searcher.n_rows == 5
+
+    def test_rows_to_be_added_must_be_like_the_others(self, index: Index) -> None:
+        searcher = index.build(normal(5, 3))
+        for wrong in (normal(2, 4), normal(2, 3).astype(np.float16), normal(1, 3)[0]):
+            with pytest.raises(DataError, match=r"the embeddings to be added must be float32 of shape \(n, 3\); got"):
+                searcher.add(wrong)
+        with pytest.raises(DataError, match="the embeddings to be added must be finite; got NaN or infinity"):
+            searcher.add(np.full((1, 3), np.nan, np.float32))
+        assert searcher.n_rows == 5
+
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 200), st.integers(1, 4), st.integers(1, 60), st.integers(1, 4), st.integers(0, 10**6))
@@ -142,6 +204,90 @@ def test_blocks_of_any_size_find_the_same(sizes: dict[str, int], world: Any, mon
         monkeypatch.setattr(exact, name, size)
     for k in (1, 4, 333):
         laws.an_exact_index_finds_what_brute_force_finds(Exact(), world(333, 5), world(21, 5, seed=1), k)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data(), st.integers(0, 10**6))
+def test_any_walk_of_adding_and_removing_ends_where_brute_force_does(data: st.DataObject, seed: int) -> None:
+    rows = dict(enumerate(grid(8, 2, seed)))
+    searcher = Exact().build(np.stack(list(rows.values())))
+    for step in range(data.draw(st.integers(1, 12))):
+        if data.draw(st.booleans()):
+            Z = grid(data.draw(st.integers(0, 9)), 2, seed + step)
+            rows |= dict(zip(searcher.add(Z).tolist(), Z, strict=True))
+        else:
+            gone = data.draw(st.lists(st.sampled_from(sorted(rows)), unique=True)) if rows else []
+            searcher.remove(np.array(gone, np.int64))
+            rows = {row: z for row, z in rows.items() if row not in gone}
+        assert searcher.n_rows == len(rows)
+        if rows:
+            numbers, k = np.array(list(rows)), data.draw(st.integers(1, len(rows)))
+            Z, Q = np.stack(list(rows.values())), grid(3, 2, seed + 100)
+            order, distances = laws.brute_force(Z, Q, k)
+            laws.agree(searcher.query(Q, k), (numbers[order], distances))
+            again = Exact().restore(Z, searcher.to_arrays())
+            laws.agree(again.query(Q, k), (numbers[order], distances))
+            assert again.add(Z[:1]).tolist() == [searcher.add(Z[:1])[0]]
+            rows[int(searcher.numbers[-1])] = Z[0]
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        {"numbers": np.array([0, 1, 3])},
+        {"numbers": np.array([0, 1, 1, 3])},
+        {"numbers": np.array([-1, 1, 2, 3])},
+        {"numbers": np.array([0, 2, 5, 5])},
+        {"numbers": np.array([0, 1, 2, 3], np.int32)},
+        {"numbers": np.array([0.0, 1, 2, 3])},
+        {"numbers": np.array([[0, 1, 2, 3]])},
+        {"numbers": np.array([0, 1, 2, 3]), "more": np.zeros(1)},
+        {"others": np.zeros(3)},
+    ],
+)
+def test_numbers_that_cannot_be_are_not_restored(arrays: dict[str, NDArray[Any]]) -> None:
+    with pytest.raises(ValueError, match="the numbers of the rows do not fit"):
+        Exact().restore(normal(3, 2), arrays)
+
+
+def test_rows_that_lie_end_to_end_are_searched_in_place_and_never_written_to(tmp_path: Path) -> None:
+    np.save(tmp_path / "Z.npy", normal(40, 3))
+    mapped = np.load(tmp_path / "Z.npy", mmap_mode="r")
+    searcher = Exact().build(mapped)
+    assert np.shares_memory(searcher.Z, mapped)
+    searcher.remove(np.arange(10))
+    assert np.shares_memory(searcher.Z, mapped)
+    searcher.add(normal(1, 3))
+    searcher.remove(np.arange(10, 30))
+    np.testing.assert_array_equal(np.load(tmp_path / "Z.npy"), normal(40, 3))
+
+
+def test_memory_follows_the_rows_that_are_there() -> None:
+    searcher = Exact().build(normal(4, 2))
+    for _ in range(200):
+        searcher.add(normal(5, 2))
+    assert len(searcher.Z) == searcher.n_rows == 1004
+    for number in range(1000):
+        searcher.remove(np.array([number]))
+    assert searcher.n_rows == 4
+    assert len(searcher.Z) <= 8
+    assert searcher.numbers.tolist()[-4:] == [1000, 1001, 1002, 1003]
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2, 3, 7])
+@pytest.mark.parametrize("world", [normal, grid])
+def test_rows_may_be_split_over_more_threads_than_they_fill(
+    n_jobs: int, world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exact, "_SHARE", 1)
+    for n in (1, 5, 90):
+        searcher, expected = Exact().build(world(n, 4)), laws.brute_force(world(n, 4), world(5, 4, seed=1), min(n, 6))
+        laws.agree(searcher.query(world(5, 4, seed=1), min(n, 6), n_jobs), expected)
+        searcher = Exact().build(np.concatenate([world(2 * n, 4, seed=2), world(n, 4)]))
+        searcher.remove(np.arange(n))
+        searcher.remove(np.arange(n, 2 * n))
+        found = searcher.query(world(5, 4, seed=1), min(n, 6), n_jobs)
+        laws.agree((found[0] - 2 * n, found[1]), expected)
 
 
 def test_words_name_indices_and_others_are_refused() -> None:

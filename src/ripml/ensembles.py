@@ -25,6 +25,7 @@ from ripml.resources import blocks, map_blocks, thread_count
 
 __all__ = [
     "Bernoulli",
+    "Embedder",
     "Ensemble",
     "Gaussian",
     "Identity",
@@ -33,6 +34,7 @@ __all__ = [
     "Projection",
     "SparseSign",
     "Structured",
+    "label_counts",
     "measure_isometry",
     "mix",
     "resolve_ensemble",
@@ -330,58 +332,78 @@ class Projection:
         map_blocks(fill, blocks(len(keys), _COLUMN_BLOCK), n_jobs)
         return out
 
-    def embed(
-        self,
-        Y: Any,
-        keys: Keys,
-        n_jobs: int | None = None,
-        out: Floats | None = None,
-        table_bytes: int = _TABLE_BYTES,
-    ) -> Floats:
+    def embed(self, Y: Any, keys: Keys, n_jobs: int | None = None) -> Floats:
         """Z = Y Phiᵀ with each row of Y scaled to length 1: (n, F·m) float32, in O(nnz(Y)·F·m).
 
-        `Y` is CSR (n, L) with `keys[j]` the key of column j; a row without labels becomes zero. At most `table_bytes`
-        of columns are held at a time: all that occur, or those of the most frequent labels throughout and the others
-        anew for every block of rows. The result is written to `out`, if given.
+        `Y` is CSR (n, L) with `keys[j]` the key of column j; a row without labels becomes zero.
         """
-        n_targets = self.n_learners * self.n_dims
-        Z = np.empty((Y.shape[0], n_targets), np.float32) if out is None else out
-        room = max(1, table_bytes // (4 * n_targets))
-        kept = _most_frequent(Y.indices, len(keys), room)
-        all_kept = len(kept) < room
-        table, place = self.columns(keys[kept], n_jobs), np.full(len(keys), -1, np.int32)
-        place[kept] = np.arange(len(kept), dtype=np.int32)
-        most = Y.nnz if all_kept else max(1, room // 2 // thread_count(n_jobs))
-
-        def fill(rows: slice) -> None:
-            ends = Y.indptr[rows.start : rows.stop + 1] - Y.indptr[rows.start]
-            labels = Y.indices[Y.indptr[rows.start] : Y.indptr[rows.stop]]
-            lengths = np.diff(ends)
-            weights = np.repeat(np.maximum(lengths, 1) ** -0.5, lengths).astype(np.float32)
-            at = place[labels]
-            if all_kept:
-                Z[rows] = csr_array((weights, at, ends), shape=(len(lengths), len(kept))) @ table
-                return
-            known = at >= 0
-            known_ends = np.concatenate([[0], np.cumsum(known)])[ends]
-            others, other = np.unique(labels[~known], return_inverse=True)
-            Z[rows] = csr_array((weights[known], at[known], known_ends), shape=(len(lengths), len(kept))) @ table
-            made = self.columns(keys[others], 1)
-            Z[rows] += csr_array((weights[~known], other, ends - known_ends), shape=(len(lengths), len(others))) @ made
-
-        map_blocks(fill, _row_blocks(Y.indptr, most), n_jobs)
+        Z = np.empty((Y.shape[0], self.n_learners * self.n_dims), np.float32)
+        Embedder(self, keys, label_counts(Y), n_jobs=n_jobs).fill(Z, Y)
         return Z
 
 
-def _most_frequent(indices: NDArray[Any], n_labels: int, most: int) -> NDArray[np.int64]:
-    """The numbers of the labels that occur, all if they are fewer than `most`, else half as many, the most frequent."""
-    count = np.zeros(n_labels, np.int64)
-    for part in blocks(len(indices), 1 << 20):
-        count += np.bincount(indices[part], minlength=n_labels)
-    found = np.flatnonzero(count)
-    if len(found) < most:
-        return found
-    return np.sort(found[np.argsort(-count[found], kind="stable")[: most // 2]])
+class Embedder:
+    """Labels to embeddings, block by block.
+
+    At most `table_bytes` of columns are held at a time: of all labels that occur, as `counts` (L,) has it, or of the
+    most frequent ones throughout and of the others anew for every block of rows.
+    """
+
+    def __init__(
+        self,
+        projection: Projection,
+        keys: Keys,
+        counts: NDArray[np.int64],
+        table_bytes: int = _TABLE_BYTES,
+        n_jobs: int | None = None,
+    ) -> None:
+        self._projection, self._keys, self._n_jobs = projection, keys, n_jobs
+        room = max(2, table_bytes // (4 * projection.n_learners * projection.n_dims))
+        kept = np.flatnonzero(counts)
+        self._most: int | None = None  # entries of a block, where columns are made anew
+        if len(kept) > room:
+            kept = np.sort(kept[np.argsort(-counts[kept], kind="stable")[: room // 2]])
+            self._most = max(1, room // 2 // thread_count(n_jobs))
+        self._table = projection.columns(keys[kept], n_jobs)
+        self._place = np.full(len(keys), -1, np.int32)
+        self._place[kept] = np.arange(len(kept), dtype=np.int32)
+
+    def fill(self, Z: Floats, Y: Any) -> None:
+        """Write the embeddings (n, F·m) of the rows of Y, CSR (n, L), to Z."""
+        most = Y.nnz if self._most is None else self._most
+
+        def fill(rows: slice) -> None:
+            Z[rows] = self._of_rows(Y, rows)
+
+        map_blocks(fill, _row_blocks(Y.indptr, most), self._n_jobs)
+
+    def _of_rows(self, Y: Any, rows: slice) -> Floats:
+        ends = Y.indptr[rows.start : rows.stop + 1] - Y.indptr[rows.start]
+        labels = Y.indices[Y.indptr[rows.start] : Y.indptr[rows.stop]]
+        lengths = np.diff(ends)
+        weights = np.repeat(np.maximum(lengths, 1) ** -0.5, lengths).astype(np.float32)
+        at = self._place[labels]
+        if self._most is None:
+            return _weighted_sums(weights, at, ends, self._table)
+        known = at >= 0
+        known_ends = np.concatenate([[0], np.cumsum(known)])[ends]
+        others, other = np.unique(labels[~known], return_inverse=True)
+        made = self._projection.columns(self._keys[others], 1)
+        out = _weighted_sums(weights[known], at[known], known_ends, self._table)
+        out += _weighted_sums(weights[~known], other, ends - known_ends, made)
+        return out
+
+
+def _weighted_sums(weights: Floats, at: NDArray[Any], ends: NDArray[Any], table: Floats) -> Floats:
+    return np.asarray(csr_array((weights, at, ends), shape=(len(ends) - 1, len(table))) @ table)
+
+
+def label_counts(Y: Any) -> NDArray[np.int64]:
+    """The rows of CSR Y (n, L) that carry each label, (L,)."""
+    counts = np.zeros(Y.shape[1], np.int64)
+    for part in blocks(len(Y.indices), 1 << 20):
+        counts += np.bincount(Y.indices[part], minlength=Y.shape[1])
+    return counts
 
 
 def _row_blocks(indptr: NDArray[Any], most: int) -> Iterator[slice]:

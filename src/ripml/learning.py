@@ -23,17 +23,17 @@ from sklearn.exceptions import ConvergenceWarning
 from ripml.clusters import partition
 from ripml.decisions import Answer, Decisions, decide, fitted_nearby, mean_precision
 from ripml.decoders import Blend, Decoder, LeastSquares, Sketch, Votes, WeightedVotes
-from ripml.ensembles import Ensemble, Gaussian, Identity, Projection
+from ripml.ensembles import Embedder, Ensemble, Gaussian, Identity, Projection, label_counts
 from ripml.features import relevance, weighted
 from ripml.kernel_ridge import require_room, solve_kernel
 from ripml.kernels import RBF, Kernel, Linear, Local, Rows
 from ripml.labels import LabelSets, label_keys
 from ripml.neighbors import Index
 from ripml.part import DENSE_LABELS, SEARCHED, Decode, Part
+from ripml.passes import Entries, embed_and_sum
 from ripml.products import Embedded, Taken, dense, predict_embedding
-from ripml.resources import blocks
+from ripml.ridge import Primal, RidgeSolver, Solution, Sums, resolve_solver
 from ripml.rooms import Room, row_slice
-from ripml.ridge import RidgeSolver, Solution, resolve_solver
 from ripml.tuning import Choice, choose
 
 __all__ = ["Learnt", "Settings", "column_keys", "decode_of", "learn"]
@@ -59,6 +59,7 @@ _EXACT_FLOPS = {True: 1.2e11, False: 1e12}
 _CG_STEPS = 12  # of conjugate gradients: six times as many were measured to add nothing to precision
 _DIMS, _DIMS_ITERATIVE = 768, 512  # of the embedding otherwise
 _RELEVANCE_DIMS = 64
+_SUMS_BYTES = 1 << 30  # of the sums of all clusters, to have them in one pass
 _CANDIDATES = 32  # kept of a row, or three times the mean number of labels
 
 
@@ -105,24 +106,6 @@ def column_keys(ensemble: Ensemble, n_dims: int, names: NDArray[Any]) -> NDArray
     return label_keys(names) if ensemble.capacity(n_dims) is None else np.arange(len(names), dtype=np.uint64)
 
 
-@dataclass(frozen=True)
-class _Entries:
-    """The label sets of all clusters end to end: what is searched. A set that rows of two clusters carry is there twice."""
-
-    first: Ints  # (e,) a row that carries the set
-    counts: Ints  # (e,) rows of the cluster that do
-    of_row: Ints  # (n,)
-    ends: Ints  # (C + 1,) where each cluster starts, and the end
-
-    @classmethod
-    def of(cls, sets: LabelSets, cluster: Ints, n_clusters: int) -> _Entries:
-        u = len(sets.first)
-        if n_clusters == 1:
-            return cls(sets.first, sets.counts, sets.of_row, np.array([0, u]))
-        pairs, of_row, counts = np.unique(cluster * u + sets.of_row, return_inverse=True, return_counts=True)
-        return cls(sets.first[pairs % u], counts, of_row, np.searchsorted(pairs, np.arange(n_clusters + 1) * u))
-
-
 def learn(
     settings: Settings,
     X: Any,
@@ -150,29 +133,35 @@ def learn(
     projection.check_capacity(L)
     n_targets = settings.n_learners * n_dims
     centres, cluster = partition(X, settings.n_clusters, seed, settings.n_jobs)
-    entries = _Entries.of(sets, cluster, len(centres))
+    entries = Entries.of(sets, cluster, len(centres))
     labels = room.rows_of(Y, entries.first, "sets")
-    Z = None
+    frequency = label_counts(Y)
+    Z: Floats | None = None
+    sums: list[Sums | None] = [None] * len(centres)
     if plain:
-        room.require(4.0 * len(entries.first) * n_targets, f"{n_targets:,} targets of {len(entries.first):,} label sets")
-        _log.info("embedding %s label sets into %s dimensions", f"{len(sets.first):,}", f"{n_targets:,}")
-        Z = room.empty("Z", (len(entries.first), n_targets), np.float32)
-        projection.embed(labels, column_keys(ensemble, n_dims, names), settings.n_jobs, Z, room.table_bytes)
+        e = len(entries.first)
+        room.require(4.0 * e * n_targets, f"{n_targets:,} targets of {e:,} label sets")
+        _log.info("embedding %s label sets into %s dimensions", f"{e:,}", f"{n_targets:,}")
+        Z = room.empty("Z", (settings.n_learners, e, n_dims), np.float32)
+        keys = column_keys(ensemble, n_dims, names)
+        embedder = Embedder(projection, keys, frequency, room.table_bytes, settings.n_jobs)
+        summed = _summed(settings, np.bincount(cluster), X.shape[1], n_targets)
+        sums = embed_and_sum(X, Y, embedder, entries, cluster, summed, Z, room, settings.n_jobs)
+        del embedder
     else:
         room.require(8.0 * n * n_targets, f"{n_targets:,} targets for {n:,} rows")
-    frequency = np.bincount(Y.indices, minlength=L)
     how = _start(settings, projection, names, frequency, float(Y.nnz / n))
     parts, facts, answers = [], [], []
     for c in range(len(centres)):
-        rows = slice(None) if len(centres) == 1 else np.flatnonzero(cluster == c)
-        own = slice(entries.ends[c], entries.ends[c + 1])
-        of_row = entries.of_row[rows] - entries.ends[c]
-        _log.info("cluster %d of %d: %s rows", c + 1, len(centres), f"{len(of_row):,}")
+        rows = np.arange(n) if len(centres) == 1 else np.flatnonzero(cluster == c)
+        own = slice(int(entries.ends[c]), int(entries.ends[c + 1]))
+        of_row = entries.of_row[rows] - own.start
+        _log.info("cluster %d of %d: %s rows", c + 1, len(centres), f"{len(rows):,}")
         sub = row_slice(labels, own)
         draft = Part(
             Psi=np.empty((0, 0), np.float32),
             intercept=np.zeros(n_targets, np.float32),
-            Z=Z[own] if Z is not None else _searchable(sub, how),
+            Z=Z[:, own] if Z is not None else _searchable(sub, how)[None],
             sets=sub,
             counts=entries.counts[own],
             index=settings.index,
@@ -180,13 +169,14 @@ def learn(
             kernel=choice.kernel,
         )
         if plain:
-            part, solution, answer = _vote(settings, draft, X[rows], of_row, rank[rows])
+            part, solution, answer = _vote(settings, draft, X, rows, of_row, rank[rows], sums[c])
         else:
+            all_of_them = rows if len(centres) > 1 else slice(None)
             labels_of_rows = sub[of_row]
             targets = labels_of_rows if how.exact else Embedded(labels_of_rows, how.columns, n_targets, settings.n_jobs)
             askable = n if weights is None else most_asked(n)
             part, solution, answer = _regress(
-                settings, choice, how, draft, X[rows], targets, of_row, rank[rows], askable
+                settings, choice, how, draft, X[all_of_them], targets, of_row, rank[rows], askable
             )
         parts.append(part)
         facts.append(solution)
@@ -375,13 +365,32 @@ def _facts(solution: Solution, ridge: float, reason: str) -> dict[str, Any]:
     }
 
 
-def _vote(settings: Settings, draft: Part, X: Any, of_row: Ints, rank: Ints) -> tuple[Part, dict[str, Any], Answer]:
-    """The paper's regression of one cluster whose row i carries label set `of_row[i]`, with the best ridge."""
-    solver, reason = resolve_solver(settings.solver, *X.shape)
+def _summed(settings: Settings, sizes: Ints, d: int, n_targets: int) -> list[bool]:
+    """The clusters, of these sizes, whose regression is solved from sums, as many as fit into memory together."""
+    solvers = [resolve_solver(settings.solver, int(size), d)[0] for size in sizes]
+    fits = 8 * d * (d + n_targets) * len(sizes) <= _SUMS_BYTES or len(sizes) == 1
+    return [fits and isinstance(solver, Primal) and solver.precision == "float64" for solver in solvers]
+
+
+def _vote(
+    settings: Settings, draft: Part, X: Any, rows: Ints, of_row: Ints, rank: Ints, sums: Sums | None
+) -> tuple[Part, dict[str, Any], Answer]:
+    """The paper's regression of one cluster, the `rows` of X, with the best ridge.
+
+    `sums` are those of its rows, if they are known; row i carries label set `of_row[i]`.
+    """
+    shape = len(rows), X.shape[1]
+    solver, reason = resolve_solver(settings.solver, *shape)
     targets = Taken(draft.Z, of_row)
     _log.info("%s", reason if reason != "given" else f"solver='{solver.word}'")
-    solve = solver.prepare(X, targets, settings.n_jobs)
-    most = _LEFT_OUT_TO_TUNE_SMALL if min(X.shape) <= _SMALL else _LEFT_OUT_TO_TUNE
+    if sums is not None and isinstance(solver, Primal):
+        solve = solver.of_sums(sums, lambda asked: (dense(X[rows[asked]]), dense(targets[asked])))
+        mean_square = float(np.trace(sums.gram)) / len(rows)
+    else:
+        own = X[rows]
+        solve = solver.prepare(own, targets, settings.n_jobs)
+        mean_square = float(np.square(own.data if scipy.sparse.issparse(own) else own).sum()) / len(rows)
+    most = _LEFT_OUT_TO_TUNE_SMALL if min(shape) <= _SMALL else _LEFT_OUT_TO_TUNE
     most = most if settings.ridge is None else _LEFT_OUT_TO_CUT
     most = most if solver.exact else _LEFT_OUT_ITERATIVE
     asked = np.sort(np.argsort(rank)[:most])
@@ -395,20 +404,11 @@ def _vote(settings: Settings, draft: Part, X: Any, of_row: Ints, rank: Ints) -> 
         _log.info("ridge %.3g: mean P@1, 3, 5 on rows left out %.2f %%", ridge, 100 * quality)
         return _Attempt(ridge, quality, solution, scores)
 
-    if settings.ridge is None:
-        best = _climb(attempt, _RIDGE_START * (_mean_square(X) or 1.0))
-    else:
-        best = attempt(settings.ridge)
+    start = _RIDGE_START * (mean_square or 1.0)
+    best = _climb(attempt, start) if settings.ridge is None else attempt(settings.ridge)
     fair = np.flatnonzero(rank[asked] < most)  # the first rows of all, which are among the first of each cluster
     part = replace(draft, Psi=best.solution.Psi.astype(np.float32))
     return part, _facts(best.solution, best.ridge, reason), Answer(truth[fair], best.scores[fair])
-
-
-def _mean_square(X: Any) -> float:
-    """The mean squared length of a row."""
-    if scipy.sparse.issparse(X):
-        return float(np.square(X.data).sum()) / X.shape[0]
-    return sum(float(np.square(X[rows]).sum()) for rows in blocks(len(X), 4096)) / X.shape[0]
 
 
 def _regress(

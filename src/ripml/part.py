@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from ripml.kernels import RBF, Kernel, Linear, Local, Rows, squared_lengths
 from ripml.neighbors import Index, Searcher
 from ripml.products import predict_embedding
 from ripml.resources import blocks, map_blocks
+from ripml.rooms import row_slice
 
 __all__ = ["DENSE_LABELS", "SEARCHED", "Decode", "Part", "parts_from_arrays", "parts_to_arrays"]
 
@@ -65,7 +67,7 @@ class Part:
 
     Psi: Floats  # (d, M), or (n, M) on the kernel with `rows`
     intercept: Floats  # (M,)
-    Z: Floats  # (u, m), the embeddings of the distinct label sets that are searched
+    Z: Floats  # (F, u, m), for each learner the embeddings of the distinct label sets that are searched
     sets: Any  # CSR (u, L)
     counts: Ints  # (u,) training rows that carry each set
     index: Index
@@ -76,13 +78,18 @@ class Part:
 
     @cached_property
     def searchers(self) -> list[Searcher]:
-        """One a learner, over its m columns of Z."""
-        return [self.index.build(block) for block in np.split(self.Z, self.n_learners, axis=1)]
+        """One a learner."""
+        return [self.index.build(Z) for Z in self.Z]
 
     @cached_property
     def searcher(self) -> Searcher:
         """Of directions."""
-        return self.index.build(_unit(self.Z))
+        return self.index.build(_unit(self.Z[0]))
+
+    @property
+    def n_sets(self) -> int:
+        """Distinct label sets."""
+        return int(self.Z.shape[1])
 
     @property
     def rows_at_a_time(self) -> int:
@@ -113,7 +120,7 @@ class Part:
 
         `left_out` has the set of each query's own training row, if it is one.
         """
-        reach = min(k if left_out is None else k + 1, len(self.Z))  # leaving a row out may empty one set
+        reach = min(k if left_out is None else k + 1, self.n_sets)  # leaving a row out may empty one set
         queries = np.split(embedding.astype(np.float32, copy=False), self.n_learners, axis=1)
         ids, weights = [], []
         for searcher, query in zip(self.searchers, queries, strict=True):
@@ -129,8 +136,8 @@ class Part:
 
         `left_out` has the set of each query's own training row, if it is one: that row does not count.
         """
-        reach = min(how.n_neighbors + (left_out is not None), len(self.Z))  # leaving a row out may empty one set
-        squeezed = Z[:, : self.Z.shape[1]] if how.searched is None else Z @ how.searched
+        reach = min(how.n_neighbors + (left_out is not None), self.n_sets)  # leaving a row out may empty one set
+        squeezed = Z[:, : self.Z.shape[2]] if how.searched is None else Z @ how.searched
         ids, distances = self.searcher.query(_unit(squeezed), reach, how.n_jobs)
         rows = self.counts[ids] if left_out is None else self.counts[ids] - (ids == left_out[:, None])
         return Near(ids, 1 - distances / 2, rows)
@@ -202,7 +209,7 @@ class Part:
         said: dict[str, Any] = {}
         own_set = None if own is None else self.set_of_row[own]
         if how.n_neighbors:
-            said["votes"] = self.vote(self.nearest(Z, how, own_set), len(self.Z), how.temperature)
+            said["votes"] = self.vote(self.nearest(Z, how, own_set), self.n_sets, how.temperature)
         local = self.kernel if isinstance(self.kernel, Local) else None
         if likeness is not None and (how.n_similar or local):
             ids, similarity = self.alike(likeness, max(how.n_similar, local.n_rows if local else 0), own)
@@ -269,6 +276,10 @@ def _places(matrix: Any) -> Ints:
     return np.asarray(row * matrix.shape[1] + matrix.indices)
 
 
+def _end_to_end(arrays: Sequence[NDArray[Any]], axis: int) -> NDArray[Any]:
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays, axis=axis)
+
+
 def _unit(Z: Floats) -> Floats:
     length = np.linalg.norm(Z, axis=1, keepdims=True)
     return np.asarray(Z / np.where(length > 0, length, 1), np.float32)
@@ -280,16 +291,17 @@ def _unit(Z: Floats) -> Floats:
 def parts_to_arrays(parts: Sequence[Part]) -> dict[str, NDArray[Any]]:
     """The parts of a model end to end, with `part_ends` marking where the label sets of each part end.
 
-    Psi is (C, d, M) for a linear kernel, else the coefficients of all rows, (n, M); rows are sparse or dense.
+    Psi is (C, d, M) for a linear kernel, else the coefficients of all rows, (n, M); Z is (F, u, m); rows are sparse or
+    dense.
     """
-    sets = scipy.sparse.vstack([part.sets for part in parts], format="csr")
+    sets = parts[0].sets if len(parts) == 1 else scipy.sparse.vstack([part.sets for part in parts], format="csr")
     linear = isinstance(parts[0].kernel, Linear)
     arrays = {
         "Psi": (np.stack if linear else np.concatenate)([part.Psi for part in parts]),
         "intercept": np.stack([part.intercept for part in parts]),
-        "Z": np.concatenate([part.Z for part in parts]),
+        "Z": _end_to_end([part.Z for part in parts], axis=1),
         "counts": np.concatenate([part.counts for part in parts]),
-        "part_ends": np.cumsum([len(part.Z) for part in parts], dtype=np.int64),
+        "part_ends": np.cumsum([part.n_sets for part in parts], dtype=np.int64),
         "sets_indices": sets.indices,
         "sets_indptr": sets.indptr,
     }
@@ -309,6 +321,8 @@ def parts_from_arrays(
 ) -> list[Part]:
     """The inverse of `parts_to_arrays`; large arrays are not copied. Arrays that contradict each other: ValueError."""
     Psi, intercept, Z = arrays["Psi"], arrays["intercept"], arrays["Z"]
+    if Z.ndim == 2:  # of older models: the learners side by side
+        Z = Z.reshape(len(Z), n_learners, -1).transpose(1, 0, 2)
     linear = isinstance(kernel, Linear)
     counts, ends = _whole_numbers(arrays, "counts"), _whole_numbers(arrays, "part_ends")
     consistent = (
@@ -318,18 +332,19 @@ def parts_from_arrays(
         and len(ends) > 0
         and (not linear or ends.shape == (len(Psi),))
         and (np.diff(ends, prepend=0) > 0).all()
-        and Z.ndim == 2
-        and len(Z) == ends[-1]
+        and Z.ndim == 3
+        and len(Z) in (1, n_learners)
+        and Z.shape[1] == ends[-1]
         and intercept.shape == (len(ends), Psi.shape[-1])
-        and counts.shape == (len(Z),)
+        and counts.shape == (Z.shape[1],)
         and (counts > 0).all()
     )
     if not consistent:
         raise ValueError("shapes or ranges of the arrays disagree")
-    sets = _csr(arrays, "sets", np.ones(len(arrays["sets_indices"]), np.float32), (len(Z), n_labels))
-    bounds = [slice(start, end) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+    sets = _csr(arrays, "sets", np.ones(len(arrays["sets_indices"]), np.float32), (Z.shape[1], n_labels))
+    bounds = [slice(start, end) for start, end in pairwise([0, *ends.tolist()])]
     parts = [
-        Part(Psi[c] if linear else Psi, intercept[c], Z[b], sets[b], counts[b], index, n_learners, kernel)
+        Part(Psi[c] if linear else Psi, intercept[c], Z[:, b], row_slice(sets, b), counts[b], index, n_learners, kernel)
         for c, b in enumerate(bounds)
     ]
     if "set_of_row" not in arrays:
@@ -346,7 +361,7 @@ def parts_from_arrays(
     with_rows = []
     for part, start, end in zip(parts, [0, *row_ends[:-1]], row_ends, strict=True):
         of = set_of_row[start:end]
-        if of.min() < 0 or of.max() >= len(part.Z):
+        if of.min() < 0 or of.max() >= part.n_sets:
             raise ValueError("a row has a label set that is not there")
         coefficients = part.Psi if linear else Psi[start:end]
         with_rows.append(replace(part, Psi=coefficients, rows=Rows(rows[start:end]), set_of_row=of))

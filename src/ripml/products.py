@@ -25,7 +25,6 @@ _ROW_BLOCK = 4096  # rows multiplied at a time; sums over blocks are kept in flo
 _COMMON = 1 / 10  # the same where a feature is multiplied with features
 _FEATURE_BLOCKS = 32  # in which rare features are multiplied
 _EMBEDDED_ROWS = 1 << 16  # whose labels' columns are held at a time
-_TARGETS = 128  # in a wider type at a time
 _BLAS_GAIN = 16  # operations of a dense product in the time of one of a sparse product
 
 
@@ -64,7 +63,8 @@ class Embedded:
 
 @dataclass(frozen=True)
 class Taken:
-    """Z[of_row], (n, M), of which only the rows in use are copied."""
+    """The embeddings (n, F·m) of rows whose label sets `of_row` (n,) have the embeddings Z (F, u, m): copied only where
+    they are used."""
 
     Z: Floats
     of_row: NDArray[np.int64]
@@ -72,8 +72,8 @@ class Taken:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(n, M)."""
-        return len(self.of_row), self.Z.shape[1]
+        """(n, F·m)."""
+        return len(self.of_row), self.Z.shape[0] * self.Z.shape[2]
 
     def __getitem__(self, rows: Any) -> Taken:
         return replace(self, of_row=self.of_row[rows])
@@ -84,7 +84,10 @@ class Taken:
 
     def toarray(self) -> Floats:
         """The rows themselves."""
-        return np.asarray(self.Z[self.of_row]).astype(self.dtype, copy=False)
+        out = np.empty(self.shape, self.dtype)
+        for Z, columns in zip(self.Z, np.split(out, len(self.Z), axis=1), strict=True):
+            columns[:] = Z[self.of_row]
+        return out
 
 
 def dense(matrix: Any) -> Floats:
@@ -171,14 +174,14 @@ def _moment_of_embedded(X: Any, Z: Embedded, n_jobs: int | None, XT: Any) -> Flo
 
 def _moment_of_taken(X: Any, V: Taken, n_jobs: int | None) -> Floats:
     """XᵀZ[of_row] = (SᵀX)ᵀZ where S sends rows to their rows of Z: those that share one are summed first."""
-    n, u = X.shape[0], len(V.Z)
+    n, (n_learners, u, m) = X.shape[0], V.Z.shape
     if not scipy.sparse.issparse(X):
         return transposed_product(X, V.toarray(), n_jobs)
     S = scipy.sparse.csr_array((np.ones(n, X.dtype), V.of_row, np.arange(n + 1)), shape=(n, u)).T.tocsr()
     summed = (S @ X).T.tocsr()
-    out = np.empty((X.shape[1], V.shape[1]), np.result_type(X.dtype, V.dtype))
-    for columns in blocks(V.shape[1], _TARGETS):
-        out[:, columns] = product(summed, np.ascontiguousarray(V.Z[:, columns], out.dtype), n_jobs)
+    out = np.empty((X.shape[1], n_learners * m), np.result_type(X.dtype, V.dtype))
+    for learner, Z in enumerate(V.Z):
+        out[:, learner * m : (learner + 1) * m] = product(summed, Z, n_jobs)
     return out
 
 

@@ -32,7 +32,6 @@ from numpy.typing import NDArray
 from ripml.errors import ParameterError
 from ripml.products import Embedded, dense, gram_of, product, transposed_product
 from ripml.resources import blocks, map_blocks, require_memory
-from ripml.rooms import release
 
 __all__ = [
     "ConjugateGradient",
@@ -101,21 +100,24 @@ class Sums:
         lanes = max(1, min(_LANES, _LANE_BYTES // (dtype.itemsize * d * (d + n_targets))))
 
         def lane(first: int) -> Sums:
-            total = cls(np.zeros((d, d), dtype), np.zeros((d, n_targets), dtype), X.shape[0])
+            total = cls(np.zeros((d, d), dtype), np.zeros((d, n_targets), dtype), 0)
             for rows in islice(blocks(X.shape[0], _LANE_ROWS), first, None, lanes):
                 x, z = X[rows].astype(dtype, copy=False), dense(Z[rows]).astype(dtype, copy=False)
-                total.gram[:] += x.T @ x  # NumPy takes the symmetric product here
-                total.moment[:] += x.T @ z
-                release(X[rows])
+                total += cls(x.T @ x, x.T @ z, len(x))  # NumPy takes the symmetric product for the first
             return total
 
+        lanes = min(lanes, -(-X.shape[0] // _LANE_ROWS)) or 1
         if lanes == 1:
             return lane(0)  # BLAS on all its threads
         first, *others = map_blocks(lane, range(lanes), n_jobs)
         for other in others:
-            first.gram[:] += other.gram
-            first.moment[:] += other.moment
+            first += other
         return first
+
+    def __iadd__(self, other: Sums) -> Sums:
+        self.gram[:] += other.gram
+        self.moment[:] += other.moment
+        return Sums(self.gram, self.moment, self.n_rows + other.n_rows)
 
     def __add__(self, other: Sums) -> Sums:
         return Sums(self.gram + other.gram, self.moment + other.moment, self.n_rows + other.n_rows)
@@ -274,15 +276,29 @@ class Primal(_ClosedForm):
 
     def _prepare(self, X: Any, Z: Any, n_jobs: int | None, once: bool) -> Solve:
         dtype = np.dtype(self.precision)
-        sums = Sums.of(X, Z, n_jobs, dtype)
+        remake = (lambda: gram_of(X, n_jobs, dtype)) if once else None
+        return self.of_sums(Sums.of(X, Z, n_jobs, dtype), lambda rows: (dense(X[rows]), dense(Z[rows])), remake)
+
+    def of_sums(
+        self,
+        sums: Sums,
+        rows_of: Callable[[NDArray[np.int64]], tuple[Floats, Floats]],
+        remake: Callable[[], Floats] | None = None,
+    ) -> Solve:
+        """What `prepare` gives for rows that were summed already; `rows_of` has the x and z of the rows asked for.
+
+        With `remake`, which gives XᵀX anew, the sums may be overwritten.
+        """
+        dtype = np.dtype(self.precision)
 
         def solve(alpha: float) -> Solution:
-            factor = _Factor(sums.gram, alpha, (lambda: gram_of(X, n_jobs, dtype)) if once else None)
+            factor = _Factor(sums.gram, alpha, remake)
             Psi = factor.solve(sums.moment)
 
             def left_out(rows: NDArray[np.int64]) -> Floats:
-                x = dense(X[rows]).astype(dtype, copy=False)
-                return _left_out(x, dense(Z[rows]), Psi, *factor.leverage(x), float(np.finfo(dtype).eps))
+                x, z = rows_of(rows)
+                x = x.astype(dtype, copy=False)
+                return _left_out(x, z, Psi, *factor.leverage(x), float(np.finfo(dtype).eps))
 
             return Solution(Psi, "primal", left_out)
 

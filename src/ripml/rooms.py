@@ -6,7 +6,6 @@ little more than the blocks it works on. `release` lets go of the pages of an ar
 
 from __future__ import annotations
 
-import contextlib
 import mmap
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +35,17 @@ class Room:
     def require(self, needed: float, what: str) -> None:
         """Raise if an array of `needed` bytes does not fit."""
         require_memory(needed, what, "use fewer `n_dims`")
+
+    def rows_at_a_time(self, row_bytes: int, most: int) -> int:
+        """Rows of a block, each of which takes `row_bytes`."""
+        return most
+
+    def kept_sums(self, n: int) -> tuple[int, list[Any]]:
+        """How many blocks were summed before, and n sums of them."""
+        return 0, [None] * n
+
+    def keep_sums(self, n_blocks: int, sums: list[Any]) -> None:
+        """Remember the sums of so many blocks."""
 
     def rows_of(self, Y: Any, rows: NDArray[np.int64], name: str) -> Any:
         """These rows of an indicator, CSR."""
@@ -88,7 +98,9 @@ def row_slice(Y: Any, rows: slice) -> Any:
 
 
 def release(*arrays: Any) -> None:
-    """Let go of the pages of arrays that are mapped from files; what was written to them stays. Others stay as they are.
+    """Let go of the pages of arrays, each in one piece, that are mapped from files; what was written to them stays.
+
+    Arrays in memory stay as they are.
 
     >>> release(np.ones(3))
     """
@@ -96,10 +108,8 @@ def release(*arrays: Any) -> None:
         owner = array
         while isinstance(owner, np.ndarray):
             owner = owner.base
-        if not isinstance(owner, mmap.mmap) or not array.size:
+        if not isinstance(owner, mmap.mmap) or not array.size or not hasattr(mmap, "MADV_DONTNEED"):
             continue
-        begin = np.frombuffer(owner, np.uint8).__array_interface__["data"][0]
-        low, high = np.lib.array_utils.byte_bounds(array) if hasattr(np.lib, "array_utils") else np.byte_bounds(array)
-        first = (low - begin) // mmap.PAGESIZE * mmap.PAGESIZE
-        with contextlib.suppress(OSError, AttributeError):  # where the system has no such call
-            owner.madvise(mmap.MADV_DONTNEED, first, high - begin - first)
+        start = array.__array_interface__["data"][0] - np.frombuffer(owner, np.uint8).__array_interface__["data"][0]
+        first = start // mmap.PAGESIZE * mmap.PAGESIZE
+        owner.madvise(mmap.MADV_DONTNEED, first, start + array.nbytes - first)

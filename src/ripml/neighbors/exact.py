@@ -31,7 +31,7 @@ _QUERIES = 1024  # a panel of scores is at most _QUERIES × _PANEL float32, 4 MB
 _PANEL = 1024
 _PRODUCT = 2048  # rows of one product: few enough that they are still in the cache when their norms are taken off
 _GROUP = 32
-_SHARE = 1 << 21  # multiplications that are worth a thread of their own
+_SHARE = 1 << 22  # multiplications that are worth a thread of their own: a millisecond or two
 _CANDIDATES = 1 << 20  # pairs (query, row) kept before they are cut down to the k nearest: many rows may tie
 _VERDICT_CELLS = 1 << 22  # differences held at a time in float64: 32 MB
 
@@ -110,12 +110,14 @@ class ExactSearcher(Searcher):
         numbers = np.arange(self._next, self._next + len(Z))
         more = {"Z": Z, "half_norms": _half_norms(Z, "added", 1), "numbers": numbers}
         size = self._size + len(Z)
-        for name, column in self._columns.items():
-            if size > len(column):
+        if size > len(self._columns["Z"]):
+            for name, column in self._columns.items():
                 room = np.empty((max(size, 2 * len(column)), *column.shape[1:]), column.dtype)
                 room[: self._size] = column[: self._size]
-                self._columns[name] = column = room
-            column[self._size : size] = more[name]
+                self._columns[name] = room
+        if size > self._size:  # what was built on is not written to, not even nothing
+            for name, column in self._columns.items():
+                column[self._size : size] = more[name]
         self._size, self._next, self._longest = size, self._next + len(Z), None
         self.n_rows += len(Z)
         return numbers
@@ -164,15 +166,17 @@ class ExactSearcher(Searcher):
             self._longest = float(np.sqrt(2 * self.half_norms.max(where=np.isfinite(self.half_norms), initial=0)))
         queries = list(blocks(len(Q), -(-len(Q) // max(1, -(-len(Q) // _QUERIES))) or 1))
         threads = thread_count(n_jobs)
-        shares = 1 if len(queries) % threads == 0 else min(threads, 1 + len(Q) * self.Z.size // _SHARE)
+        shares = 1 if len(queries) % threads == 0 else min(threads, max(1, len(Q) * self.Z.size // _SHARE))
         parts = list(blocks(self._size, -(-self._size // shares)))
         found = map_blocks(lambda it: self._search(Q[it[0]], k, it[1]), itertools.product(queries, parts), n_jobs)
         for i, block in enumerate(queries):
             share = found[i * len(parts) : (i + 1) * len(parts)]
-            query, place, distance = share[0] if len(share) == 1 else _joined(share)
-            order, rank = _ranked(query, distance, place)
-            first = order[rank < k]
-            ids[block], distances[block] = self.numbers[place[first]].reshape(-1, k), distance[first].reshape(-1, k)
+            query, place, distance = share[0]
+            if len(share) > 1:
+                query, place, distance = _joined(share)
+                first = _first(k, query, distance, place)
+                place, distance = place[first], distance[first]
+            ids[block], distances[block] = self.numbers[place].reshape(-1, k), distance.reshape(-1, k)
         return ids, distances
 
     def _search(self, Q: Floats, k: int, part: slice) -> Found:
@@ -218,8 +222,7 @@ class ExactSearcher(Searcher):
                 query, place, value = query[kept], place[kept], value[kept]
                 if len(query) > _CANDIDATES or stop == part.stop:
                     distance = self._distances(Q, query, place)
-                    order, rank = _ranked(query, distance, place)
-                    first = order[rank < k]
+                    first = _first(k, query, distance, place)
                     query, place, value, distance = query[first], place[first], value[first], distance[first]
                 found = [(query, place, value)]
                 piled, limit = len(query), max(limit, 2 * len(query))
@@ -255,6 +258,12 @@ def _ranked(query: Ints, *keys: NDArray[Any]) -> tuple[Ints, Ints]:
     order = np.lexsort((*reversed(keys), query))
     there = query[order]
     return order, np.arange(len(order)) - np.searchsorted(there, there)
+
+
+def _first(k: int, query: Ints, *keys: NDArray[Any]) -> Ints:
+    """The k first pairs of each query by keys, in that order."""
+    order, rank = _ranked(query, *keys)
+    return order[rank < k]
 
 
 def _half_norms(Z: Stored, what: str, n_jobs: int | None) -> NDArray[np.float64]:
