@@ -13,6 +13,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from ripml.resources import blocks, map_blocks
+from ripml.rooms import release
 
 __all__ = ["assign", "partition"]
 
@@ -49,6 +50,8 @@ def assign(X: Any, centres: NDArray[Any], n_jobs: int | None = None) -> NDArray[
     half = np.einsum("ij,ij->i", centres, centres) / 2
 
     def nearest(rows: slice) -> NDArray[np.int64]:
-        return np.asarray(np.argmin(half - X[rows] @ centres.T, axis=1))
+        near = np.asarray(np.argmin(half - X[rows] @ centres.T, axis=1))
+        release(X[rows] if isinstance(X, np.ndarray) else X.data)
+        return near
 
     return np.concatenate(map_blocks(nearest, blocks(X.shape[0], 4096), n_jobs))

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from ripml.errors import DataError, ParameterError, check_count
+from ripml.products import column_counts
 from ripml.resources import blocks, map_blocks, thread_count
 
 __all__ = [
@@ -34,7 +35,6 @@ __all__ = [
     "Projection",
     "SparseSign",
     "Structured",
-    "label_counts",
     "measure_isometry",
     "mix",
     "resolve_ensemble",
@@ -317,11 +317,15 @@ class Projection:
         """Raise if the ensemble has fewer columns than there are labels."""
         check_capacity(self.ensemble, self.n_dims, n_labels)
 
+    def learner(self, f: int) -> Projection:
+        """Matrix f alone."""
+        # Learner f has the seed mix(seed + f·golden), so that F learners are the first F of any larger number.
+        return Projection(self.ensemble, self.n_dims, 1, (self.seed + f * int(_GOLDEN)) % 2**64)
+
     def columns(self, keys: Keys, n_jobs: int | None = None) -> Floats:
         """The stacked columns of `keys`, (len(keys), F·m)."""
         out = np.empty((len(keys), self.n_learners * self.n_dims), np.float32)
-        # Learner f has the seed mix(seed + f·golden), so that F learners are the first F of any larger number.
-        steps = [(self.seed + learner * int(_GOLDEN)) % 2**64 for learner in range(self.n_learners)]
+        steps = [self.learner(f).seed for f in range(self.n_learners)]
         seeds = mix(np.array(steps, np.uint64)).tolist()
 
         def fill(rows: slice) -> None:
@@ -338,7 +342,7 @@ class Projection:
         `Y` is CSR (n, L) with `keys[j]` the key of column j; a row without labels becomes zero.
         """
         Z = np.empty((Y.shape[0], self.n_learners * self.n_dims), np.float32)
-        Embedder(self, keys, label_counts(Y), n_jobs=n_jobs).fill(Z, Y)
+        Embedder(self, keys, column_counts(Y), n_jobs=n_jobs).fill(Z, Y)
         return Z
 
 
@@ -396,14 +400,6 @@ class Embedder:
 
 def _weighted_sums(weights: Floats, at: NDArray[Any], ends: NDArray[Any], table: Floats) -> Floats:
     return np.asarray(csr_array((weights, at, ends), shape=(len(ends) - 1, len(table))) @ table)
-
-
-def label_counts(Y: Any) -> NDArray[np.int64]:
-    """The rows of CSR Y (n, L) that carry each label, (L,)."""
-    counts = np.zeros(Y.shape[1], np.int64)
-    for part in blocks(len(Y.indices), 1 << 20):
-        counts += np.bincount(Y.indices[part], minlength=Y.shape[1])
-    return counts
 
 
 def _row_blocks(indptr: NDArray[Any], most: int) -> Iterator[slice]:

@@ -6,8 +6,10 @@ predict  validate → weigh features → assign → ẑ → neighbours and value
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,18 +22,29 @@ from ripml import blending, decoding, model_state
 from ripml.clusters import assign
 from ripml.decoders import Blend, Decoder, Votes, resolve_decoder
 from ripml.ensembles import Ensemble, resolve_ensemble
-from ripml.errors import ModelFolderError, ParameterError, check_count, check_ridge, is_number
+from ripml.errors import (
+    DataError,
+    ModelFolderError,
+    NoLabelsError,
+    ParameterError,
+    check_count,
+    check_ridge,
+    is_number,
+)
 from ripml.features import weighted
 from ripml.kernels import Kernel, Local, resolve_kernel
-from ripml.labels import distinct_sets, label_keys
+from ripml.labels import LabelColumns, check_names, distinct_sets, label_keys
 from ripml.learning import Settings, learn
 from ripml.missing import weigh
 from ripml.multilabel import Multilabel
 from ripml.neighbors import Index, resolve_index
 from ripml.part import Decode, Part
-from ripml.resources import blocks
+from ripml.products import column_counts
+from ripml.resources import blocks as row_blocks
 from ripml.ridge import RidgeSolver, resolve_solver
+from ripml.rooms import DiskRoom, Room
 from ripml.settings import setting_from_json
+from ripml.spool import Spool
 
 __all__ = ["RIPML"]
 
@@ -173,13 +186,77 @@ class RIPML(Multilabel):
 
     # -------------------------------------------------------------------------------------------------------- fit
 
-    def _learn(self, X: Any, Y: Any) -> None:
+    def fit_blocks(
+        self,
+        blocks: Iterable[tuple[Any, Any]],
+        folder: str | PathLike[str],
+        memory: int = 1 << 30,
+        label_names: Sequence[str] | None = None,
+    ) -> RIPML:
+        """Learn from blocks of rows, (X, Y) each, which in all may be larger than memory; the model is that of `fit`.
+
+        Rows are written to `folder` as they come, and so is the index. With the paper's settings (`RIPML.paper`, up to
+        12,000 features) about `memory` bytes are held beside what a block takes and some 50 bytes a row; with others X
+        is read into memory to be learnt from. A run that was interrupted goes on after its last block if it is called
+        again with the same blocks. The fitted model reads the folder: `save` it before the folder is removed.
+
+        X of a block is as for `fit`; Y is an indicator with the same columns in every block, or label names. In CSR
+        blocks, as files are read, later ones may have more columns.
+
+        >>> import tempfile
+        >>> X, Y = np.eye(4, dtype=np.float32), [["tea"], ["tea", "hot"], ["ice"], ["ice", "cold"]]
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     model = RIPML.paper(n_dims=8, n_neighbors=1).fit_blocks([(X[:2], Y[:2]), (X[2:], Y[2:])], folder)
+        >>> model.classes_.tolist()
+        ['cold', 'hot', 'ice', 'tea']
+        """
+        with self._unchanged_on_failure():
+            self.check_settings()
+            check_count("memory", memory, least=1 << 20)
+            place = Path(folder)
+            spool, columns = Spool(place / "rows", f"normalize={bool(self.normalize)}"), LabelColumns()
+            for X, Y in blocks:
+                if (X.shape[0] if hasattr(X, "shape") else len(X)) == 0:
+                    continue
+                valid, labels = self._validated(X, reset=True), columns.encode(Y)
+                if valid.shape[0] != labels.shape[0]:
+                    raise DataError(
+                        f"a block has {valid.shape[0]} rows of X and {labels.shape[0]} of Y; they must be as many."
+                    )
+                spool.append(valid, labels)
+            room = DiskRoom.of(place, memory)
+            self._learn_spooled(spool, columns, room, label_names)
+        return self
+
+    def _learn_spooled(
+        self, spool: Spool, columns: LabelColumns, room: DiskRoom, label_names: Sequence[str] | None
+    ) -> None:
+        X, Y = spool.matrices()
+        self.n_features_in_ = X.shape[1]
+        self.n_rows_, self.n_unlabelled_ = X.shape[0], spool.n_unlabelled
+        if not self.n_rows_:
+            raise NoLabelsError(
+                f"none of the {self.n_unlabelled_:,} rows carries a label, so there is nothing to learn."
+            )
+        self.classes_ = columns.names
+        if columns.named:
+            order = np.argsort(self.classes_, kind="stable")
+            column = np.empty(len(order), np.int64)
+            column[order] = np.arange(len(order))
+            Y, self.classes_ = room.renumbered(Y, column, "labels"), self.classes_[order]
+        if label_names is not None:
+            self.classes_ = check_names(label_names, Y.shape[1])
+        self.frequency_ = column_counts(Y)
+        self._learn(X, Y, room)
+
+    def _learn(self, X: Any, Y: Any, room: Room | None = None) -> None:
         if not isinstance(self.n_neighbors, str):
             self._require_rows("n_neighbors", self.n_neighbors)
         self._require_rows("n_clusters", self.n_clusters)
         random = check_random_state(self.random_state)
         self.seed_ = int(random.randint(2**62, dtype=np.int64))
-        learnt = learn(self._settings(), X, Y, self.classes_, distinct_sets(Y, label_keys(self.classes_)), self.seed_)
+        sets = distinct_sets(Y, label_keys(self.classes_))
+        learnt = learn(self._settings(), X, Y, self.classes_, sets, self.seed_, room)
         self.parts_, self.centres_, self.weights_ = learnt.parts, learnt.centres, learnt.weights
         self.kernel_, self.ensemble_, self.n_dims_ = learnt.choice.kernel, learnt.ensemble, learnt.n_dims
         self.chosen_, self.solutions_ = learnt.chosen(), learnt.solutions
@@ -292,7 +369,7 @@ class RIPML(Multilabel):
             how = replace(how, n_neighbors=int(self.n_neighbors))
         for c, part in enumerate(self.parts_):
             rows = np.flatnonzero(cluster == c)
-            for block in blocks(len(rows), _QUERY_BLOCK):
+            for block in row_blocks(len(rows), _QUERY_BLOCK):
                 found.append(self._scores(part, X[rows[block]], how, decoder))
                 order.append(rows[block])
         scores = scipy.sparse.vstack(found, format="csr")

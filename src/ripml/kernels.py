@@ -25,13 +25,14 @@ from ripml.errors import ParameterError, check_positive
 from ripml.products import FREQUENT
 from ripml.resources import blocks, map_blocks
 
-__all__ = ["RBF", "Kernel", "Linear", "Local", "Rows", "resolve_kernel"]
+__all__ = ["RBF", "Kernel", "Linear", "Local", "Rows", "most_alike", "resolve_kernel", "squared_lengths"]
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 
 _ROW_BLOCK = 128
 _CACHED = 1 << 18  # kernel values worked on at a time: 1 MB, which stays in a core's cache
+_GROUPS = 8  # for each of the values looked for, see `most_alike`
 _STRIPES = 8  # of rows in which the lower triangle of a symmetric kernel matrix is made
 
 
@@ -103,6 +104,31 @@ def squared_lengths(X: Any) -> Floats:
     if scipy.sparse.issparse(X):
         return np.asarray(X.multiply(X).sum(axis=1), np.float32).ravel()
     return np.asarray(np.einsum("ij,ij->i", X, X, dtype=np.float32))
+
+
+def most_alike(values: NDArray[Any], k: int) -> Ints:
+    """The places of the k largest values of each line, (b, k), in no order.
+
+    Each of the k groups with the largest maxima has one value at least as large as the least of these maxima, which so
+    bounds the k-th largest value from below. It is found in one pass, and few values are left above it to choose from.
+
+    >>> most_alike(np.array([[3.0, 1.0, 2.0]]), 1)
+    array([[0]])
+    """
+    n = values.shape[1]
+    if k >= n:
+        return np.broadcast_to(np.arange(n), values.shape)
+    n_groups = _GROUPS * k
+    if not 0 < 2 * n_groups <= n:  # too few values for groups
+        return np.argpartition(values, n - k, axis=1)[:, n - k :]
+    size = n // n_groups
+    maxima = values[:, : size * n_groups].reshape(len(values), size, n_groups).max(axis=1)
+    bounds = np.partition(maxima, n_groups - k, axis=1)[:, n_groups - k]
+    out = np.empty((len(values), k), np.int64)
+    for line, bound, places in zip(values, bounds, out, strict=True):
+        left = np.flatnonzero(line >= bound)
+        places[:] = left[np.argpartition(line[left], len(left) - k)[len(left) - k :]]
+    return out
 
 
 @dataclass(frozen=True)

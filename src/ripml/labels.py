@@ -21,8 +21,10 @@ from numpy.typing import NDArray
 
 from ripml.errors import DataError
 from ripml.resources import blocks
+from ripml.rooms import release
 
 __all__ = [
+    "LabelColumns",
     "LabelSets",
     "align_columns",
     "check_names",
@@ -115,6 +117,51 @@ def _encode_names(Y: Any, known: Names | None) -> tuple[Any, Names]:
     ones = np.ones(len(indices), np.float32)
     indicator = scipy.sparse.csr_array((ones, indices, indptr), shape=(len(rows), len(columns)))
     return indicator, _names_array(list(columns))
+
+
+class LabelColumns:
+    """Labels of rows that come in blocks: a column for every name so far, or for every column of indicators.
+
+    >>> columns = LabelColumns()
+    >>> [columns.encode(block).toarray().tolist() for block in ([["b"]], [["a"], ["b"]])]
+    [[[1.0]], [[0.0, 1.0], [1.0, 0.0]]]
+    >>> columns.names.tolist()
+    ['b', 'a']
+    """
+
+    def __init__(self) -> None:
+        self._columns: dict[str | int, int] = {}
+        self._kind: str | None = None
+
+    @property
+    def named(self) -> bool:
+        """Whether rows came with the names of their labels, which in the end are sorted."""
+        return self._kind == "names"
+
+    @property
+    def names(self) -> Names:
+        """The names so far, in the order of their columns."""
+        return _names_array(list(self._columns))
+
+    def encode(self, Y: Any) -> Any:
+        """The labels of the next rows, CSR (n, L so far)."""
+        kind = "names" if getattr(Y, "ndim", 1) != 2 else "columns" if hasattr(Y, "columns") else "an indicator"
+        if self._kind not in (None, kind):
+            raise DataError(f"the labels of this block are {kind}, but those of the blocks before are {self._kind}.")
+        self._kind = kind
+        indicator, names = encode_labels(Y)
+        start = len(self._columns)
+        if start and len(names):
+            _check_one_kind([next(iter(self._columns))], names[:1])
+        target = np.array([self._columns.setdefault(name, len(self._columns)) for name in names.tolist()], np.int64)
+        if kind == "an indicator" and start not in (0, len(names)):
+            raise DataError(f"the labels of this block have {len(names)} columns, but those before have {start}.")
+        moved = scipy.sparse.csr_array(
+            (indicator.data, target[indicator.indices], indicator.indptr),
+            shape=(len(indicator.indptr) - 1, len(self._columns)),
+        )
+        moved.sort_indices()
+        return moved
 
 
 def _refuse_nested_indicator(rows: Sequence[Any]) -> None:
@@ -229,6 +276,7 @@ def distinct_sets(Y: Any, keys: NDArray[np.uint64]) -> LabelSets:
             totals = np.concatenate([np.zeros(1, np.uint64), np.cumsum(hashed[Y.indices[start:end]])])  # modulo 2⁶⁴
             ends = totals[Y.indptr[rows.start : rows.stop + 1] - start]
             mark[rows] = ends[1:] - ends[:-1]
+            release(Y.indices)
     order = np.lexsort((sizes, marks[1], marks[0]))
     new = np.ones(len(order), bool)
     new[1:] = np.any([field[order[1:]] != field[order[:-1]] for field in (*marks, sizes)], axis=0)

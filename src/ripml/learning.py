@@ -23,15 +23,16 @@ from sklearn.exceptions import ConvergenceWarning
 from ripml.clusters import partition
 from ripml.decisions import Answer, Decisions, decide, fitted_nearby, mean_precision
 from ripml.decoders import Blend, Decoder, LeastSquares, Sketch, Votes, WeightedVotes
-from ripml.ensembles import Embedder, Ensemble, Gaussian, Identity, Projection, label_counts
+from ripml.ensembles import Ensemble, Gaussian, Identity, Projection
 from ripml.features import relevance, weighted
 from ripml.kernel_ridge import require_room, solve_kernel
 from ripml.kernels import RBF, Kernel, Linear, Local, Rows
 from ripml.labels import LabelSets, label_keys
 from ripml.neighbors import Index
+from ripml.neighbors.shards import InBlocks
 from ripml.part import DENSE_LABELS, SEARCHED, Decode, Part
-from ripml.passes import Entries, embed_and_sum
-from ripml.products import Embedded, Taken, dense, predict_embedding
+from ripml.passes import Entries, embed_entries, sum_rows
+from ripml.products import Embedded, Taken, column_counts, dense, predict_embedding
 from ripml.ridge import Primal, RidgeSolver, Solution, Sums, resolve_solver
 from ripml.rooms import Room, row_slice
 from ripml.tuning import Choice, choose
@@ -135,7 +136,7 @@ def learn(
     centres, cluster = partition(X, settings.n_clusters, seed, settings.n_jobs)
     entries = Entries.of(sets, cluster, len(centres))
     labels = room.rows_of(Y, entries.first, "sets")
-    frequency = label_counts(Y)
+    frequency = column_counts(Y)
     Z: Floats | None = None
     sums: list[Sums | None] = [None] * len(centres)
     if plain:
@@ -144,10 +145,9 @@ def learn(
         _log.info("embedding %s label sets into %s dimensions", f"{e:,}", f"{n_targets:,}")
         Z = room.empty("Z", (settings.n_learners, e, n_dims), np.float32)
         keys = column_keys(ensemble, n_dims, names)
-        embedder = Embedder(projection, keys, frequency, room.table_bytes, settings.n_jobs)
+        embed_entries(labels, projection, keys, frequency, Z, room, settings.n_jobs)
         summed = _summed(settings, np.bincount(cluster), X.shape[1], n_targets)
-        sums = embed_and_sum(X, Y, embedder, entries, cluster, summed, Z, room, settings.n_jobs)
-        del embedder
+        sums = sum_rows(X, Z, projection, entries, cluster, summed, room, settings.n_jobs)
     else:
         room.require(8.0 * n * n_targets, f"{n_targets:,} targets for {n:,} rows")
     how = _start(settings, projection, names, frequency, float(Y.nnz / n))
@@ -164,7 +164,7 @@ def learn(
             Z=Z[:, own] if Z is not None else _searchable(sub, how)[None],
             sets=sub,
             counts=entries.counts[own],
-            index=settings.index,
+            index=settings.index if room.in_memory else InBlocks(),
             n_learners=settings.n_learners,
             kernel=choice.kernel,
         )
@@ -185,6 +185,7 @@ def learn(
         choice = replace(choice, kernel=fitted_nearby(choice.kernel, how, parts, answers))
         parts = [replace(part, kernel=choice.kernel) for part in parts]
     decided = decide(settings.decoder, settings.n_neighbors, how, parts, answers, seed)
+    parts = parts if room.in_memory else [replace(part, index=settings.index) for part in parts]
     return Learnt(parts, centres, weights, choice, ensemble, n_dims, decided, facts)
 
 

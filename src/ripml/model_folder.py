@@ -31,6 +31,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ripml.errors import ModelFolderError, ParameterError
+from ripml.resources import blocks
+from ripml.rooms import release
 
 __all__ = ["Contents", "load", "save"]
 
@@ -54,6 +56,7 @@ _MAX_DIMS = 32  # numpy 1's limit: what numpy 2 saves, numpy 1 must read
 _MAX_INT_BITS = 4096  # Python itself refuses to read integers of more than 4300 digits
 _MAX_INT_DIGITS = 1300
 _READ_ATTEMPTS = 10
+_WRITTEN = 1 << 24  # bytes at a time
 
 _brief = reprlib.Repr()
 _brief.maxstring = _brief.maxother = 80
@@ -275,10 +278,22 @@ def _refuse_strangers(folder: _Folder, names: set[str]) -> None:
 def _write_array(folder: _Folder, name: str, array: NDArray[Any]) -> dict[str, Any]:
     plain = np.asarray(array, dtype=_DTYPES[array.dtype.name])
     part = f"{name}.npy{_PART}"
-    sha256 = folder.write(part, lambda sink: np.lib.format.write_array(sink, plain, (1, 0), allow_pickle=False))
+    sha256 = folder.write(part, lambda sink: _write_npy(sink, plain))
     folder.rename(part, _file_name(name, sha256))
     shape = list(plain.shape)
     return {"file": _file_name(name, sha256), "dtype": array.dtype.name, "shape": shape, "sha256": sha256}
+
+
+def _write_npy(sink: _Sink, array: NDArray[Any]) -> None:
+    """As `np.save`, but of an array that is mapped from a file only a block is in memory at a time."""
+    if not array.flags.c_contiguous or not array.ndim:
+        np.lib.format.write_array(sink, array, (1, 0), allow_pickle=False)
+        return
+    np.lib.format.write_array_header_1_0(sink, np.lib.format.header_data_from_array_1_0(array))
+    flat = array.reshape(-1)
+    for block in blocks(len(flat), _WRITTEN // array.itemsize):
+        sink.write(flat[block].tobytes())
+        release(flat[block])
 
 
 def _file_name(name: str, sha256: str) -> str:

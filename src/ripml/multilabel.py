@@ -7,7 +7,8 @@ predict  validate → `_plain_scores` (CSR, candidates only) → top, threshold,
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from os import PathLike
 from typing import Any, TypeVar
 
@@ -22,6 +23,7 @@ from ripml import decoding, metrics, model_folder
 from ripml.errors import DataError, NoLabelsError, ParameterError, check_count
 from ripml.features import unit_rows
 from ripml.labels import check_names, encode_labels
+from ripml.products import column_counts
 from ripml.resources import thread_count
 
 __all__ = ["Multilabel"]
@@ -47,15 +49,20 @@ class Multilabel(BaseEstimator, ABC):  # type: ignore[misc]
         row (strings or integers). `label_names` names the L columns of an indicator; without it they are 0 … L − 1.
         Rows without labels are left out and counted in `n_unlabelled_`. A fit that fails leaves the model as it was.
         """
-        before = dict(self.__dict__)
-        try:
+        with self._unchanged_on_failure():
             self.check_settings()
             self._learn(*self._training_rows(X, Y, label_names))
+        return self
+
+    @contextmanager
+    def _unchanged_on_failure(self) -> Iterator[None]:
+        before = dict(self.__dict__)
+        try:
+            yield
         except BaseException:
             self.__dict__.clear()
             self.__dict__.update(before)
             raise
-        return self
 
     @abstractmethod
     def _learn(self, X: Any, Y: Any) -> None:
@@ -94,7 +101,7 @@ class Multilabel(BaseEstimator, ABC):  # type: ignore[misc]
         self.n_unlabelled_ = int(len(labelled) - self.n_rows_)
         if not self.n_rows_:
             raise NoLabelsError(f"none of the {len(labelled):,} rows carries a label, so there is nothing to learn.")
-        self.frequency_ = np.bincount(Y.indices, minlength=Y.shape[1])
+        self.frequency_ = column_counts(Y)
         # z = 0 would be the nearest neighbour of every shrunken prediction, so empty rows must not be in the index.
         return (X, Y) if not self.n_unlabelled_ else (X[labelled], Y[labelled])
 

@@ -16,7 +16,7 @@ from ripml import decoding
 from ripml.blending import Candidates
 from ripml.decoding import Columns
 from ripml.kernel_ridge import weights_of_rows
-from ripml.kernels import RBF, Kernel, Linear, Local, Rows, squared_lengths
+from ripml.kernels import RBF, Kernel, Linear, Local, Rows, most_alike, squared_lengths
 from ripml.neighbors import Index, Searcher
 from ripml.products import predict_embedding
 from ripml.resources import blocks, map_blocks
@@ -150,7 +150,7 @@ class Part:
         """
         if left_out is not None:
             likeness[np.arange(len(likeness)), left_out] = -np.inf
-        ids = decoding.largest(likeness, min(k, likeness.shape[1]))
+        ids = most_alike(likeness, min(k, likeness.shape[1]))
         values = np.take_along_axis(likeness, ids, axis=1)
         order = np.argsort(-values, axis=1, kind="stable")
         return np.take_along_axis(ids, order, axis=1), np.take_along_axis(values, order, axis=1)
@@ -170,11 +170,14 @@ class Part:
             among, lengths = self.rows.products_among(near), self.rows.squares[near]
             there = np.isfinite(likeness[i])
             products = np.where(there, likeness[i], 0) + lengths / 2
-            for j, local in enumerate(kernels):
-                kernel, K, k = RBF(local.gamma), among.copy(), products[None].copy()
+            for gamma in {local.gamma for local in kernels}:
+                kernel, K, k = RBF(gamma), among.copy(), products[None].copy()
                 kernel.of_products(K, lengths, lengths)
                 kernel.of_products(k, squares[i : i + 1], lengths)
-                weights[j, i] = weights_of_rows(K, np.where(there, k[0], -np.inf), float(local.ridge))
+                near_k = np.where(there, k[0], -np.inf)
+                for j, local in enumerate(kernels):
+                    if local.gamma == gamma:
+                        weights[j, i] = weights_of_rows(K.copy(), near_k, float(local.ridge))
         return [decoding.tally(self.set_of_row[ids], some, self.sets) for some in weights]
 
     def vote(self, near: Near, k: int, temperature: float) -> Any:
@@ -276,8 +279,16 @@ def _places(matrix: Any) -> Ints:
     return np.asarray(row * matrix.shape[1] + matrix.indices)
 
 
-def _end_to_end(arrays: Sequence[NDArray[Any]], axis: int) -> NDArray[Any]:
-    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays, axis=axis)
+def _end_to_end(pieces: Sequence[NDArray[Any]], axis: int = 0) -> NDArray[Any]:
+    """The pieces joined; where they are those of one array, that array itself."""
+    shape = list(pieces[0].shape)
+    shape[axis] = sum(piece.shape[axis] for piece in pieces)
+    whole: Any = pieces[0]
+    while isinstance(whole, np.ndarray) and list(whole.shape) != shape:
+        whole = whole.base
+    if isinstance(whole, np.ndarray) and all(np.may_share_memory(whole, piece) for piece in pieces):
+        return whole
+    return np.concatenate(pieces, axis=axis)
 
 
 def _unit(Z: Floats) -> Floats:
@@ -294,16 +305,15 @@ def parts_to_arrays(parts: Sequence[Part]) -> dict[str, NDArray[Any]]:
     Psi is (C, d, M) for a linear kernel, else the coefficients of all rows, (n, M); Z is (F, u, m); rows are sparse or
     dense.
     """
-    sets = parts[0].sets if len(parts) == 1 else scipy.sparse.vstack([part.sets for part in parts], format="csr")
     linear = isinstance(parts[0].kernel, Linear)
     arrays = {
         "Psi": (np.stack if linear else np.concatenate)([part.Psi for part in parts]),
         "intercept": np.stack([part.intercept for part in parts]),
         "Z": _end_to_end([part.Z for part in parts], axis=1),
-        "counts": np.concatenate([part.counts for part in parts]),
+        "counts": _end_to_end([part.counts for part in parts]),
         "part_ends": np.cumsum([part.n_sets for part in parts], dtype=np.int64),
-        "sets_indices": sets.indices,
-        "sets_indptr": sets.indptr,
+        "sets_indices": _end_to_end([part.sets.indices for part in parts]),
+        "sets_indptr": np.concatenate([[0], np.cumsum(np.concatenate([np.diff(part.sets.indptr) for part in parts]))]),
     }
     if parts[0].rows is None:
         return arrays

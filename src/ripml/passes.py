@@ -1,9 +1,8 @@
-"""One pass over the rows: their labels become embeddings, which are laid down where they are searched and summed with
-their features.
+"""The passes over the rows: label sets become embeddings, which are searched, and rows are summed with theirs.
 
 The label sets of all clusters lie end to end, as *entries*: a set that rows of two clusters carry is there twice. What
 ridge regression remembers of a cluster is a sum over its rows, so a pass needs a block of rows at a time and nothing of
-the rows before. The same pass runs over arrays in memory, over files, and over the partitions of a cluster of machines.
+the rows before. The same passes run over arrays in memory and over files.
 """
 
 from __future__ import annotations
@@ -16,16 +15,18 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from ripml.ensembles import Embedder
+from ripml.ensembles import Embedder, Projection
 from ripml.labels import LabelSets
+from ripml.products import Taken
 from ripml.resources import blocks, map_blocks
 from ripml.ridge import Sums
 from ripml.rooms import Room, release, row_slice
 
-__all__ = ["Entries", "embed_and_sum", "sums_by_cluster"]
+__all__ = ["Entries", "embed_entries", "sum_rows", "sums_by_cluster"]
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
+Keys = NDArray[np.uint64]
 
 _ROW_BLOCK = 65536  # rows of a block, or fewer where memory is short
 
@@ -45,43 +46,68 @@ class Entries:
         u = len(sets.first)
         if n_clusters == 1:
             return cls(sets.first, sets.counts, sets.of_row, np.array([0, u]))
-        pairs, first, of_row, counts = np.unique(
-            cluster * u + sets.of_row, return_index=True, return_inverse=True, return_counts=True
-        )
-        return cls(first, counts, of_row, np.searchsorted(pairs, np.arange(n_clusters + 1) * u))
+        pairs, of_row, counts = np.unique(cluster * u + sets.of_row, return_inverse=True, return_counts=True)
+        return cls(sets.first[pairs % u], counts, of_row, np.searchsorted(pairs, np.arange(n_clusters + 1) * u))
 
 
-def embed_and_sum(
+def embed_entries(
+    labels: Any, projection: Projection, keys: Keys, counts: Ints, Z: Floats, room: Room, n_jobs: int | None
+) -> None:
+    """Write the embeddings of label sets, CSR (e, L), to Z (F, e, m).
+
+    `counts` (L,) has how often each label occurs. Where the columns of all learners do not fit into memory together,
+    it is done a learner at a time.
+    """
+    L, (n_learners, e, m) = int(np.count_nonzero(counts)), Z.shape
+    together = 4 * L * n_learners * m <= room.table_bytes
+    for group in [range(n_learners)] if together else [range(f, f + 1) for f in range(n_learners)]:
+        at = ["embeddings", str(projection), group.start, e]
+        if room.kept(at) is not None:
+            continue
+        some = projection if together else projection.learner(group.start)
+        embedder = Embedder(some, keys, counts, room.table_bytes, n_jobs)
+        for rows in blocks(e, room.rows_at_a_time(4 * len(group) * m, _ROW_BLOCK)):
+            if len(group) == 1:
+                embedder.fill(Z[group.start, rows], row_slice(labels, rows))
+            else:
+                z = np.empty((rows.stop - rows.start, n_learners * m), np.float32)
+                embedder.fill(z, row_slice(labels, rows))
+                Z[:, rows] = z.reshape(len(z), n_learners, m).transpose(1, 0, 2)
+            release(*Z[:, rows], labels.indices, labels.data)
+        room.keep(at, {})
+
+
+def sum_rows(
     X: Any,
-    Y: Any,
-    embedder: Embedder,
+    Z: Floats,
+    projection: Projection,
     entries: Entries,
     cluster: Ints,
     summed: Sequence[bool],
-    Z: Floats,
     room: Room,
     n_jobs: int | None,
 ) -> list[Sums | None]:
-    """Write the embeddings of all entries to Z (F, e, m), and return the sums of each cluster that is `summed`.
+    """The sums of each cluster that is `summed`, of rows of X and their embeddings by `projection`, which Z (F, e, m) has.
 
-    The room keeps what was summed so far, so that a pass that was stopped goes on from its last block.
+    The room keeps what was summed so far, so that a pass that was interrupted goes on from its last block.
     """
-    n_learners, _, m = Z.shape
-    height = room.rows_at_a_time(4 * n_learners * m + (0 if scipy.sparse.issparse(X) else 12 * X.shape[1]), _ROW_BLOCK)
-    done, totals = room.kept_sums(len(summed))
-    for number, rows in enumerate(blocks(Y.shape[0], height)):
-        if number < done:
+    (n_learners, e, m), d = Z.shape, X.shape[1]
+    if not any(summed):
+        return [None] * len(summed)
+    height = room.rows_at_a_time(12 * (n_learners * m + (0 if scipy.sparse.issparse(X) else d)), _ROW_BLOCK)
+    at = ["sums", str(projection), *X.shape, e, list(summed), height]
+    done, totals = _kept_sums(room, at, len(summed))
+    # Sums are kept as often as they are no larger than what they sum.
+    often = -(-(8 * d * (d + n_learners * m) * len(summed)) // (4 * height * (n_learners * m + d)))
+    for number, rows in enumerate(blocks(X.shape[0], height), 1):
+        if number <= done:
             continue
-        z = np.empty((rows.stop - rows.start, n_learners * m), np.float32)
-        embedder.fill(z, row_slice(Y, rows))
-        of_row = entries.of_row[rows]
-        new = np.flatnonzero(entries.first[of_row] == np.arange(rows.start, rows.stop))
-        for Z_of_learner, columns in zip(Z, np.split(z, n_learners, axis=1), strict=True):
-            Z_of_learner[of_row[new]] = columns[new]
-        more = sums_by_cluster(X[rows], z, cluster[rows], summed, n_jobs)
+        taken = Taken(Z, entries.of_row[rows])
+        more = sums_by_cluster(X[rows], taken, cluster[rows], summed, n_jobs)
         totals = [_added(total, one) for total, one in zip(totals, more, strict=True)]
-        release(Z, *((X[rows],) if isinstance(X, np.ndarray) else (X.data, X.indices)), Y.indices)
-        room.keep_sums(number + 1, totals)
+        release(*Z, *((X[rows],) if isinstance(X, np.ndarray) else (X.data, X.indices)))
+        if number % often == 0:
+            _keep_sums(room, at, number, totals)
     return totals
 
 
@@ -92,7 +118,24 @@ def _added(total: Sums | None, more: Sums | None) -> Sums | None:
     return total
 
 
-def sums_by_cluster(X: Any, Z: Floats, cluster: Ints, summed: Sequence[bool], n_jobs: int | None) -> list[Sums | None]:
+def _kept_sums(room: Room, at: list[Any], n: int) -> tuple[int, list[Sums | None]]:
+    kept = room.kept(at)
+    if kept is None:
+        return 0, [None] * n
+    rows = kept["rows"]
+    sums = [Sums(kept[f"gram{c}"], kept[f"moment{c}"], int(rows[c])) if rows[c] else None for c in range(n)]
+    return int(kept["blocks"]), sums
+
+
+def _keep_sums(room: Room, at: list[Any], n_blocks: int, sums: Sequence[Sums | None]) -> None:
+    arrays = {"blocks": np.array(n_blocks), "rows": np.array([0 if s is None else s.n_rows for s in sums])}
+    for c, one in enumerate(sums):
+        if one is not None:
+            arrays |= {f"gram{c}": one.gram, f"moment{c}": one.moment}
+    room.keep(at, arrays)
+
+
+def sums_by_cluster(X: Any, Z: Any, cluster: Ints, summed: Sequence[bool], n_jobs: int | None) -> list[Sums | None]:
     """The sums of the rows of each cluster that is `summed`; None where there is no such row."""
     if len(summed) == 1:
         return [Sums.of(X, Z, n_jobs) if summed[0] else None]

@@ -15,8 +15,21 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from ripml.resources import blocks, map_blocks
+from ripml.rooms import release
 
-__all__ = ["FREQUENT", "Embedded", "Taken", "dense", "gram_of", "predict_embedding", "product", "transposed_product"]
+__all__ = [
+    "FREQUENT",
+    "Embedded",
+    "Taken",
+    "by_frequency",
+    "column_counts",
+    "dense",
+    "gram_of",
+    "predict_embedding",
+    "product",
+    "target_blocks",
+    "transposed_product",
+]
 
 Floats = NDArray[np.floating[Any]]
 
@@ -25,6 +38,7 @@ _ROW_BLOCK = 4096  # rows multiplied at a time; sums over blocks are kept in flo
 _COMMON = 1 / 10  # the same where a feature is multiplied with features
 _FEATURE_BLOCKS = 32  # in which rare features are multiplied
 _EMBEDDED_ROWS = 1 << 16  # whose labels' columns are held at a time
+_TARGETS = (16, 64)  # columns that a sparse matrix is multiplied with at a time: few, in 8 blocks, to many
 _BLAS_GAIN = 16  # operations of a dense product in the time of one of a sparse product
 
 
@@ -95,6 +109,15 @@ def dense(matrix: Any) -> Floats:
     return np.asarray(matrix) if isinstance(matrix, np.ndarray) else np.asarray(matrix.toarray())
 
 
+def column_counts(Y: Any) -> NDArray[np.int64]:
+    """The entries in each column of a CSR matrix (n, L), (L,)."""
+    counts = np.zeros(Y.shape[1], np.int64)
+    for part in blocks(len(Y.indices), 1 << 20):
+        counts += np.bincount(Y.indices[part], minlength=Y.shape[1])
+        release(Y.indices[part])
+    return counts
+
+
 def gram_of(X: Any, n_jobs: int | None, dtype: Any = np.float64, XT: Any = None) -> Floats:
     """XᵀX, (d, d). Where X is sparse, `XT` is its transpose in CSR, if that is known already."""
     d = X.shape[1]
@@ -138,8 +161,42 @@ def product(X: Any, V: Floats, n_jobs: int | None) -> Floats:
     return out
 
 
+def target_blocks(n_targets: int) -> list[slice]:
+    """Blocks of the columns of V in which XᵀXV is made with sparse X, by their number alone.
+
+    Every nonzero reads or writes a line of such a block, of a place that is all but random: a narrow block stays in a
+    cache, where a whole V does not.
+
+    >>> target_blocks(40)
+    [slice(0, 16, None), slice(16, 32, None), slice(32, 40, None)]
+    """
+    least, most = _TARGETS
+    return list(blocks(n_targets, min(max(-(-n_targets // 8), least), most)))
+
+
+def by_frequency(X: Any) -> tuple[Any, NDArray[np.int64]]:
+    """CSR X with its most frequent feature first and so on, without those that no row has, and their order.
+
+    The result is X[:, order]. The lines of V that most rows ask for then lie side by side, in few pages.
+
+    >>> by_frequency(scipy.sparse.csr_array([[0, 5, 0], [7, 6, 0]]))[1]
+    array([1, 0])
+    """
+    counts = np.bincount(X.indices, minlength=X.shape[1])
+    order = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
+    place = np.zeros(X.shape[1], X.indices.dtype)
+    place[order] = np.arange(len(order))
+    ordered = type(X)((X.data.copy(), place[X.indices], X.indptr), shape=(X.shape[0], len(order)))
+    ordered.sort_indices()
+    return ordered, order
+
+
 def transposed_product(X: Any, V: Any, n_jobs: int | None, XT: Any = None) -> Floats:
-    """XᵀV in the wider of the two types; sparse X in blocks of features on threads, dense X in blocks of rows."""
+    """XᵀV in the wider of the two types, on threads; dense X in blocks of rows.
+
+    With sparse X the rows of V are read one after the other and added to those of the result, a block of columns at a
+    time; where `XT`, its transpose in CSR, is known, rows of V are gathered in blocks of features.
+    """
     if isinstance(V, Embedded):
         return _moment_of_embedded(X, V, n_jobs, XT)
     if isinstance(V, Taken):
@@ -147,11 +204,21 @@ def transposed_product(X: Any, V: Any, n_jobs: int | None, XT: Any = None) -> Fl
     if scipy.sparse.issparse(V):
         return (V.T.tocsr() @ X).T.toarray() if scipy.sparse.issparse(X) else np.asarray((V.T.tocsr() @ X).T)
     if scipy.sparse.issparse(X):
-        return product(X.T.tocsr() if XT is None else XT, V, n_jobs)
+        return _scattered(X, V, n_jobs) if XT is None else product(XT, V, n_jobs)
     total = np.zeros((X.shape[1], V.shape[1]))
     for rows in blocks(X.shape[0], _ROW_BLOCK):
         total += X[rows].T @ V[rows]
     return total.astype(np.result_type(X.dtype, V.dtype), copy=False)
+
+
+def _scattered(X: Any, V: Floats, n_jobs: int | None) -> Floats:
+    out = np.empty((X.shape[1], V.shape[1]), np.result_type(X.dtype, V.dtype))
+
+    def fill(columns: slice) -> None:
+        out[:, columns] = X.T @ V[:, columns].astype(out.dtype, copy=False)
+
+    map_blocks(fill, target_blocks(V.shape[1]), n_jobs)
+    return out
 
 
 def _moment_of_embedded(X: Any, Z: Embedded, n_jobs: int | None, XT: Any) -> Floats:

@@ -21,6 +21,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import islice
 from typing import Any, ClassVar, cast
 
@@ -30,7 +31,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from ripml.errors import ParameterError
-from ripml.products import Embedded, dense, gram_of, product, transposed_product
+from ripml.products import Embedded, by_frequency, dense, gram_of, product, target_blocks, transposed_product
 from ripml.resources import blocks, map_blocks, require_memory
 
 __all__ = [
@@ -48,6 +49,7 @@ __all__ = [
 Floats = NDArray[np.floating[Any]]
 Solve = Callable[[float], "Solution"]
 
+_LINES = 512  # of directions and residuals that iterative solvers work on at a time, to find them in the cache again
 _CLOSED_FORM_LIMIT = 12_000  # the side of the largest system that `auto` factorises: 2 × 1.2 GB, about 10 s on 2 cores
 _LANES, _LANE_BYTES, _LANE_ROWS = 8, 1 << 28, 2048  # in which dense rows are summed, and how many at a time
 # Reciprocal condition below which the digits of a Cholesky factor are not trusted, for float64 and float32.
@@ -359,20 +361,38 @@ class _Iterative(RidgeSolver):
             raise ParameterError(f"`max_steps` must be an integer ≥ 1; got {steps!r}.")
 
     def memory(self, n: int, d: int, n_targets: int) -> tuple[float, str]:
-        """Five (d, M) arrays and one (n, M)."""
+        """At most five (d, M) arrays and one (n, M); where X is sparse, two and one, and those of a block a thread."""
         return 8.0 * (5 * d + n) * n_targets, f"solver='{self.word}' for d = {d:,} and {n_targets:,} targets"
 
     @abstractmethod
     def _iterate(self, system: _System, B: Floats) -> tuple[Floats, int, float]:
         """An approximate solution of (XᵀX + alpha I) V = B, the steps taken and the relative residual."""
 
+    def _solved(self, system: _System, order: Any, B: Floats) -> tuple[Floats, int, float]:
+        """The same for targets of any number and features in their own order, which is `order` in the system.
+
+        Targets have nothing to do with each other. Where X is sparse a block of them goes all its steps on one thread,
+        so that its directions and residuals stay in the cache and nobody waits for anybody.
+        """
+        if not scipy.sparse.issparse(system.X):
+            return self._iterate(system, B)
+        V = np.zeros_like(B)  # and so it stays for features that no row has, which have no place in `order`
+
+        def fill(columns: slice) -> tuple[int, float]:
+            V[order, columns], steps, residual = self._iterate(system, B[order, columns])
+            return steps, residual
+
+        _ = system.diagonal  # made before threads ask for it
+        done = map_blocks(fill, target_blocks(B.shape[1]), system.n_jobs)
+        return V, max((steps for steps, _ in done), default=0), max((worst for _, worst in done), default=0.0)
+
     def _prepare(self, X: Any, Z: Any, n_jobs: int | None, once: bool) -> Solve:
-        XT = X.T.tocsr() if scipy.sparse.issparse(X) else None
-        moment = transposed_product(X, Z, n_jobs, XT).astype(X.dtype, copy=False)
+        moment = transposed_product(X, Z, n_jobs).astype(X.dtype, copy=False)
+        ordered, order = by_frequency(X) if scipy.sparse.issparse(X) else (X, slice(None))
 
         def solve(alpha: float) -> Solution:
-            system = _System(X, XT, alpha, n_jobs)
-            Psi, steps, residual = self._iterate(system, moment)
+            system = _System(ordered, alpha, n_jobs)
+            Psi, steps, residual = self._solved(system, order, moment)
             converged = residual <= self._tolerance(X.dtype)
             if not converged:
                 _warn(
@@ -381,7 +401,7 @@ class _Iterative(RidgeSolver):
 
             def left_out(rows: NDArray[np.int64]) -> Floats:
                 x = dense(X[rows])
-                k, _, accuracy = self._iterate(system, x.T)
+                k, _, accuracy = self._solved(system, order, x.T)
                 return _left_out_by(x, dense(Z[rows]), Psi, k, accuracy)
 
             return Solution(Psi, self.word, left_out, converged, steps, residual)
@@ -404,18 +424,26 @@ class _System:
     """V ↦ (XᵀX + alpha I) V without forming XᵀX."""
 
     X: Any
-    XT: Any
     alpha: float
-    n_jobs: int | None
+    n_jobs: int | None  # of dense X; sparse X is multiplied on the thread that asks
 
     def __matmul__(self, V: Floats) -> Floats:
-        image = transposed_product(self.X, product(self.X, V, self.n_jobs), self.n_jobs, self.XT)
-        result: Floats = image.astype(V.dtype, copy=False) + V.dtype.type(self.alpha) * V
+        if scipy.sparse.issparse(self.X):
+            image = self.X.T @ (self.X @ V)
+        else:
+            image = transposed_product(self.X, product(self.X, V, self.n_jobs), self.n_jobs)
+        result: Floats = image.astype(V.dtype, copy=False)
+        for few in blocks(len(V), _LINES):
+            result[few] += V.dtype.type(self.alpha) * V[few]
         return result
 
+    @cached_property
     def diagonal(self) -> Floats:
-        squares = self.X.multiply(self.X) if scipy.sparse.issparse(self.X) else self.X**2
-        return np.asarray(squares.sum(axis=0)).ravel() + self.alpha
+        if scipy.sparse.issparse(self.X):
+            squares = np.bincount(self.X.indices, np.square(self.X.data, dtype=np.float64), self.X.shape[1])
+        else:
+            squares = np.asarray((self.X**2).sum(axis=0))
+        return squares + self.alpha
 
 
 @dataclass(frozen=True)
@@ -427,27 +455,42 @@ class ConjugateGradient(_Iterative):
     def _iterate(self, system: _System, B: Floats) -> tuple[Floats, int, float]:
         # Without preconditioning the iteration stays in the span of the rows, where the solution is. With it only alpha
         # brings it back, so it is used where alpha weighs enough for that.
-        diagonal = system.diagonal()
-        if system.alpha <= self.tol**0.5 * diagonal.mean():
+        diagonal = system.diagonal
+        if system.alpha * len(B) <= self.tol**0.5 * diagonal.sum():
             diagonal = np.ones(len(B))
         scale = (1 / diagonal).astype(B.dtype)[:, None]
         V, R = np.zeros_like(B), B.copy()
         P = scale * R
         target = np.maximum(np.linalg.norm(B, axis=0), np.finfo(B.dtype).tiny)
-        fit = np.einsum("ij,ij->j", R, P)
+        fit = _dots(R, P)
         tolerance, steps, residual = self._tolerance(B.dtype), 0, _worst(R, target)
         while steps < self.max_steps and residual > tolerance:
             AP = system @ P
-            curvature = np.einsum("ij,ij->j", P, AP)
-            step = np.divide(fit, curvature, out=np.zeros_like(fit), where=curvature > 0)
-            V += step * P
-            R -= step * AP
-            scaled = scale * R
-            previous, fit = fit, np.einsum("ij,ij->j", R, scaled)
-            P *= np.divide(fit, previous, out=np.zeros_like(fit), where=previous > 0)
-            P += scaled
+            step = _ratio(fit, _dots(P, AP), B.dtype)
+            for few in blocks(len(B), _LINES):
+                V[few] += step * P[few]
+                R[few] -= step * AP[few]
+                np.multiply(scale[few], R[few], out=AP[few])  # the preconditioned residual in its place
+            previous, fit = fit, _dots(R, AP)
+            onward = _ratio(fit, previous, B.dtype)
+            for few in blocks(len(B), _LINES):
+                P[few] *= onward
+                P[few] += AP[few]
             steps, residual = steps + 1, _worst(R, target)
         return V, steps, residual
+
+
+def _ratio(a: Floats, b: Floats, dtype: Any) -> Floats:
+    """a/b, and 0 where b is not above 0."""
+    return np.divide(a, b, out=np.zeros_like(a), where=b > 0).astype(dtype)
+
+
+def _dots(A: Floats, B: Floats) -> Floats:
+    """⟨a, b⟩ for each column of two matrices, (M,) float64."""
+    total = np.zeros(A.shape[1])
+    for few in blocks(len(A), _LINES):
+        total += np.einsum("ij,ij->j", A[few], B[few])
+    return total
 
 
 @dataclass(frozen=True)
@@ -471,7 +514,7 @@ class GradientDescent(_Iterative):
 
 
 def _worst(R: Floats, target: Floats) -> float:
-    return float(np.max(np.linalg.norm(R, axis=0) / target, initial=0))
+    return float(np.max(np.sqrt(_dots(R, R)) / target, initial=0))
 
 
 def _largest_eigenvalue(system: _System, d: int, dtype: Any) -> float:

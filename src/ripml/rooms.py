@@ -6,10 +6,11 @@ little more than the blocks it works on. `release` lets go of the pages of an ar
 
 from __future__ import annotations
 
+import json
 import mmap
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,7 @@ from scipy.sparse import csr_array
 
 from ripml.resources import blocks, require_memory
 
-__all__ = ["DiskRoom", "Room", "release", "row_slice"]
+__all__ = ["DiskRoom", "Room", "boot_id", "mapped", "release", "row_slice"]
 
 _ROW_BLOCK = 65536  # rows copied at a time
 
@@ -27,6 +28,7 @@ class Room:
     """Memory; `table_bytes` of columns of Phi may be held at a time."""
 
     table_bytes: int = 1 << 30
+    in_memory: ClassVar[bool] = True
 
     def empty(self, name: str, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
         """An array to be filled."""
@@ -40,32 +42,46 @@ class Room:
         """Rows of a block, each of which takes `row_bytes`."""
         return most
 
-    def kept_sums(self, n: int) -> tuple[int, list[Any]]:
-        """How many blocks were summed before, and n sums of them."""
-        return 0, [None] * n
-
-    def keep_sums(self, n_blocks: int, sums: list[Any]) -> None:
-        """Remember the sums of so many blocks."""
-
     def rows_of(self, Y: Any, rows: NDArray[np.int64], name: str) -> Any:
         """These rows of an indicator, CSR."""
         return Y[rows]
 
+    def kept(self, at: list[Any]) -> dict[str, NDArray[Any]] | None:
+        """What was kept at this point of the work by a run that was interrupted, if anything."""
+        return None
+
+    def keep(self, at: list[Any], arrays: dict[str, NDArray[Any]]) -> None:
+        """Remember that the work came to this point, with what it came to."""
+
 
 @dataclass(frozen=True)
 class DiskRoom(Room):
-    """Files in a folder."""
+    """Files in a folder, and `memory` bytes for all that is held beside them: half of them for columns of Phi."""
 
     folder: Path = Path()
+    memory: int = 1 << 30
+    in_memory: ClassVar[bool] = False
+
+    @classmethod
+    def of(cls, folder: Path, memory: int) -> DiskRoom:
+        """The files of this folder."""
+        return cls(table_bytes=memory // 2, folder=folder, memory=memory)
 
     def empty(self, name: str, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
-        """An array in a new file of the folder."""
+        """An array in a file of the folder; one that an interrupted run left there goes on as it is."""
         if 0 in shape:
             return np.empty(shape, dtype)
-        return np.memmap(self.folder / f"{name}.bin", dtype, "w+", shape=shape)
+        path = self.folder / f"{name}.bin"
+        size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+        there = path.exists() and path.stat().st_size == size
+        return np.memmap(path, dtype, "r+" if there else "w+", shape=shape)
 
     def require(self, needed: float, what: str) -> None:
         """Nothing: the disk itself says when it is full."""
+
+    def rows_at_a_time(self, row_bytes: int, most: int) -> int:
+        """Rows of a block that takes a quarter of the memory."""
+        return int(np.clip(self.memory // 4 // max(row_bytes, 1), 256, most))
 
     def rows_of(self, Y: Any, rows: NDArray[np.int64], name: str) -> Any:
         """These rows of an indicator, CSR, in files."""
@@ -76,7 +92,33 @@ class DiskRoom(Room):
             within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
             at = np.repeat(Y.indptr[rows[block]].astype(np.int64), lengths) + within
             indices[indptr[block.start] : indptr[block.stop]] = Y.indices[at]
-        return csr_array((self.ones(len(indices)), indices, indptr), shape=(len(rows), Y.shape[1]))
+            release(indices, Y.indices)
+        return self.matrix(name, self.ones(len(indices)), indices, indptr, Y.shape[1])
+
+    def matrix(self, name: str, values: NDArray[Any], columns: NDArray[Any], indptr: NDArray[Any], width: int) -> Any:
+        """A CSR matrix of arrays in files; SciPy would read them into memory if columns and ends differed in type."""
+        if indptr[-1] < 2**31:
+            ends = indptr.astype(columns.dtype, copy=False)
+        else:
+            wide = self.empty(f"{name}-columns64", columns.shape, np.int64)
+            for block in blocks(len(columns), 1 << 20):
+                wide[block] = columns[block]
+                release(wide[block], columns[block])
+            columns, ends = wide, indptr
+        matrix = csr_array((values, columns, ends), shape=(len(ends) - 1, width))
+        matrix.has_canonical_format = True
+        return matrix
+
+    def renumbered(self, Y: Any, column: NDArray[np.int64], name: str) -> Any:
+        """The indicator with its column j moved to `column[j]`, CSR, in files."""
+        indices = self.empty(f"{name}-indices", (len(Y.indices),), Y.indices.dtype)
+        for rows in blocks(Y.shape[0], _ROW_BLOCK):
+            part = row_slice(Y, rows)
+            moved = csr_array((part.data.copy(), column[part.indices], part.indptr), shape=part.shape)
+            moved.sort_indices()
+            indices[Y.indptr[rows.start] : Y.indptr[rows.stop]] = moved.indices
+            release(indices, Y.indices)
+        return self.matrix(name, Y.data, indices, Y.indptr, Y.shape[1])
 
     def ones(self, n: int) -> NDArray[np.float32]:
         """The values of an indicator with n entries: one file for all, as long as the longest."""
@@ -85,7 +127,41 @@ class DiskRoom(Room):
             with path.open("wb") as file:
                 for block in blocks(n, 1 << 20):
                     file.write(np.ones(block.stop - block.start, np.float32).tobytes())
-        return np.memmap(path, np.float32, "r", shape=(n,)) if n else np.empty(0, np.float32)
+        return mapped(path, np.float32, (n,))
+
+    def kept(self, at: list[Any]) -> dict[str, NDArray[Any]] | None:
+        """What `keep` wrote for the same point, since the machine was started."""
+        try:
+            with np.load(self.folder / f"{at[0]}.npz") as file:
+                arrays = {name: file[name] for name in file.files}
+        except FileNotFoundError:
+            return None
+        return arrays if arrays.pop("at").item() == self._mark(at) else None
+
+    def keep(self, at: list[Any], arrays: dict[str, NDArray[Any]]) -> None:
+        """In a file, which is replaced in one step."""
+        part = self.folder / f"{at[0]}.part"
+        with part.open("wb") as file:
+            np.savez(file, at=np.array(self._mark(at)), allow_pickle=False, **arrays)
+        part.replace(self.folder / f"{at[0]}.npz")
+
+    def _mark(self, at: list[Any]) -> str:
+        return json.dumps([*at, boot_id()])
+
+
+def boot_id() -> str:
+    """What changes when the machine starts anew: files written before may then have lost what was not on the disk."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def mapped(path: Path, dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:
+    """The array in a file, to be read."""
+    if 0 in shape:
+        return np.empty(shape, dtype)
+    return np.memmap(path, dtype, "r", shape=shape)
 
 
 def row_slice(Y: Any, rows: slice) -> Any:

@@ -11,7 +11,7 @@ from ripml.decoders import Blend, LeastSquares, Sketch, Votes, WeightedVotes
 from ripml.ensembles import Bernoulli, Gaussian, Identity, PolynomialPhase, SparseSign, Structured
 from ripml.errors import ParameterError
 from ripml.kernels import RBF, Linear, Local
-from ripml.neighbors import Exact
+from ripml.neighbors import HNSW, IVF, LSH, Auto, Exact
 from ripml.ridge import ConjugateGradient, Dual, GradientDescent, Primal
 
 __all__ = ["setting_from_json", "setting_to_json"]
@@ -23,7 +23,7 @@ _STAGES: dict[str, type[Any]] = {
         (Linear, RBF, Local),
         (Votes, WeightedVotes, Sketch, LeastSquares, Blend),
         (Primal, Dual, ConjugateGradient, GradientDescent),
-        (Exact,),
+        (Exact, LSH, HNSW, IVF, Auto),
     )
     for stage in stages
 }

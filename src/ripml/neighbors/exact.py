@@ -51,7 +51,7 @@ class Exact(Index):
     def build(self, Z: Stored, n_jobs: int | None = None) -> ExactSearcher:
         """Remember Z, in place where its rows lie end to end, and half the squared row norms."""
         half_norms = _half_norms(Z, "searched", n_jobs)
-        # A single query reads rows that lie end to end three to four times as fast as slices of wider rows.
+        # A single query reads rows that lie end to end more than twice as fast as slices of wider rows.
         return ExactSearcher(np.ascontiguousarray(Z), half_norms, np.arange(len(Z) + 1))
 
     def restore(self, Z: Stored, arrays: Arrays, n_jobs: int | None = None) -> ExactSearcher:
@@ -192,8 +192,8 @@ class ExactSearcher(Searcher):
         wide_Q = np.ascontiguousarray(Q, dtype)
 
         height = min(part.stop - part.start, max(1, _PANEL * _QUERIES // len(Q)))
-        group = max(1, min(_GROUP, height // k))
-        scores = np.empty((-(-height // group) * group, len(Q)), dtype)
+        group = max(1, min(_GROUP, height // (4 * k)))  # of the first panel, which makes the bound
+        scores = np.empty((height + _GROUP, len(Q)), dtype)
         bound = np.full(len(Q), -np.inf, dtype)
         piled, limit = 0, 4 * k * len(Q)
         found: list[Found] = []
@@ -212,6 +212,7 @@ class ExactSearcher(Searcher):
             values = grouped[:, column, query]
             member, hit = np.nonzero((values >= bound[query]) & (values > -np.inf))  # neither padding nor removed
             found.append((query[hit], start + member * len(maxima) + column[hit], values[member, hit]))
+            group = _GROUP
             piled += len(hit)
             if piled > limit or stop == part.stop:
                 query, place, value = _joined(found)
@@ -255,9 +256,12 @@ def _joined(found: list[Found]) -> Found:
 
 def _ranked(query: Ints, *keys: NDArray[Any]) -> tuple[Ints, Ints]:
     """The order of pairs by query, then by keys, and the rank within its query of each in that order."""
-    order = np.lexsort((*reversed(keys), query))
-    there = query[order]
-    return order, np.arange(len(order)) - np.searchsorted(there, there)
+    order = np.lexsort(keys[::-1]) if len(keys) > 1 else np.argsort(keys[0])
+    short = query.astype(np.uint16)  # queries come in blocks of _QUERIES; NumPy sorts 16 bits by their digits
+    order = order[np.argsort(short[order], kind="stable")]
+    counts = np.bincount(short)
+    starts = np.cumsum(counts) - counts
+    return order, np.arange(len(order)) - starts[short[order]]
 
 
 def _first(k: int, query: Ints, *keys: NDArray[Any]) -> Ints:

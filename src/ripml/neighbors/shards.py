@@ -1,0 +1,63 @@
+"""Exact search of embeddings that lie in pieces: each piece has its k nearest rows, and the k nearest of these remain.
+
+It is how files larger than memory are searched, block by block, and how the workers of a cluster search together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ripml.neighbors.base import Floats, Index, Ints, Searcher, Stored
+from ripml.neighbors.exact import Exact
+from ripml.resources import blocks
+from ripml.rooms import release
+
+__all__ = ["InBlocks", "merged"]
+
+Found = tuple[Ints, NDArray[np.float64]]  # ids and squared distances, (q, k) each, nearest first
+
+
+def merged(pieces: Sequence[Found], k: int) -> Found:
+    """The k nearest of what was found in each piece, ties by the lower number.
+
+    >>> one, other = (np.array([[0, 1]]), np.array([[1.0, 4.0]])), (np.array([[2]]), np.array([[2.0]]))
+    >>> merged([one, other], 2)[0].tolist()
+    [[0, 2]]
+    """
+    ids, distances = (np.concatenate(arrays, axis=1) for arrays in zip(*pieces, strict=True))
+    order = np.lexsort((ids, distances), axis=1)[:, :k]
+    return np.take_along_axis(ids, order, axis=1), np.take_along_axis(distances, order, axis=1)
+
+
+@dataclass(frozen=True)
+class InBlocks(Index):
+    """Exact search of a mapped file, a block of `n_rows` rows at a time, whose pages are let go."""
+
+    n_rows: int = 65536
+
+    def build(self, Z: Stored, n_jobs: int | None = None) -> Searcher:
+        """Remember where Z is."""
+        return _BlockSearcher(Z, self.n_rows)
+
+
+class _BlockSearcher(Searcher):
+    def __init__(self, Z: Stored, height: int) -> None:
+        self.n_rows, self._Z, self._height = len(Z), Z, height
+
+    def query(self, Q: Floats, k: int, n_jobs: int | None = None) -> Found:
+        found: list[Found] = []
+        for rows in blocks(self.n_rows, self._height):
+            ids, distances = Exact().build(self._Z[rows], n_jobs).query(Q, min(k, rows.stop - rows.start), n_jobs)
+            found = [merged([*found, (ids + rows.start, distances)], k)]
+            release(self._Z[rows])
+        return found[0]
+
+    def add(self, Z: Stored) -> Ints:
+        raise NotImplementedError("a file that is being searched does not grow")
+
+    def remove(self, rows: Ints) -> None:
+        raise NotImplementedError("a file that is being searched does not shrink")
