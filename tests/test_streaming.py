@@ -112,9 +112,12 @@ def test_an_interrupted_run_goes_on_after_its_last_block(tmp_path: Path, monkeyp
 
     written: list[int] = []
     original = Spool._commit
-    monkeypatch.setattr(
-        Spool, "_commit", lambda self, journal: (written.append(journal.blocks), original(self, journal))
-    )
+
+    def commit(self: Spool, journal: Any) -> None:
+        written.append(journal.blocks)
+        original(self, journal)
+
+    monkeypatch.setattr(Spool, "_commit", commit)
     same_model(model.fit_blocks(cut(X, Y), tmp_path / "work", memory=MEMORY), paper(ridge=1.0).fit(X, Y))
     assert written == [4, 5, 6]
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from ripml.clusters import partition
-from ripml.decisions import Answer, Decisions, decide, fitted_nearby, mean_precision
+from ripml.decisions import Answer, Decisions, decide, fitted_nearby
 from ripml.decoders import Blend, Decoder, LeastSquares, Sketch, Votes, WeightedVotes
 from ripml.ensembles import Ensemble, Gaussian, Identity, Projection
 from ripml.features import relevance, weighted
@@ -33,9 +32,10 @@ from ripml.neighbors.shards import InBlocks
 from ripml.part import DENSE_LABELS, SEARCHED, Decode, Part
 from ripml.passes import Entries, embed_entries, sum_rows
 from ripml.products import Embedded, Taken, column_counts, dense, predict_embedding
-from ripml.ridge import Primal, RidgeSolver, Solution, Sums, resolve_solver
+from ripml.ridge import Primal, RidgeSolver, Sums, resolve_solver
 from ripml.rooms import Room, row_slice
 from ripml.tuning import Choice, choose
+from ripml.voting import SMALL, Asked, most_left_out, vote
 
 __all__ = ["Learnt", "Settings", "column_keys", "decode_of", "learn"]
 
@@ -44,12 +44,6 @@ _log = logging.getLogger("ripml")  # what fit is doing, for those who listen
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 
-# A ridge tuned alone starts here (times the mean squared length of a row) and walks by half decades.
-_RIDGE_START, _RIDGE_STEP, _RIDGE_MOST_STEPS = 0.3, 10**0.5, 8
-# Training rows that are left out one by one: to choose `ridge`, and where only the threshold needs them. Each costs a
-# solve, so there are more of them where the factorised matrix is small.
-_LEFT_OUT_TO_TUNE, _LEFT_OUT_TO_TUNE_SMALL, _SMALL, _LEFT_OUT_TO_CUT = 2000, 5000, 2500, 500
-_LEFT_OUT_ITERATIVE = 200  # where the leverage of a row costs as much as a target
 _LEFT_OUT_TO_BLEND = {"kernel": 5000, "local": 3000, "primal": 1000, "dual": 2000, "small": 1500}
 _HELD_OUT = 3000  # of the regression altogether, where leaving out one by one would cost a solve a row
 
@@ -331,41 +325,6 @@ def _start(settings: Settings, projection: Projection, names: NDArray[Any], freq
 # -------------------------------------------------------------------------------------------------------- regression
 
 
-@dataclass(frozen=True)
-class _Attempt:
-    """A regularisation tried, and what it gave on the rows left out."""
-
-    ridge: float
-    quality: float
-    solution: Solution
-    scores: Any
-
-
-def _climb(attempt: Callable[[float], _Attempt], start: float) -> _Attempt:
-    """The best of the values met on a walk by factors of `_RIDGE_STEP` from `start`, first up, else down."""
-    best = attempt(start)
-    for factor in (_RIDGE_STEP, 1 / _RIDGE_STEP):
-        for _ in range(_RIDGE_MOST_STEPS):
-            candidate = attempt(best.ridge * factor)
-            if candidate.quality <= best.quality:
-                break
-            best = candidate
-        if best.ridge > start:
-            break
-    return best
-
-
-def _facts(solution: Solution, ridge: float, reason: str) -> dict[str, Any]:
-    return {
-        "ridge": ridge,
-        "solver": solution.solver,
-        "reason": reason,
-        "converged": solution.converged,
-        "steps": solution.steps,
-        "residual": solution.residual,
-    }
-
-
 def _summed(settings: Settings, sizes: Ints, d: int, n_targets: int) -> list[bool]:
     """The clusters, of these sizes, whose regression is solved from sums, as many as fit into memory together."""
     solvers = [resolve_solver(settings.solver, int(size), d)[0] for size in sizes]
@@ -380,8 +339,7 @@ def _vote(
 
     `sums` are those of its rows, if they are known; row i carries label set `of_row[i]`.
     """
-    shape = len(rows), X.shape[1]
-    solver, reason = resolve_solver(settings.solver, *shape)
+    solver, reason = resolve_solver(settings.solver, len(rows), X.shape[1])
     targets = Taken(draft.Z, of_row)
     _log.info("%s", reason if reason != "given" else f"solver='{solver.word}'")
     if sums is not None and isinstance(solver, Primal):
@@ -391,25 +349,13 @@ def _vote(
         own = X[rows]
         solve = solver.prepare(own, targets, settings.n_jobs)
         mean_square = float(np.square(own.data if scipy.sparse.issparse(own) else own).sum()) / len(rows)
-    most = _LEFT_OUT_TO_TUNE_SMALL if min(shape) <= _SMALL else _LEFT_OUT_TO_TUNE
-    most = most if settings.ridge is None else _LEFT_OUT_TO_CUT
-    most = most if solver.exact else _LEFT_OUT_ITERATIVE
+    most = most_left_out(len(rows), X.shape[1], settings.ridge, solver)
     asked = np.sort(np.argsort(rank)[:most])
-    truth = draft.sets[of_row[asked]]
     k = settings.n_neighbors or 5
-
-    def attempt(ridge: float) -> _Attempt:
-        solution = solve(ridge)
-        scores = draft.votes(solution.left_out(asked), k, settings.n_jobs, left_out=of_row[asked])
-        quality = mean_precision(truth, scores)
-        _log.info("ridge %.3g: mean P@1, 3, 5 on rows left out %.2f %%", ridge, 100 * quality)
-        return _Attempt(ridge, quality, solution, scores)
-
-    start = _RIDGE_START * (mean_square or 1.0)
-    best = _climb(attempt, start) if settings.ridge is None else attempt(settings.ridge)
+    voted = vote(draft, solve, Asked(asked, of_row[asked]), settings.ridge, mean_square, k, settings.n_jobs)
     fair = np.flatnonzero(rank[asked] < most)  # the first rows of all, which are among the first of each cluster
-    part = replace(draft, Psi=best.solution.Psi.astype(np.float32))
-    return part, _facts(best.solution, best.ridge, reason), Answer(truth[fair], best.scores[fair])
+    part = replace(draft, Psi=voted.solution.Psi.astype(np.float32))
+    return part, voted.solution.facts(voted.ridge, reason), Answer(voted.truth[fair], voted.scores[fair])
 
 
 def _regress(
@@ -440,7 +386,7 @@ def _regress(
         local = isinstance(choice.kernel, Local)
         most = min(_HELD_OUT, -(-len(rank) // 10))
         if solver.exact:
-            kind = "local" if local else "small" if min(X.shape) <= _SMALL else solver.word
+            kind = "local" if local else "small" if min(X.shape) <= SMALL else solver.word
             most = min(_LEFT_OUT_TO_BLEND[kind], askable)
         asked = np.flatnonzero(rank < most)
         seen = slice(None) if solver.exact else np.flatnonzero(rank >= most)
@@ -455,7 +401,7 @@ def _regress(
             left_out = np.asarray(predict_embedding(wide[asked], solution.Psi, settings.n_jobs), np.float32)
         Psi, intercept = solution.Psi[:-1].astype(np.float32), solution.Psi[-1].astype(np.float32)
         rows = Rows(X) if how.n_similar or local else None
-        facts = _facts(solution, choice.ridge, reason)
+        facts = solution.facts(choice.ridge, reason)
     else:
         require_room(n, targets.shape[1])
         most = min(_LEFT_OUT_TO_BLEND["kernel"], askable)

@@ -87,7 +87,7 @@ def sum_rows(
     room: Room,
     n_jobs: int | None,
 ) -> list[Sums | None]:
-    """The sums of each cluster that is `summed`, of rows of X and their embeddings by `projection`, which Z (F, e, m) has.
+    """The sums of each cluster that is `summed`: of rows of X and their embeddings by `projection`, which are in Z.
 
     The room keeps what was summed so far, so that a pass that was interrupted goes on from its last block.
     """

@@ -38,7 +38,8 @@ _ROW_BLOCK = 4096  # rows multiplied at a time; sums over blocks are kept in flo
 _COMMON = 1 / 10  # the same where a feature is multiplied with features
 _FEATURE_BLOCKS = 32  # in which rare features are multiplied
 _EMBEDDED_ROWS = 1 << 16  # whose labels' columns are held at a time
-_TARGETS = (16, 64)  # columns that a sparse matrix is multiplied with at a time: few, in 8 blocks, to many
+_TARGETS, _LONG_TARGETS = 64, 128  # columns of V that a sparse matrix is multiplied with at a time, at most
+_CACHED_LINES = 1 << 16  # of 64 columns: 16 MB
 _BLAS_GAIN = 16  # operations of a dense product in the time of one of a sparse product
 
 
@@ -161,17 +162,17 @@ def product(X: Any, V: Floats, n_jobs: int | None) -> Floats:
     return out
 
 
-def target_blocks(n_targets: int) -> list[slice]:
-    """Blocks of the columns of V in which XᵀXV is made with sparse X, by their number alone.
+def target_blocks(d: int, n_targets: int) -> list[slice]:
+    """Blocks of the columns of V (d, M) in which XᵀXV is made with sparse X, by these sizes alone.
 
-    Every nonzero reads or writes a line of such a block, of a place that is all but random: a narrow block stays in a
-    cache, where a whole V does not.
+    Every nonzero reads or writes a line of such a block, of a place that is all but random. A narrow block stays in a
+    cache; where d is too large for that, longer lines are worth the way to memory.
 
-    >>> target_blocks(40)
+    >>> target_blocks(1000, 40)
     [slice(0, 16, None), slice(16, 32, None), slice(32, 40, None)]
     """
-    least, most = _TARGETS
-    return list(blocks(n_targets, min(max(-(-n_targets // 8), least), most)))
+    width = min(max(-(-n_targets // 8), 16), _TARGETS) if d <= _CACHED_LINES else _LONG_TARGETS
+    return list(blocks(n_targets, width))
 
 
 def by_frequency(X: Any) -> tuple[Any, NDArray[np.int64]]:
@@ -217,7 +218,7 @@ def _scattered(X: Any, V: Floats, n_jobs: int | None) -> Floats:
     def fill(columns: slice) -> None:
         out[:, columns] = X.T @ V[:, columns].astype(out.dtype, copy=False)
 
-    map_blocks(fill, target_blocks(V.shape[1]), n_jobs)
+    map_blocks(fill, target_blocks(*out.shape), n_jobs)
     return out
 
 

@@ -41,6 +41,7 @@ __all__ = [
     "Primal",
     "RidgeSolver",
     "Solution",
+    "Solve",
     "Sums",
     "choose_solver",
     "resolve_solver",
@@ -67,6 +68,17 @@ class Solution:
     converged: bool = True
     steps: int = 0
     residual: float = 0.0  # the largest ‖b − A psi‖/‖b‖ over targets, for iterative solvers
+
+    def facts(self, ridge: float, reason: str) -> dict[str, Any]:
+        """How it was found, as plain values."""
+        return {
+            "ridge": ridge,
+            "solver": self.solver,
+            "reason": reason,
+            "converged": self.converged,
+            "steps": self.steps,
+            "residual": self.residual,
+        }
 
 
 # ------------------------------------------------------------------------------------------------------------ sums
@@ -383,7 +395,7 @@ class _Iterative(RidgeSolver):
             return steps, residual
 
         _ = system.diagonal  # made before threads ask for it
-        done = map_blocks(fill, target_blocks(B.shape[1]), system.n_jobs)
+        done = map_blocks(fill, target_blocks(len(order), B.shape[1]), system.n_jobs)
         return V, max((steps for steps, _ in done), default=0), max((worst for _, worst in done), default=0.0)
 
     def _prepare(self, X: Any, Z: Any, n_jobs: int | None, once: bool) -> Solve:
