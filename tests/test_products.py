@@ -14,7 +14,8 @@ from threadpoolctl import threadpool_limits
 
 from ripml import products
 from ripml.ensembles import Gaussian, Projection
-from ripml.products import FREQUENT, Embedded, dense, gram_of, product, transposed_product
+from ripml.kernels import most_alike
+from ripml.products import FREQUENT, Embedded, by_frequency, dense, gram_of, product, target_blocks, transposed_product
 
 KINDS = {"dense": lambda X: X, "array": scipy.sparse.csr_array, "matrix": scipy.sparse.csr_matrix}
 TYPES = [np.float64, np.float32]
@@ -256,3 +257,66 @@ def test_features_times_plain_targets_is_the_product(kind: str, targets: str, mo
     found = transposed_product(KINDS[kind](X), Y if targets == "sparse" else Y.toarray(), None)
     assert isinstance(found, np.ndarray)
     np.testing.assert_allclose(found, X.T @ Y.toarray(), atol=1e-10)
+
+
+# --------------------------------------------------------------------------------------------- blocks of columns of V
+
+
+@pytest.mark.parametrize("kind", ["array", "matrix"])
+@pytest.mark.parametrize("of", TYPES)
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("n_targets", [0, 1, 15, 40, 130, 600])
+def test_a_sparse_transposed_product_is_the_plain_one_in_the_wider_type_on_any_number_of_threads(
+    kind: str, of: Any, dtype: Any, n_targets: int
+) -> None:
+    for name in ("mixed", "empty columns", "nothing but zeros", "no rows"):
+        X = WORLDS[name].astype(of)
+        V = np.random.default_rng(1).standard_normal((len(X), n_targets)).astype(dtype)
+        found = transposed_product(KINDS[kind](X), V, 1)
+        assert found.dtype == np.result_type(of, dtype)
+        tolerance = 1e-10 if of == dtype == np.float64 else 1e-3
+        np.testing.assert_allclose(found, X.astype(np.float64).T @ V.astype(np.float64), atol=tolerance)
+        for n_jobs in (2, 3, None):
+            np.testing.assert_array_equal(transposed_product(KINDS[kind](X), V, n_jobs), found)
+
+
+@pytest.mark.parametrize("d", [0, 1, 1000, 1 << 16, (1 << 16) + 1])
+@pytest.mark.parametrize("n_targets", [0, 1, 16, 17, 500, 512, 513])
+def test_blocks_of_targets_cover_every_column_once_and_are_not_wide(d: int, n_targets: int) -> None:
+    found = target_blocks(d, n_targets)
+    assert [column for block in found for column in range(block.start, block.stop)] == list(range(n_targets))
+    assert all(block.stop - block.start <= (64 if d <= 1 << 16 else 128) for block in found)
+
+
+@pytest.mark.parametrize("kind", ["array", "matrix"])
+@pytest.mark.parametrize("name", WORLDS)
+def test_features_by_frequency_are_the_features_that_occur_in_falling_order(name: str, kind: str) -> None:
+    X = KINDS[kind](WORLDS[name])
+    before = X.copy()
+    ordered, order = by_frequency(X)
+    counts = (WORLDS[name] != 0).sum(axis=0)
+    assert set(order.tolist()) == set(np.flatnonzero(counts).tolist())
+    assert (np.diff(counts[order]) <= 0).all()
+    assert ordered.has_sorted_indices
+    np.testing.assert_array_equal(ordered.toarray(), WORLDS[name][:, order])
+    np.testing.assert_array_equal(X.indices, before.indices)
+    np.testing.assert_array_equal(X.data, before.data)
+
+
+# ------------------------------------------------------------------------------------------------ the largest of many
+
+
+@pytest.mark.parametrize("n", [1, 5, 160, 161, 1000, 5003])
+@pytest.mark.parametrize("k", [1, 10])
+def test_the_most_alike_are_the_largest_whatever_ties_or_is_left_out(n: int, k: int) -> None:
+    rng = np.random.default_rng(n)
+    k = min(k, n)
+    lines = np.stack([rng.standard_normal(n), rng.integers(3, size=n), np.zeros(n), np.arange(n), -np.arange(n)])
+    lines[0, rng.integers(n)] = -np.inf
+    for values in (lines, lines.astype(np.float32)):
+        found = most_alike(values, k)
+        assert found.shape == (len(lines), k)
+        assert all(len(set(places)) == k for places in found.tolist())
+        np.testing.assert_array_equal(
+            np.sort(np.take_along_axis(values, found, axis=1), axis=1), np.sort(values, axis=1)[:, n - k :]
+        )

@@ -545,3 +545,35 @@ def test_a_problem_too_large_is_refused_before_anything_is_allocated(
     monkeypatch.setattr(type(solver), "_prepare", forbidden)
     with pytest.raises(MemoryLimitError, match=sentence):
         solver.prepare(X, Z)
+
+
+# --------------------------------------------------------------------------------------- targets in blocks on threads
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("solver", ITERATIVE, ids=lambda solver: solver.word)
+def test_many_targets_of_sparse_features_are_solved_as_each_alone_on_any_number_of_threads(
+    solver: RidgeSolver, dtype: Any
+) -> None:
+    X, _ = worlds.regression(90, 40)
+    X[np.abs(X) < 0.7] = 0
+    X[:, 5] = 0  # a feature that no row has
+    X, Z = X.astype(dtype), np.random.default_rng(3).standard_normal((90, 70)).astype(dtype)
+    sparse = scipy.sparse.csr_array(X)
+    one = solver.prepare(sparse, Z, 1)(1.0)
+    assert one.converged
+    assert one.Psi.dtype == dtype
+    assert laws.relative_error(one.Psi, laws.reference_ridge(X, Z, 1.0)) <= bound(solver, dtype)
+    assert not one.Psi[5].any()
+    for n_jobs in (2, 3):
+        several = solver.prepare(sparse, Z, n_jobs)(1.0)
+        np.testing.assert_array_equal(several.Psi, one.Psi)
+        assert (several.steps, several.residual) == (one.steps, one.residual)
+        np.testing.assert_array_equal(several.left_out(np.arange(5)), one.left_out(np.arange(5)))
+
+
+@pytest.mark.parametrize("solver", ITERATIVE, ids=lambda solver: solver.word)
+def test_sparse_features_without_a_nonzero_and_no_targets_at_all_have_a_solution(solver: RidgeSolver) -> None:
+    empty = scipy.sparse.csr_array((6, 4))
+    np.testing.assert_array_equal(solver.prepare(empty, np.ones((6, 3)))(1.0).Psi, np.zeros((4, 3)))
+    assert solver.prepare(scipy.sparse.csr_array(np.eye(4)), np.ones((4, 0)))(1.0).Psi.shape == (4, 0)

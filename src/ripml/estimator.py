@@ -19,7 +19,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from ripml import blending, decoding, model_state
-from ripml.clusters import assign
+from ripml.clusters import nearest_centres
 from ripml.decoders import Blend, Decoder, Votes, resolve_decoder
 from ripml.ensembles import Ensemble, resolve_ensemble
 from ripml.errors import (
@@ -34,7 +34,7 @@ from ripml.errors import (
 from ripml.features import weighted
 from ripml.kernels import Kernel, Local, resolve_kernel
 from ripml.labels import LabelColumns, check_names, distinct_sets, label_keys
-from ripml.learning import Settings, learn
+from ripml.learning import Learnt, Settings, learn
 from ripml.missing import weigh
 from ripml.multilabel import Multilabel
 from ripml.neighbors import Index, resolve_index
@@ -68,6 +68,8 @@ class RIPML(Multilabel):
         F, the number of independent embeddings.
     n_clusters : int
         C, k-means clusters of the features with one model each; 1 for none.
+    n_probe : int
+        The nearest clusters that a row is asked in; their scores are averaged.
     kernel : {"auto", "linear", "rbf", "local"} or Kernel
         How alike feature rows are. "auto" is "rbf" up to 20,000 rows (a cluster), else "local": linear for all rows,
         "rbf" on those most alike to a query.
@@ -132,6 +134,7 @@ class RIPML(Multilabel):
         n_neighbors: int | str = "auto",
         n_learners: int = 1,
         n_clusters: int = 1,
+        n_probe: int = 1,
         kernel: str | Kernel = "auto",
         relevance: float | str = "auto",
         ridge: float | str = "auto",
@@ -148,6 +151,7 @@ class RIPML(Multilabel):
         self.n_neighbors = n_neighbors
         self.n_learners = n_learners
         self.n_clusters = n_clusters
+        self.n_probe = n_probe
         self.kernel = kernel
         self.relevance = relevance
         self.ridge = ridge
@@ -256,7 +260,10 @@ class RIPML(Multilabel):
         random = check_random_state(self.random_state)
         self.seed_ = int(random.randint(2**62, dtype=np.int64))
         sets = distinct_sets(Y, label_keys(self.classes_))
-        learnt = learn(self._settings(), X, Y, self.classes_, sets, self.seed_, room)
+        self._adopt(learn(self._settings(), X, Y, self.classes_, sets, self.seed_, room))
+
+    def _adopt(self, learnt: Learnt) -> None:
+        """Take over all that was learnt."""
         self.parts_, self.centres_, self.weights_ = learnt.parts, learnt.centres, learnt.weights
         self.kernel_, self.ensemble_, self.n_dims_ = learnt.choice.kernel, learnt.ensemble, learnt.n_dims
         self.chosen_, self.solutions_ = learnt.chosen(), learnt.solutions
@@ -298,7 +305,7 @@ class RIPML(Multilabel):
         for name in ("n_dims", "n_neighbors"):
             if getattr(self, name) != "auto":
                 check_count(name, getattr(self, name), "'auto' or ")
-        for name in ("n_learners", "n_clusters"):
+        for name in ("n_learners", "n_clusters", "n_probe"):
             check_count(name, getattr(self, name))
         for name in ("relevance", "ridge"):
             check_ridge(name, getattr(self, name))
@@ -358,22 +365,28 @@ class RIPML(Multilabel):
             X = X.astype(np.float32, copy=False)
         if self.weights_ is not None:
             X = weighted(X, self.weights_, bool(self.normalize))
-        cluster = assign(X, self.centres_, self.n_jobs)
-        cluster[np.asarray((X != 0).sum(axis=1)).ravel() == 0] = -1
-        silent = np.flatnonzero(cluster == -1)
-        found, order = [], []
-        if len(silent):
-            found, order = [scipy.sparse.csr_array((len(silent), len(self.classes_)))], [silent]
+        speaking = np.flatnonzero(np.asarray((X != 0).sum(axis=1)).ravel())
+        near = nearest_centres(X[speaking], self.centres_, self.n_probe, self.n_jobs)
         how = replace(self.decode_, n_jobs=self.n_jobs)
         if not isinstance(self.n_neighbors, str):
             how = replace(how, n_neighbors=int(self.n_neighbors))
+        found, order = [], []
         for c, part in enumerate(self.parts_):
-            rows = np.flatnonzero(cluster == c)
+            rows = speaking[np.flatnonzero((near == c).any(axis=1))]
             for block in row_blocks(len(rows), _QUERY_BLOCK):
                 found.append(self._scores(part, X[rows[block]], how, decoder))
                 order.append(rows[block])
-        scores = scipy.sparse.vstack(found, format="csr")
-        return scores if len(found) == 1 else scores[np.argsort(np.concatenate(order), kind="stable")]
+        if not found:
+            return scipy.sparse.csr_array((X.shape[0], len(self.classes_)))
+        scores, of_row = scipy.sparse.vstack(found, format="csr"), np.concatenate(order)
+        if np.array_equal(of_row, np.arange(X.shape[0])):
+            return scores
+        # The mean of what the clusters of a row said of it; nothing for a silent one.
+        shares = np.full(len(of_row), 1 / near.shape[1])
+        at = of_row, np.arange(len(of_row))
+        mean = scipy.sparse.csr_array((shares, at), shape=(X.shape[0], len(of_row))) @ scores
+        mean.sort_indices()
+        return mean
 
     def _scores(self, part: Part, X: Any, how: Decode, decoder: Decoder) -> Any:
         if isinstance(decoder, Votes):

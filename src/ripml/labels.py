@@ -31,6 +31,7 @@ __all__ = [
     "distinct_sets",
     "encode_labels",
     "encode_names",
+    "fingerprints",
     "label_keys",
     "names_from_arrays",
     "names_to_arrays",
@@ -267,6 +268,22 @@ def distinct_sets(Y: Any, keys: NDArray[np.uint64]) -> LabelSets:
     A set is recognised by two independent 64-bit sums of hashes of its labels' keys and its size; that two different
     sets agree in all of it has a chance of about n²/2¹²⁸.
     """
+    *marks, sizes = fingerprints(Y, keys)
+    order = np.lexsort((sizes, marks[1], marks[0]))
+    new = np.ones(len(order), bool)
+    new[1:] = np.any([field[order[1:]] != field[order[:-1]] for field in (*marks, sizes)], axis=0)
+    of_row = np.empty(len(order), np.int64)
+    of_row[order] = np.cumsum(new) - 1
+    return LabelSets(order[new], np.bincount(of_row), of_row)
+
+
+def fingerprints(Y: Any, keys: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[Any]]:
+    """The two sums of hashes and the size of each row's label set, (n,) each: what it is recognised by.
+
+    >>> one, other, sizes = fingerprints(scipy.sparse.csr_array([[1, 1], [0, 1], [1, 1]]), np.array([5, 7], np.uint64))
+    >>> bool(one[0] == one[2] != one[1]), sizes.tolist()
+    (True, [2, 1, 2])
+    """
     sizes = np.diff(Y.indptr)
     marks = [np.zeros(len(sizes), np.uint64) for _ in range(2)]
     for salt, mark in enumerate(marks):
@@ -277,12 +294,7 @@ def distinct_sets(Y: Any, keys: NDArray[np.uint64]) -> LabelSets:
             ends = totals[Y.indptr[rows.start : rows.stop + 1] - start]
             mark[rows] = ends[1:] - ends[:-1]
             release(Y.indices)
-    order = np.lexsort((sizes, marks[1], marks[0]))
-    new = np.ones(len(order), bool)
-    new[1:] = np.any([field[order[1:]] != field[order[:-1]] for field in (*marks, sizes)], axis=0)
-    of_row = np.empty(len(order), np.int64)
-    of_row[order] = np.cumsum(new) - 1
-    return LabelSets(order[new], np.bincount(of_row), of_row)
+    return marks[0], marks[1], sizes
 
 
 def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:

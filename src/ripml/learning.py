@@ -12,6 +12,7 @@ import logging
 import warnings
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -29,15 +30,15 @@ from ripml.kernels import RBF, Kernel, Linear, Local, Rows
 from ripml.labels import LabelSets, label_keys
 from ripml.neighbors import Index
 from ripml.neighbors.shards import InBlocks
-from ripml.part import DENSE_LABELS, SEARCHED, Decode, Part
+from ripml.part import DENSE_LABELS, SEARCHED, Decode, Part, as_stored, storage_scale
 from ripml.passes import Entries, embed_entries, sum_rows
 from ripml.products import Embedded, Taken, column_counts, dense, predict_embedding
-from ripml.ridge import Primal, RidgeSolver, Sums, resolve_solver
+from ripml.ridge import Primal, RidgeSolver, Solve, Sums, resolve_solver
 from ripml.rooms import Room, row_slice
 from ripml.tuning import Choice, choose
 from ripml.voting import SMALL, Asked, most_left_out, vote
 
-__all__ = ["Learnt", "Settings", "column_keys", "decode_of", "learn"]
+__all__ = ["Learnt", "Settings", "answered", "column_keys", "decode_of", "embedding_of", "learn", "start_of"]
 
 _log = logging.getLogger("ripml")  # what fit is doing, for those who listen
 
@@ -123,7 +124,7 @@ def learn(
     if weights is not None:
         X = weighted(X, weights, settings.normalize)
     n, L = Y.shape
-    ensemble, n_dims = _embedding(settings, choice.kernel, X.shape, L)
+    ensemble, n_dims = embedding_of(settings, choice.kernel, X.shape, L)
     projection = Projection(ensemble, n_dims, settings.n_learners, seed)
     projection.check_capacity(L)
     n_targets = settings.n_learners * n_dims
@@ -144,7 +145,7 @@ def learn(
         sums = sum_rows(X, Z, projection, entries, cluster, summed, room, settings.n_jobs)
     else:
         room.require(8.0 * n * n_targets, f"{n_targets:,} targets for {n:,} rows")
-    how = _start(settings, projection, names, frequency, float(Y.nnz / n))
+    how = start_of(settings, projection, names, frequency, float(Y.nnz / n))
     parts, facts, answers = [], [], []
     for c in range(len(centres)):
         rows = np.arange(n) if len(centres) == 1 else np.flatnonzero(cluster == c)
@@ -179,8 +180,24 @@ def learn(
         choice = replace(choice, kernel=fitted_nearby(choice.kernel, how, parts, answers))
         parts = [replace(part, kernel=choice.kernel) for part in parts]
     decided = decide(settings.decoder, settings.n_neighbors, how, parts, answers, seed)
-    parts = parts if room.in_memory else [replace(part, index=settings.index) for part in parts]
+    parts = _as_stored(parts, settings.index, room)
     return Learnt(parts, centres, weights, choice, ensemble, n_dims, decided, facts)
+
+
+def _as_stored(parts: list[Part], index: Index, room: Room) -> list[Part]:
+    """The parts with their embeddings as the index stores them, all in one array."""
+    if index.storage == "float32":
+        return parts if room.in_memory else [replace(part, index=index) for part in parts]
+    parts = [replace(part, index=index) for part in parts]
+    n_learners, _, m = parts[0].Z.shape
+    ends = np.cumsum([0, *(part.n_sets for part in parts)])
+    out = room.empty(f"Z-{index.storage}", (n_learners, int(ends[-1]), m), index.storage)
+    scale = storage_scale(max(float(np.abs(Z).max(initial=0)) for part in parts for Z in part.Z), index.storage)
+    owns = [slice(start, end) for start, end in pairwise(ends.tolist())]
+    return [
+        replace(part, Z=as_stored(part.Z, scale, index.storage, out[:, own]), scale=scale)
+        for part, own in zip(parts, owns, strict=True)
+    ]
 
 
 # ------------------------------------------------------------------------------------------------- before regression
@@ -229,7 +246,7 @@ def most_asked(n: int) -> int:
     return min(max(_LEFT_OUT_TO_BLEND.values()), -(-n // 2))
 
 
-def _embedding(settings: Settings, kernel: Kernel, shape: tuple[int, int], L: int) -> tuple[Ensemble, int]:
+def embedding_of(settings: Settings, kernel: Kernel, shape: tuple[int, int], L: int) -> tuple[Ensemble, int]:
     """The ensemble and m: Y itself where that is given or cheap enough, else random dimensions."""
     n, d = shape[0] / settings.n_clusters, shape[1]
     side = n if not isinstance(kernel, Linear) else min(n, d)
@@ -300,7 +317,7 @@ def decode_of(chosen: dict[str, Any], projection: Projection, names: NDArray[Any
     )
 
 
-def _start(settings: Settings, projection: Projection, names: NDArray[Any], frequency: Ints, labels: float) -> Decode:
+def start_of(settings: Settings, projection: Projection, names: NDArray[Any], frequency: Ints, labels: float) -> Decode:
     """How embeddings are read before anything was chosen; `labels` is the mean number of a row."""
     decoder = settings.decoder
     similar = decoder.n_similar if isinstance(decoder, Blend) else 0
@@ -351,11 +368,25 @@ def _vote(
         mean_square = float(np.square(own.data if scipy.sparse.issparse(own) else own).sum()) / len(rows)
     most = most_left_out(len(rows), X.shape[1], settings.ridge, solver)
     asked = np.sort(np.argsort(rank)[:most])
+    fair = rank[asked] < most  # the first rows of all, which are among the first of each cluster
+    return answered(settings, draft, solve, Asked(asked, of_row[asked]), fair, mean_square, reason)
+
+
+def answered(
+    settings: Settings,
+    draft: Part,
+    solve: Solve,
+    asked: Asked,
+    fair: NDArray[np.bool_],
+    mean_square: float,
+    reason: str,
+) -> tuple[Part, dict[str, Any], Answer]:
+    """The regression of a cluster at the best ridge, how it was found, and what it says of the `fair` of the rows."""
     k = settings.n_neighbors or 5
-    voted = vote(draft, solve, Asked(asked, of_row[asked]), settings.ridge, mean_square, k, settings.n_jobs)
-    fair = np.flatnonzero(rank[asked] < most)  # the first rows of all, which are among the first of each cluster
+    voted = vote(draft, solve, asked, settings.ridge, mean_square, k, settings.n_jobs)
     part = replace(draft, Psi=voted.solution.Psi.astype(np.float32))
-    return part, voted.solution.facts(voted.ridge, reason), Answer(voted.truth[fair], voted.scores[fair])
+    rows = np.flatnonzero(fair)
+    return part, voted.solution.facts(voted.ridge, reason), Answer(voted.truth[rows], voted.scores[rows])
 
 
 def _regress(

@@ -86,6 +86,10 @@ def restore(model: Any, parameters: Mapping[str, Any], arrays: Mapping[str, NDAr
     model.decode_ = decode_of(model.chosen_, projection, model.classes_, model.frequency_)
     _check_choices(model.chosen_, arrays["calibration"])
     _check(model, parameters["feature_names"])
+    plain = isinstance(resolve_decoder(model.decoder), Votes)
+    for part in model.parts_:
+        if part.index_arrays:  # what does not fit is found now, and not by the first who asks
+            _ = part.searchers if plain else part.searcher
 
 
 def _check_choices(chosen: Any, calibration: NDArray[Any]) -> None:

@@ -22,7 +22,16 @@ from ripml.products import predict_embedding
 from ripml.resources import blocks, map_blocks
 from ripml.rooms import row_slice
 
-__all__ = ["DENSE_LABELS", "SEARCHED", "Decode", "Part", "parts_from_arrays", "parts_to_arrays"]
+__all__ = [
+    "DENSE_LABELS",
+    "SEARCHED",
+    "Decode",
+    "Part",
+    "as_stored",
+    "parts_from_arrays",
+    "parts_to_arrays",
+    "storage_scale",
+]
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
@@ -67,24 +76,44 @@ class Part:
 
     Psi: Floats  # (d, M), or (n, M) on the kernel with `rows`
     intercept: Floats  # (M,)
-    Z: Floats  # (F, u, m), for each learner the embeddings of the distinct label sets that are searched
+    Z: NDArray[Any]  # (F, u, m), for each learner the embeddings of the label sets to be searched, in units of `scale`
     sets: Any  # CSR (u, L)
     counts: Ints  # (u,) training rows that carry each set
     index: Index
     n_learners: int
     kernel: Kernel = field(default_factory=Linear)
+    scale: float = 1.0
+    index_arrays: Sequence[Mapping[str, NDArray[Any]]] = ()  # of each learner, what the index was saved with
     rows: Rows | None = None  # the training rows, where the kernel or the decoder wants them
     set_of_row: Ints = field(default_factory=lambda: np.empty(0, np.int64))  # (n,), of all training rows
 
     @cached_property
     def searchers(self) -> list[Searcher]:
         """One a learner."""
-        return [self.index.build(Z) for Z in self.Z]
+        return [self._searcher(f, Z) for f, Z in enumerate(self.Z)]
 
     @cached_property
     def searcher(self) -> Searcher:
         """Of directions."""
-        return self.index.build(_unit(self.Z[0]))
+        unit = _unit(self.Z[0].astype(np.float32, copy=False))[None]
+        step = storage_scale(1.0, self.index.storage)
+        return self._searcher(0, as_stored(unit, step, self.index.storage)[0])
+
+    def _searcher(self, learner: int, Z: NDArray[Any]) -> Searcher:
+        if not self.index_arrays:
+            return self.index.build(Z)
+        return self.index.restore(Z, self.index_arrays[learner])
+
+    @property
+    def built_searchers(self) -> list[Searcher]:
+        """Those that were asked for already."""
+        there = vars(self)
+        return there.get("searchers") or [there["searcher"]] if "searcher" in there or "searchers" in there else []
+
+    def with_searchers_of(self, other: Part) -> Part:
+        """The same part with the searchers that another one has of the same embeddings."""
+        vars(self).update({name: one for name, one in vars(other).items() if name in ("searchers", "searcher")})
+        return self
 
     @property
     def n_sets(self) -> int:
@@ -121,7 +150,7 @@ class Part:
         `left_out` has the set of each query's own training row, if it is one.
         """
         reach = min(k if left_out is None else k + 1, self.n_sets)  # leaving a row out may empty one set
-        queries = np.split(embedding.astype(np.float32, copy=False), self.n_learners, axis=1)
+        queries = np.split((embedding / self.scale).astype(np.float32, copy=False), self.n_learners, axis=1)
         ids, weights = [], []
         for searcher, query in zip(self.searchers, queries, strict=True):
             nearest, _ = searcher.query(query, reach, n_jobs)
@@ -138,7 +167,9 @@ class Part:
         """
         reach = min(how.n_neighbors + (left_out is not None), self.n_sets)  # leaving a row out may empty one set
         squeezed = Z[:, : self.Z.shape[2]] if how.searched is None else Z @ how.searched
-        ids, distances = self.searcher.query(_unit(squeezed), reach, how.n_jobs)
+        step = storage_scale(1.0, self.index.storage)
+        ids, distances = self.searcher.query(_unit(squeezed) / np.float32(step), reach, how.n_jobs)
+        distances = distances * step**2
         rows = self.counts[ids] if left_out is None else self.counts[ids] - (ids == left_out[:, None])
         return Near(ids, 1 - distances / 2, rows)
 
@@ -279,6 +310,23 @@ def _places(matrix: Any) -> Ints:
     return np.asarray(row * matrix.shape[1] + matrix.indices)
 
 
+def storage_scale(largest: float, storage: str) -> float:
+    """The unit of embeddings whose entries reach up to `largest`: 8 bits have 127 steps to either side."""
+    return (largest or 1.0) / 127 if storage == "int8" else 1.0
+
+
+def as_stored(Z: Floats, scale: float, storage: str, out: NDArray[Any] | None = None) -> NDArray[Any]:
+    """Embeddings (F, u, m) in units of `scale`, as `storage` has them."""
+    if storage == "float32":
+        return Z
+    out = np.empty(Z.shape, storage) if out is None else out
+    for target, source in zip(out, Z, strict=True):
+        for rows in blocks(len(source), _ROW_BLOCK):
+            values = source[rows] / np.float32(scale)
+            target[rows] = np.rint(values) if storage == "int8" else values
+    return out
+
+
 def _end_to_end(pieces: Sequence[NDArray[Any]], axis: int = 0) -> NDArray[Any]:
     """The pieces joined; where they are those of one array, that array itself."""
     shape = list(pieces[0].shape)
@@ -310,11 +358,15 @@ def parts_to_arrays(parts: Sequence[Part]) -> dict[str, NDArray[Any]]:
         "Psi": (np.stack if linear else np.concatenate)([part.Psi for part in parts]),
         "intercept": np.stack([part.intercept for part in parts]),
         "Z": _end_to_end([part.Z for part in parts], axis=1),
+        **({"scale": np.array([parts[0].scale])} if parts[0].scale != 1 else {}),
         "counts": _end_to_end([part.counts for part in parts]),
         "part_ends": np.cumsum([part.n_sets for part in parts], dtype=np.int64),
         "sets_indices": _end_to_end([part.sets.indices for part in parts]),
         "sets_indptr": np.concatenate([[0], np.cumsum(np.concatenate([np.diff(part.sets.indptr) for part in parts]))]),
     }
+    for c, part in enumerate(parts):
+        for f, searcher in enumerate(part.built_searchers):
+            arrays |= {f"index_{c}_{f}_{name}": array for name, array in searcher.to_arrays().items()}
     if parts[0].rows is None:
         return arrays
     arrays["set_of_row"] = np.concatenate([part.set_of_row for part in parts])
@@ -331,12 +383,17 @@ def parts_from_arrays(
 ) -> list[Part]:
     """The inverse of `parts_to_arrays`; large arrays are not copied. Arrays that contradict each other: ValueError."""
     Psi, intercept, Z = arrays["Psi"], arrays["intercept"], arrays["Z"]
+    scale = arrays.get("scale", np.ones(1))
     if Z.ndim == 2:  # of older models: the learners side by side
         Z = Z.reshape(len(Z), n_learners, -1).transpose(1, 0, 2)
     linear = isinstance(kernel, Linear)
     counts, ends = _whole_numbers(arrays, "counts"), _whole_numbers(arrays, "part_ends")
     consistent = (
-        Psi.dtype.kind == intercept.dtype.kind == Z.dtype.kind == "f"
+        Psi.dtype.kind == intercept.dtype.kind == "f"
+        and Z.dtype.name == index.storage
+        and scale.shape == (1,)
+        and scale.dtype == np.float64
+        and 0 < scale[0] < np.inf
         and Psi.ndim == (3 if linear else 2)
         and ends.ndim == 1
         and len(ends) > 0
@@ -376,6 +433,14 @@ def parts_from_arrays(
         coefficients = part.Psi if linear else Psi[start:end]
         with_rows.append(replace(part, Psi=coefficients, rows=Rows(rows[start:end]), set_of_row=of))
     return with_rows
+
+
+def _index_arrays(arrays: Mapping[str, NDArray[Any]], cluster: int, n_learners: int) -> list[dict[str, NDArray[Any]]]:
+    of_learners = []
+    for f in range(n_learners):
+        start = f"index_{cluster}_{f}_"
+        of_learners.append({name.removeprefix(start): a for name, a in arrays.items() if name.startswith(start)})
+    return of_learners if any(of_learners) else []
 
 
 def _whole_numbers(arrays: Mapping[str, NDArray[Any]], name: str) -> Ints:

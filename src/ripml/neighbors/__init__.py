@@ -2,25 +2,30 @@
 
 An index is a word or an object. `build(Z)` takes the embeddings (n, m) and returns something that answers
 `query(Q, k)`: for each row of Q the k nearest rows of Z and their squared distances, nearest first, ties by the lower
-row number.
+row number. All but `Exact` are approximate: the rows they return are there and their distances right, but a nearer row
+may be missed.
 """
 
 from __future__ import annotations
 
 from ripml.errors import ParameterError
+from ripml.neighbors.auto import Auto, choose_index
 from ripml.neighbors.base import Index, Searcher
 from ripml.neighbors.exact import Exact
+from ripml.neighbors.hnsw import HNSW
+from ripml.neighbors.ivf import IVF
+from ripml.neighbors.lsh import LSH
 
-__all__ = ["Exact", "Index", "Searcher", "resolve_index"]
+__all__ = ["HNSW", "IVF", "LSH", "Auto", "Exact", "Index", "Searcher", "choose_index", "resolve_index"]
 
-_WORDS: dict[str, type[Index]] = {"exact": Exact}
+_WORDS: dict[str, type[Index]] = {"exact": Exact, "lsh": LSH, "hnsw": HNSW, "ivf": IVF, "auto": Auto}
 
 
 def resolve_index(index: str | Index) -> Index:
     """An index from its word, or itself.
 
     >>> resolve_index("exact")
-    Exact()
+    Exact(storage='float32')
     """
     if isinstance(index, Index):
         return index

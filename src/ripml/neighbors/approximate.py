@@ -1,0 +1,164 @@
+"""What approximate indexes share: candidates from a structure, the verdict of float64, exact search where they fail.
+
+An index proposes some rows for each query. Their squared distances are computed in float64 from the stored values, as
+in exact search, so that an answer is right in all but what was never proposed. A query with fewer than k candidates,
+and every query while there are fewer than `LEAST` rows, is answered by exact search. That search also holds the rows,
+their numbers and which of them are removed; when it drops removed rows, the structure is built again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ripml.errors import MissingExtraError
+from ripml.neighbors.base import Arrays, Floats, Ints, Searcher, Stored
+from ripml.neighbors.exact import ExactSearcher
+from ripml.resources import blocks, map_blocks
+
+__all__ = ["LEAST", "ApproximateSearcher", "faiss", "one_thread", "unit_scale", "widened"]
+
+LEAST = 2048  # rows below which a structure is not worth building
+_QUERIES = 64  # that a thread answers at a time
+_CELLS = 1 << 17  # differences held at a time in float64: 1 MB, which stays in the cache
+
+
+class ApproximateSearcher(Searcher):
+    """Exact search over the same rows, and a structure that proposes candidates among their places 0 … size − 1."""
+
+    def __init__(self, exact: ExactSearcher, arrays: Arrays | None = None) -> None:
+        """Build the structure, or take it from `arrays`."""
+        self.exact = exact
+        self.n_rows = exact.n_rows
+        self.built = False
+        self._renew(arrays)
+
+    @abstractmethod
+    def _build(self, arrays: Arrays | None) -> None:
+        """Make the structure over all rows of `self.exact`, or from what `_structure` gave."""
+
+    @abstractmethod
+    def _extend(self, start: int) -> None:
+        """Take in the rows from this place on."""
+
+    @abstractmethod
+    def _candidates(self, Q: Floats, k: int) -> tuple[Ints, Ints]:
+        """Pairs (query, place), in any order; doubles and removed rows may be among them."""
+
+    @abstractmethod
+    def _structure(self) -> dict[str, NDArray[Any]]:
+        """The structure as plain arrays."""
+
+    @property
+    def size(self) -> int:
+        """Places in use, removed rows included."""
+        return len(self.exact.Z)
+
+    def _renew(self, arrays: Arrays | None = None) -> None:
+        self.built = self.size >= LEAST
+        if self.built:
+            self._build(arrays)
+        elif arrays:
+            raise ValueError("an index of so few rows has no arrays")
+
+    def query(self, Q: Floats, k: int, n_jobs: int | None = None) -> tuple[Ints, NDArray[np.float64]]:
+        """The k nearest of the candidates, and exact search for queries that have fewer."""
+        if not self.built or not 1 <= k <= self.n_rows or not np.isfinite(Q).all():
+            return self.exact.query(Q, k, n_jobs)
+        ids, distances = np.empty((len(Q), k), np.int64), np.empty((len(Q), k))
+        short = np.zeros(len(Q), bool)
+
+        def search(part: slice) -> None:
+            short[part], ids[part], distances[part] = self._search(Q[part], k)
+
+        map_blocks(search, blocks(len(Q), _QUERIES), n_jobs)
+        if short.any():
+            ids[short], distances[short] = self.exact.query(Q[short], k, n_jobs)
+        return ids, distances
+
+    def _search(self, Q: Floats, k: int) -> tuple[NDArray[np.bool_], Ints, NDArray[np.float64]]:
+        query, place = self._candidates(Q, k)
+        pairs = np.unique(query * self.size + place)
+        query, place = np.divmod(pairs, self.size)
+        there = np.isfinite(self.exact.half_norms[place])
+        query, place = query[there], place[there]
+        distance = np.empty(len(place))
+        for part in blocks(len(place), max(1, _CELLS // Q.shape[1])):
+            difference = self.exact.Z[place[part]].astype(np.float64)
+            difference -= Q[query[part]]
+            distance[part] = np.einsum("ij,ij->i", difference, difference)
+        order = np.lexsort((place, distance, query))
+        counts = np.bincount(query, minlength=len(Q))
+        rank = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
+        short = counts < k
+        kept = order[(rank < k) & ~short[query]]
+        ids, distances = np.zeros((len(Q), k), np.int64), np.zeros((len(Q), k))
+        ids[~short] = self.exact.numbers[place[kept]].reshape(-1, k)
+        distances[~short] = distance[kept].reshape(-1, k)
+        return short, ids, distances
+
+    def add(self, Z: Stored) -> Ints:
+        """Append rows to the exact search and to the structure."""
+        start = self.size
+        numbers = self.exact.add(Z)
+        self.n_rows = self.exact.n_rows
+        if self.built:
+            self._extend(start)
+        else:
+            self._renew()
+        return numbers
+
+    def remove(self, rows: Ints) -> None:
+        """Mark rows as removed; when more than half are, they are dropped and the structure is built again."""
+        before = self.size
+        self.exact.remove(rows)
+        self.n_rows = self.exact.n_rows
+        if self.size < before:
+            self._renew()
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Numbers as in exact search, and the structure; built again first where rows are marked as removed."""
+        if self.n_rows < self.size:
+            there = np.isfinite(self.exact.half_norms)
+            exact, arrays = self.exact, self.exact.to_arrays()
+            numbers = arrays["numbers"]
+            self.exact = ExactSearcher(exact.Z[there], exact.half_norms[there], numbers)
+            self._renew()
+        return {**self.exact.to_arrays(), **(self._structure() if self.built else {})}
+
+
+def unit_scale(half_norms: NDArray[np.float64]) -> float:
+    """A power of two that brings the longest row to a length between a half and 1: exact, and safe in float32."""
+    longest = float(np.sqrt(2 * half_norms.max(where=np.isfinite(half_norms), initial=0)))
+    return 2.0 ** -int(np.clip(np.ceil(np.log2(longest)), -120, 120)) if longest > 0 else 1.0
+
+
+def widened(Z: Stored, scale: float) -> Floats:
+    """Rows as float32 in the units of an index."""
+    return np.clip(Z.astype(np.float64) * scale, -1e6, 1e6).astype(np.float32)
+
+
+def faiss() -> Any:
+    """The package faiss, or what to install."""
+    try:
+        return importlib.import_module("faiss")
+    except ImportError:
+        raise MissingExtraError("faiss", "index") from None
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """faiss on one thread in this thread of ours: results do not depend on their number."""
+    package = faiss()
+    before = package.omp_get_max_threads()
+    package.omp_set_num_threads(1)
+    try:
+        yield
+    finally:
+        package.omp_set_num_threads(before)
