@@ -39,6 +39,7 @@ from ripml.missing import weigh
 from ripml.multilabel import Multilabel
 from ripml.neighbors import Index, resolve_index
 from ripml.part import Decode, Part
+from ripml.probing import probed_votes
 from ripml.products import column_counts
 from ripml.resources import blocks as row_blocks
 from ripml.ridge import RidgeSolver, resolve_solver
@@ -69,7 +70,7 @@ class RIPML(Multilabel):
     n_clusters : int
         C, k-means clusters of the features with one model each; 1 for none.
     n_probe : int
-        The nearest clusters that a row is asked in; their scores are averaged.
+        The nearest clusters whose rows may vote, with decoder="votes"; a row's embedding is that of the nearest one.
     kernel : {"auto", "linear", "rbf", "local"} or Kernel
         How alike feature rows are. "auto" is "rbf" up to 20,000 rows (a cluster), else "local": linear for all rows,
         "rbf" on those most alike to a query.
@@ -321,6 +322,10 @@ class RIPML(Multilabel):
             raise ParameterError(
                 f"kernel='local' is a signal among others, with decoder='blend'; got decoder={self.decoder!r}."
             )
+        if self.n_probe > 1 and not isinstance(decoder, Votes):
+            raise ParameterError(
+                f"`n_probe` > 1 is for decoder='votes'; got n_probe={self.n_probe} and decoder={self.decoder!r}."
+            )
         if isinstance(decoder, Votes) and kernel is not None and kernel.word != "linear":
             raise ParameterError(
                 f"decoder='votes' is the paper's, with kernel='linear'; got kernel={self.kernel!r}: use 'weighted'."
@@ -365,28 +370,30 @@ class RIPML(Multilabel):
             X = X.astype(np.float32, copy=False)
         if self.weights_ is not None:
             X = weighted(X, self.weights_, bool(self.normalize))
-        speaking = np.flatnonzero(np.asarray((X != 0).sum(axis=1)).ravel())
-        near = nearest_centres(X[speaking], self.centres_, self.n_probe, self.n_jobs)
+        near = nearest_centres(X, self.centres_, self.n_probe, self.n_jobs)
+        cluster = near[:, 0].copy()
+        cluster[np.asarray((X != 0).sum(axis=1)).ravel() == 0] = -1
+        silent = np.flatnonzero(cluster == -1)
+        found, order = [], []
+        if len(silent):
+            found, order = [scipy.sparse.csr_array((len(silent), len(self.classes_)))], [silent]
         how = replace(self.decode_, n_jobs=self.n_jobs)
         if not isinstance(self.n_neighbors, str):
             how = replace(how, n_neighbors=int(self.n_neighbors))
-        found, order = [], []
-        for c, part in enumerate(self.parts_):
-            rows = speaking[np.flatnonzero((near == c).any(axis=1))]
+        if near.shape[1] > 1:
+            rows = np.flatnonzero(cluster >= 0)
             for block in row_blocks(len(rows), _QUERY_BLOCK):
-                found.append(self._scores(part, X[rows[block]], how, decoder))
-                order.append(rows[block])
-        if not found:
-            return scipy.sparse.csr_array((X.shape[0], len(self.classes_)))
-        scores, of_row = scipy.sparse.vstack(found, format="csr"), np.concatenate(order)
-        if np.array_equal(of_row, np.arange(X.shape[0])):
-            return scores
-        # The mean of what the clusters of a row said of it; nothing for a silent one.
-        shares = np.full(len(of_row), 1 / near.shape[1])
-        at = of_row, np.arange(len(of_row))
-        mean = scipy.sparse.csr_array((shares, at), shape=(X.shape[0], len(of_row))) @ scores
-        mean.sort_indices()
-        return mean
+                own = rows[block]
+                found.append(probed_votes(self.parts_, X[own], near[own], how.n_neighbors, self.n_jobs))
+                order.append(own)
+        else:
+            for c, part in enumerate(self.parts_):
+                rows = np.flatnonzero(cluster == c)
+                for block in row_blocks(len(rows), _QUERY_BLOCK):
+                    found.append(self._scores(part, X[rows[block]], how, decoder))
+                    order.append(rows[block])
+        scores = scipy.sparse.vstack(found, format="csr")
+        return scores if len(found) == 1 else scores[np.argsort(np.concatenate(order), kind="stable")]
 
     def _scores(self, part: Part, X: Any, how: Decode, decoder: Decoder) -> Any:
         if isinstance(decoder, Votes):

@@ -38,7 +38,7 @@ from ripml.rooms import Room, row_slice
 from ripml.tuning import Choice, choose
 from ripml.voting import SMALL, Asked, most_left_out, vote
 
-__all__ = ["Learnt", "Settings", "answered", "column_keys", "decode_of", "embedding_of", "learn", "start_of"]
+__all__ = ["Learnt", "Settings", "answered", "column_keys", "decode_of", "embedding_of", "learn", "start_of", "stored"]
 
 _log = logging.getLogger("ripml")  # what fit is doing, for those who listen
 
@@ -180,11 +180,11 @@ def learn(
         choice = replace(choice, kernel=fitted_nearby(choice.kernel, how, parts, answers))
         parts = [replace(part, kernel=choice.kernel) for part in parts]
     decided = decide(settings.decoder, settings.n_neighbors, how, parts, answers, seed)
-    parts = _as_stored(parts, settings.index, room)
+    parts = stored(parts, settings.index, room)
     return Learnt(parts, centres, weights, choice, ensemble, n_dims, decided, facts)
 
 
-def _as_stored(parts: list[Part], index: Index, room: Room) -> list[Part]:
+def stored(parts: list[Part], index: Index, room: Room) -> list[Part]:
     """The parts with their embeddings as the index stores them, all in one array."""
     if index.storage == "float32":
         return parts if room.in_memory else [replace(part, index=index) for part in parts]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -150,13 +150,17 @@ class Part:
         `left_out` has the set of each query's own training row, if it is one.
         """
         reach = min(k if left_out is None else k + 1, self.n_sets)  # leaving a row out may empty one set
-        queries = np.split((embedding / self.scale).astype(np.float32, copy=False), self.n_learners, axis=1)
         ids, weights = [], []
-        for searcher, query in zip(self.searchers, queries, strict=True):
-            nearest, _ = searcher.query(query, reach, n_jobs)
+        for nearest, _ in self.nearest_sets(embedding, reach, n_jobs):
             ids.append(nearest)
             weights.append(decoding.vote_weights(nearest, self.counts, k, self.n_learners, left_out))
         return decoding.tally(np.hstack(ids), np.hstack(weights) / self.n_learners, self.sets)
+
+    def nearest_sets(self, embedding: Any, k: int, n_jobs: int | None) -> Iterator[tuple[Ints, NDArray[np.float64]]]:
+        """For each learner the k label sets nearest to predicted embeddings (n, F·m), and squared distances."""
+        queries = np.split((embedding / self.scale).astype(np.float32, copy=False), self.n_learners, axis=1)
+        for searcher, query in zip(self.searchers, queries, strict=True):
+            yield searcher.query(query, k, n_jobs)
 
     # ------------------------------------------------------------------------------------------------- all the others
 

@@ -478,7 +478,8 @@ class ConjugateGradient(_Iterative):
         tolerance, steps, residual = self._tolerance(B.dtype), 0, _worst(R, target)
         while steps < self.max_steps and residual > tolerance:
             AP = system @ P
-            step = _ratio(fit, _dots(P, AP), B.dtype)
+            # A target that is there stays, so that its solution does not depend on what it is solved with.
+            step = np.where(_residuals(R, target) > tolerance, _ratio(fit, _dots(P, AP), B.dtype), 0).astype(B.dtype)
             for few in blocks(len(B), _LINES):
                 V[few] += step * P[few]
                 R[few] -= step * AP[few]
@@ -519,14 +520,19 @@ class GradientDescent(_Iterative):
         target = np.maximum(np.linalg.norm(B, axis=0), np.finfo(B.dtype).tiny)
         tolerance, steps, residual = self._tolerance(B.dtype), 0, _worst(R, target)
         while steps < self.max_steps and residual > tolerance:
-            V += step * R
+            # A target that is there stays, so that its solution does not depend on what it is solved with.
+            V += np.where(_residuals(R, target) > tolerance, step, 0).astype(B.dtype) * R
             R = B - system @ V
             steps, residual = steps + 1, _worst(R, target)
         return V, steps, residual
 
 
+def _residuals(R: Floats, target: Floats) -> Floats:
+    return np.asarray(np.sqrt(_dots(R, R)) / target)
+
+
 def _worst(R: Floats, target: Floats) -> float:
-    return float(np.max(np.sqrt(_dots(R, R)) / target, initial=0))
+    return float(np.max(_residuals(R, target), initial=0))
 
 
 def _largest_eigenvalue(system: _System, d: int, dtype: Any) -> float:

@@ -1,4 +1,4 @@
-"""The paper's model on the workers of a Dask cluster: the numbers of `RIPML.fit`, from rows that no machine holds alone.
+"""The paper's model on the workers of a Dask cluster: that of `RIPML.fit`, from rows that no machine holds alone.
 
     load      a task a partition: rows checked and scaled, labels numbered alike on all workers
     clusters  k-means on the rows that `fit` would draw, on one worker

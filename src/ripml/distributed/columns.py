@@ -1,8 +1,8 @@
 """What partitions say of their rows and columns, and what all of them say together, in the order of the partitions.
 
-    rows of names           columns are all names that occur, sorted
-    tables and JSON         columns are all names in the order in which they first occur
-    indicators              columns are numbers
+rows of names           columns are all names that occur, sorted
+tables and JSON         columns are all names in the order in which they first occur
+indicators              columns are numbers
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ripml.errors import DataError
+from ripml.labels import check_names, encode_names
 
 __all__ = ["Head", "finished", "merged_heads"]
 
@@ -26,14 +28,14 @@ class Head:
     n_unlabelled: int = 0
     n_entries: int = 0  # labels of all rows
     n_bytes: int = 0  # of the largest partition
-    promised: int = 0  # rows by the headers of files, −1 where there is no header
+    n_missing: int = 0  # rows that headers of files promise and that are not there
     sparse: bool | None = None  # None if no partition has rows
     dtype: str = "float32"
     n_features: int = 0
     features: list[str] | None = None  # of JSON objects
     first_feature: int | None = None
     frame: list[str] | None = None  # columns of tables, which must be the same in all of them
-    labels: str = ""  # "names", "columns" or "an indicator"
+    labels: str = ""  # "names", "columns", "columns of a file" or "an indicator"
     n_labels: int = 0
     names: list[Any] | None = None
 
@@ -41,6 +43,15 @@ class Head:
     def n_rows(self) -> int:
         """Rows with labels."""
         return sum(self.rows)
+
+    def classes(self) -> NDArray[Any]:
+        """The label names, as an estimator has them."""
+        if self.names is None:
+            return np.arange(self.n_labels, dtype=np.int64)
+        if self.labels == "columns of a file":
+            return encode_names(self.names)
+        strings = not self.names or isinstance(self.names[0], str)
+        return check_names(self.names, self.n_labels) if strings else np.array(self.names, np.int64)
 
 
 def merged_heads(heads: Sequence[Head]) -> Head:
@@ -77,7 +88,7 @@ def merged_heads(heads: Sequence[Head]) -> Head:
         n_unlabelled=sum(head.n_unlabelled for head in full),
         n_entries=sum(head.n_entries for head in full),
         n_bytes=max(head.n_bytes for head in full),
-        promised=sum(max(0, head.promised) for head in full),
+        n_missing=sum(head.n_missing for head in full),
         dtype=str(np.result_type(*(head.dtype for head in full))),
         n_features=max(head.n_features for head in full) if features is None else len(features),
         features=features,

@@ -6,17 +6,18 @@ import io
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import scipy.sparse
 
 from ripml.datasets import Dataset
-from ripml.datasets.formats import FORMATS, format_of, read
+from ripml.datasets.formats import format_of, read
 from ripml.datasets.source import open_source
 from ripml.errors import DataError, MissingExtraError, ParameterError
 
-__all__ = ["Piece", "Raw", "dask_modules", "delayed_partitions"]
+__all__ = ["Piece", "Raw", "dask_modules", "delayed_partitions", "pieces_of", "raw_of", "widened"]
 
 _PIECE_BYTES = 1 << 26  # of a file that is cut at line ends
 _LINES = ("xmc", "svmlight", "jsonl")  # formats with a row a line
@@ -41,7 +42,7 @@ class Raw:
     label_names: list[str] | None = None
     feature_names: list[str] | None = None
     first_feature: int | None = None  # of SVMLight: 0 if feature 0 occurs, else 1
-    promised: int = -1  # rows of the whole file, by the header that begins the piece
+    promised: int | None = None  # by the header: all rows of the file with its first piece, none with the others
 
 
 @dataclass(frozen=True)
@@ -53,13 +54,10 @@ class Piece:
     start: int = 0
     stop: int | None = None
 
-    def opened(self) -> tuple[Any, int]:
-        """What the readers take, and the rows that a header at the beginning promises, −1 without one.
-
-        No line may begin there: then there is nothing to be read, None.
-        """
+    def opened(self) -> tuple[Any, int | None]:
+        """What the readers take, None if no line begins here, and the rows that a header promises with this piece."""
         if self.stop is None:
-            return self.path, -1
+            return self.path, None
         try:
             with open(self.path, "rb") as file:
                 header = file.readline() if self.format == "xmc" else b""
@@ -73,9 +71,9 @@ class Piece:
         name = self.path if self.start == 0 else f"{self.path} (from byte {begin:,})"
         numbers = header.split()
         if len(numbers) != 3 or not all(number.isdigit() for number in numbers):
-            return (_Named(header + text, name), -1) if text or self.start == 0 else (None, -1)
+            return (_Named(header + text, name) if text or self.start == 0 else None), None
         rows = text.count(b"\n") + (not text.endswith(b"\n") and text != b"")
-        promised = int(numbers[0]) if self.start == 0 else -1
+        promised = int(numbers[0]) if self.start == 0 else 0
         return _Named(b"%d %s %s\n" % (rows, numbers[1], numbers[2]) + text, name), promised
 
     def read(self) -> Raw | None:
@@ -126,14 +124,20 @@ def pieces_of(paths: Sequence[str], format: str | None = None) -> list[Piece]:
             pieces.append(Piece(path, kind))
             continue
         edges = np.linspace(0, size, max(1, -(-size // _PIECE_BYTES)) + 1).astype(np.int64).tolist()
-        pieces += [Piece(path, kind, *edge) for edge in zip(edges[:-1], edges[1:], strict=True)]
+        pieces += [Piece(path, kind, *edge) for edge in pairwise(edges)]
     return pieces
 
 
-def delayed_partitions(partitions: Any, task: Callable[..., Any], format: str | None = None) -> list[Any]:
-    """`task(given, …)` of each partition, delayed, where `given` is a `Piece` of a file or what Dask computes."""
+def delayed_partitions(
+    partitions: Any, function: Callable[..., Any], more: Any = None, format: str | None = None
+) -> list[Any]:
+    """`function(given, more)` of each partition, delayed; given is a `Piece` of a file or what Dask computes."""
     dask, _ = dask_modules()
-    task = dask.delayed(task, pure=False)
+    delayed = dask.delayed(function, pure=False)
+
+    def task(given: Any) -> Any:
+        return delayed(given, more)
+
     if _is_array(partitions):
         return [task(x) for x in _row_chunks(partitions)]
     if isinstance(partitions, tuple) and len(partitions) == 2 and all(_is_array(array) for array in partitions):

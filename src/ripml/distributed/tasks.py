@@ -8,12 +8,14 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
+from sklearn.base import clone
 from threadpoolctl import threadpool_limits
 
 from ripml.clusters import assign, centres_of, sample_rows
@@ -36,19 +38,27 @@ __all__ = [
     "Plan",
     "added",
     "assigned",
+    "bucket_of",
+    "bucket_sizes",
     "bucketed",
     "centres",
     "drawn",
-    "first_of",
     "forget",
+    "frequency_of",
+    "given",
+    "head_of",
     "left_out",
     "load",
+    "member",
+    "merged_left_out",
     "nearest",
     "one_pass",
+    "placed",
     "rank_slices",
     "sample",
     "settled",
     "sizes_of",
+    "sums_of",
 ]
 
 Floats = NDArray[np.float32]
@@ -61,9 +71,9 @@ def _alone(function: Callable[..., Result]) -> Callable[..., Result]:
     """The task with BLAS on one thread: a worker runs as many tasks as it has threads."""
 
     @functools.wraps(function)
-    def task(*args: Any) -> Result:
+    def task(*args: Any, **options: Any) -> Result:
         with threadpool_limits(1, user_api="blas"):
-            return function(*args)
+            return function(*args, **options)
 
     return task
 
@@ -73,14 +83,14 @@ def _bytes(thing: Any) -> int:
         return sum(_bytes(array) for array in (thing.data, thing.indices, thing.indptr))
     if isinstance(thing, (list, tuple)):
         return sum(map(_bytes, thing))
-    return int(thing.nbytes) if isinstance(thing, np.ndarray) else 0
+    return thing.__sizeof__() if isinstance(thing, _Sized) else int(getattr(thing, "nbytes", 0))
 
 
 class _Sized:
     """Tells Dask how much memory it takes, so that it is moved to disk in time."""
 
     def __sizeof__(self) -> int:
-        return object.__sizeof__(self) + sum(_bytes(getattr(self, field.name)) for field in fields(self))  # type: ignore[arg-type]
+        return sum(_bytes(value) for value in vars(self).values())
 
 
 # ------------------------------------------------------------------------------------------------------------- rows
@@ -101,13 +111,14 @@ def load(given: Any, checker: Multilabel) -> Block:
     raw = raw_of(given)
     if raw is None:
         return Block(None, None, Head((0,)))
-    X = checker._validated(raw.X, reset=True) if raw.X.shape[0] else raw.X
+    checker = clone(checker)  # tasks on threads of one process may share what they are given
+    X = checker._validated(raw.X, reset=True) if getattr(raw.X, "shape", (1,))[0] else raw.X
     Y, names = encode_labels(raw.Y)
     if X.shape[0] != Y.shape[0]:
         raise DataError(f"a partition has {X.shape[0]} rows of X and {Y.shape[0]} of Y; they must be as many.")
     kind = "names" if getattr(raw.Y, "ndim", 1) != 2 else "an indicator"
     if raw.label_names is not None or hasattr(raw.Y, "columns"):
-        kind = "columns"
+        kind = "columns" if raw.label_names is None else "columns of a file"
     known = raw.label_names or names.tolist()
     labelled = np.diff(Y.indptr) > 0
     head = Head(
@@ -115,7 +126,7 @@ def load(given: Any, checker: Multilabel) -> Block:
         n_unlabelled=int((~labelled).sum()),
         n_entries=int(Y.nnz),
         n_bytes=_bytes((X, Y)),
-        promised=raw.promised,
+        n_missing=raw.promised - len(labelled) if raw.promised is not None else 0,
         sparse=scipy.sparse.issparse(X),
         dtype=str(X.dtype),
         n_features=X.shape[1],
@@ -161,12 +172,18 @@ def added(terms: Sequence[Any]) -> Any:
     return total
 
 
-def first_of(groups: Any, number: int) -> Any:
+def member(groups: Any, number: int) -> Any:
     """One of several results."""
     return groups[number]
 
 
 # --------------------------------------------------------------------------------------------------------- clusters
+
+
+def _stacked_rows(pieces: Sequence[Any]) -> Any:
+    if scipy.sparse.issparse(pieces[0]):
+        return scipy.sparse.vstack(pieces, format="csr")
+    return np.concatenate(pieces)
 
 
 def _cut(rows: Ints, sizes: Sequence[int]) -> list[Ints]:
@@ -191,9 +208,7 @@ def sample(block: Block, rows: Sequence[Ints | None], number: int) -> Any:
 @_alone
 def centres(samples: Sequence[Any], n: int, n_clusters: int, seed: int) -> NDArray[Any]:
     """The centres that `ripml.clusters.partition` finds for all n rows."""
-    stack = scipy.sparse.vstack if scipy.sparse.issparse(samples[0]) else np.concatenate
-    together = stack(samples, format="csr") if scipy.sparse.issparse(samples[0]) else stack(samples)
-    return centres_of(together, n_clusters, sample_rows(n, seed)[1])
+    return centres_of(_stacked_rows(samples), n_clusters, sample_rows(n, seed)[1])
 
 
 @_alone
@@ -207,7 +222,12 @@ def sizes_of(cluster: Ints, n_clusters: int) -> Ints:
     return np.bincount(cluster, minlength=n_clusters)
 
 
-# -------------------------------------------------------------------------------------------------------- rows left out
+def placed(cluster: Ints, occupied: Ints) -> Ints:
+    """Numbers of clusters as places among those that have rows."""
+    return np.searchsorted(occupied, cluster)
+
+
+# ---------------------------------------------------------------------------------------------------- rows left out
 
 
 @dataclass(frozen=True)
@@ -245,11 +265,9 @@ def left_out(block: Block, cluster: Ints, rank: Ints, keys: Keys, most: Ints) ->
 
 def merged_left_out(groups: Sequence[LeftOut], most: Ints) -> LeftOut:
     """Those of several partitions, which follow each other."""
-    sparse = scipy.sparse.issparse(groups[0].X)
-    X = [group.X for group in groups]
     one, other, size = (np.concatenate(arrays) for arrays in zip(*(group.marks for group in groups), strict=True))
     return LeftOut(
-        scipy.sparse.vstack(X, format="csr") if sparse else np.concatenate(X),
+        _stacked_rows([group.X for group in groups]),
         np.concatenate([group.cluster for group in groups]),
         np.concatenate([group.rank for group in groups]),
         (one, other, size),
@@ -286,14 +304,11 @@ class Bucket(_Sized):
 
 
 @dataclass(frozen=True)
-class Pass:
+class Pass(_Sized):
     """What is made of a partition: XᵀX, XᵀZ and rows of all clusters, and its label sets in buckets."""
 
     sums: tuple[NDArray[np.float64], NDArray[np.float64], Ints]  # (C, d, d), (C, d, M), (C,)
     buckets: list[Bucket]
-
-    def __sizeof__(self) -> int:
-        return _bytes(self.sums) + sum(bucket.__sizeof__() for bucket in self.buckets)
 
 
 _lock = threading.Lock()
@@ -315,11 +330,8 @@ def forget(token: str) -> None:
 
 
 @_alone
-def one_pass(
-    block: Block, cluster: Ints, occupied: Ints, plan: Plan, keys: Keys, set_keys: Keys, frequency: Ints
-) -> Pass:
+def one_pass(block: Block, cluster: Ints, keys: Keys, set_keys: Keys, frequency: Ints, plan: Plan) -> Pass:
     """Embed the label sets of a partition, sum its rows with their embeddings, and sort the sets into buckets."""
-    cluster = np.searchsorted(occupied, cluster)
     one, other, size = fingerprints(block.Y, set_keys)
     bucket = ((one >> np.uint64(1)) >> np.uint64(63 - plan.bucket_bits)).astype(np.int64)
     order = np.lexsort((size, other, one, cluster, bucket))
@@ -334,8 +346,8 @@ def one_pass(
     edges = np.searchsorted(bucket[first], np.arange(2**plan.bucket_bits + 1))
     counts = np.bincount(of_row)
     buckets = []
-    for start, end in zip(edges[:-1], edges[1:], strict=True):
-        own, rows = slice(int(start), int(end)), first[start:end]
+    for start, end in pairwise(edges.tolist()):
+        own, rows = slice(start, end), first[start:end]
         # Copies, so that a bucket that is done with lets go of its memory.
         some = row_slice(labels, own).copy()
         buckets.append(Bucket(cluster[rows], (one[rows], other[rows]), counts[own].copy(), some, Z[own].copy()))

@@ -1,0 +1,313 @@
+"""What the client does: it sends tasks, adds nothing up itself, and writes the index as it comes in."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.utils import check_random_state
+
+from ripml.decisions import Answer, decide
+from ripml.decoders import Votes
+from ripml.distributed import tasks
+from ripml.distributed.columns import Head, finished, merged_heads
+from ripml.distributed.index import BUCKET_BYTES, Buckets
+from ripml.distributed.partitions import dask_modules, delayed_partitions
+from ripml.distributed.workers import Workers
+from ripml.documents import DocumentModel
+from ripml.ensembles import Projection
+from ripml.errors import DataError, MemoryLimitError, NoLabelsError, ParameterError
+from ripml.estimator import RIPML
+from ripml.kernels import Linear
+from ripml.labels import check_names, label_keys
+from ripml.learning import Learnt, Settings, answered, column_keys, embedding_of, start_of, stored
+from ripml.part import Part
+from ripml.products import Taken, dense
+from ripml.ridge import Primal, Sums, resolve_solver
+from ripml.rooms import DiskRoom, row_slice
+from ripml.tuning import Choice
+from ripml.voting import Asked, most_left_out
+
+__all__ = ["fit", "train_files"]
+
+_log = logging.getLogger("ripml")
+
+Ints = NDArray[np.int64]
+
+_TABLE_BYTES = 1 << 30  # of columns of Phi on a worker, or a quarter of its memory
+_MEMORY = 1 << 30  # of the client, beside a bucket
+_CLUSTERS_AT_A_TIME = 4  # that ask for their neighbours: most of that is waiting
+
+
+def fit(
+    model: RIPML,
+    partitions: Any,
+    client: Any,
+    folder: str | PathLike[str],
+    label_names: Sequence[str] | None = None,
+) -> RIPML:
+    """Learn the paper's model on the workers of `client`, a `distributed.Client`; the model is that of `RIPML.fit`.
+
+    Parameters
+    ----------
+    model : RIPML
+        With `decoder="votes"`, `kernel="linear"`, `relevance=0` and closed-form ridge on at most 12,000 features, as
+        `RIPML.paper` has them. It is fitted in place and returned.
+    partitions : pair of Dask arrays, list of dask.delayed, or paths
+        Two Dask arrays (X, Y) with the same chunks of rows, chunks of Y being dense or CSR indicators; or delayed
+        objects that give (X, Y) each, as for `RIPML.fit`; or files that all workers see, in a format of
+        `ripml.datasets`. A partition is a task, and has to fit into a worker's memory with its embeddings.
+    client : distributed.Client
+    folder : path
+        On the client's side, where the index is written. The fitted model reads it: `save` it before it is removed.
+    label_names : sequence of str, optional
+        Of the columns of an indicator.
+
+    Examples
+    --------
+    >>> import dask, tempfile
+    >>> from distributed import Client
+    >>> from ripml import RIPML
+    >>> rows = [([[1, 0], [0.9, 0.1]], [["tea"], ["tea", "hot"]]), ([[0, 1], [0.1, 0.9]], [["ice"], ["ice", "cold"]])]
+    >>> with Client(processes=False, dashboard_address=None) as client, tempfile.TemporaryDirectory() as folder:
+    ...     model = fit(RIPML.paper(n_dims=8, n_neighbors=1), [dask.delayed(pair) for pair in rows], client, folder)
+    >>> model.classes_.tolist()
+    ['cold', 'hot', 'ice', 'tea']
+    """
+    _fit(model, partitions, client, Path(folder), label_names, None)
+    return model
+
+
+def train_files(
+    model: RIPML,
+    path: str | PathLike[str] | Sequence[str | PathLike[str]],
+    format: str | None,
+    address: str,
+    folder: str | PathLike[str],
+) -> DocumentModel:
+    """Learn from files on the workers of the scheduler at `address`: the model with the columns of the files.
+
+    >>> train_files(RIPML(), "rows.svm", None, "tcp://127.0.0.1:8786", "work")
+    Traceback (most recent call last):
+    ripml.errors.ParameterError: workers learn the paper's model only, ...; got decoder='blend'.
+    """
+    _, distributed = dask_modules()
+    _check_settings(model)
+    try:
+        client = distributed.Client(address)
+    except (OSError, ValueError) as error:
+        raise ParameterError(f"no Dask scheduler answers at {address!r} ({error}); start one, or mend it.") from error
+    with client:
+        head = _fit(model, path, client, Path(folder), None, format)
+    return DocumentModel(model, None, head.features, head.first_feature)
+
+
+def _fit(
+    model: RIPML, partitions: Any, client: Any, folder: Path, label_names: Sequence[str] | None, format: str | None
+) -> Head:
+    with model._unchanged_on_failure(), _plain_errors():
+        _check_settings(model)
+        folder.mkdir(parents=True, exist_ok=True)
+        walk = _Walk(model, client, folder)
+        try:
+            return walk.run(partitions, label_names, format)
+        finally:
+            walk.workers.forget(walk.token)
+
+
+def _check_settings(model: RIPML) -> None:
+    model.check_settings()
+    settings = model._settings()
+    solver = resolve_solver(settings.solver, 1, 1)[0]
+    supported = {
+        "decoder": isinstance(settings.decoder, Votes),
+        "kernel": settings.kernel is None or isinstance(settings.kernel, Linear),
+        "relevance": settings.relevance == 0,
+        "solver": solver == Primal(),
+    }
+    for name, is_supported in supported.items():
+        if not is_supported:
+            raise ParameterError(
+                "workers learn the paper's model only, decoder='votes', kernel='linear', relevance=0 and solver 'auto' "
+                f"or 'primal', as in RIPML.paper; got {name}={getattr(model, name)!r}."
+            )
+
+
+@contextmanager
+def _plain_errors() -> Iterator[None]:
+    """A task that workers die of is too large for them."""
+    _, distributed = dask_modules()
+    try:
+        yield
+    except distributed.KilledWorker as error:
+        raise MemoryLimitError(
+            f"workers died at the same task again and again ({error.task}), most likely for want of memory; make "
+            "smaller partitions, use fewer `n_dims`, or give workers more memory."
+        ) from error
+
+
+class _Walk:
+    """One fit. Results of the workers are let go of as soon as all that is made of them is under way."""
+
+    def __init__(self, model: RIPML, client: Any, folder: Path) -> None:
+        self.model, self.folder = model, folder
+        self.settings = model._settings()
+        self.workers = Workers(client)
+        self.token = uuid.uuid4().hex
+
+    def run(self, partitions: Any, label_names: Sequence[str] | None, format: str | None) -> Head:
+        """From partitions to a fitted model."""
+        model, settings, workers = self.model, self.settings, self.workers
+        head, rows = self._rows(partitions, label_names, format)
+        sizes = [size for size in head.rows if size]
+        n, d, L, P = head.n_rows, head.n_features, len(model.classes_), len(sizes)
+        _log.info("%s rows in %d partitions", f"{n:,}", P)
+        choice = Choice(0.0, Linear(), 1.0 if settings.ridge is None else settings.ridge)
+        ensemble, n_dims = embedding_of(settings, choice.kernel, (n, d), L)
+        projection = Projection(ensemble, n_dims, settings.n_learners, model.seed_)
+        projection.check_capacity(L)
+        plan = self._plan(head, projection)
+        frequency = workers.together(tasks.added, workers.each(tasks.frequency_of, rows))
+        model.frequency_ = workers.fetched(frequency)
+        centres, cluster, counts = self._clusters(rows, sizes, head)
+        plan = replace(plan, n_clusters=len(centres))
+        solvers = [_primal(settings, int(count), d) for count in counts]
+        most = np.array([most_left_out(int(count), d, settings.ridge, Primal()) for count in counts])
+
+        set_keys = keys = workers.sent(label_keys(model.classes_))
+        if ensemble.capacity(n_dims) is not None:
+            keys = workers.sent(column_keys(ensemble, n_dims, model.classes_))
+        ranks = workers.one(tasks.rank_slices, model.seed_, sizes)
+        rank = workers.each(tasks.member, [ranks] * P, range(P))
+        asked = workers.together(
+            partial(tasks.merged_left_out, most=most),
+            workers.each(partial(tasks.left_out, most=most), rows, cluster, rank, [set_keys] * P),
+        )
+        passed = workers.each(
+            partial(tasks.one_pass, plan=plan), rows, cluster, [keys] * P, [set_keys] * P, [frequency] * P
+        )
+        sums = workers.together(tasks.added, workers.each(tasks.sums_of, passed))
+        index = Buckets.of(workers, passed, plan)
+        del rows, cluster, rank, passed
+
+        left_out = workers.fetched(asked)
+        written = index.write(DiskRoom.of(self.folder, _MEMORY), L, left_out)
+        _log.info("%s label sets are written", f"{len(written.counts):,}")
+        gram, moment, _ = workers.fetched(sums)
+        del sums
+
+        def of_cluster(c: int) -> tuple[Part, dict[str, Any], Answer]:
+            draft = Part(
+                Psi=np.empty((0, 0), np.float32),
+                intercept=np.zeros(moment.shape[2], np.float32),
+                Z=written.Z[:, written.own(c)],
+                sets=row_slice(written.sets, written.own(c)),
+                counts=written.counts[written.own(c)],
+                index=settings.index,
+                n_learners=settings.n_learners,
+                kernel=choice.kernel,
+            )
+            vars(draft)["searchers"] = index.searchers(c)
+            mine = np.flatnonzero(left_out.cluster == c)
+            sets = written.entries[mine]
+            x, z = dense(left_out.X[mine]), Taken(draft.Z, sets).toarray()
+            solver, reason = solvers[c]
+            solve = solver.of_sums(Sums(gram[c], moment[c], int(counts[c])), lambda few: (x[few], z[few]))
+            fair = left_out.rank[mine] < most[c]
+            mean_square = float(np.trace(gram[c])) / int(counts[c])
+            return answered(settings, draft, solve, Asked(np.arange(len(mine)), sets), fair, mean_square, reason)
+
+        with ThreadPoolExecutor(_CLUSTERS_AT_A_TIME) as pool:
+            parts, facts, answers = (list(of) for of in zip(*pool.map(of_cluster, range(len(centres))), strict=True))
+        how = start_of(settings, projection, model.classes_, model.frequency_, head.n_entries / n)
+        decided = decide(settings.decoder, settings.n_neighbors, how, parts, answers, model.seed_)
+        parts = stored(parts, settings.index, written.room)
+        model._adopt(Learnt(parts, centres, None, choice, ensemble, n_dims, decided, facts))
+        return head
+
+    def _rows(self, partitions: Any, label_names: Sequence[str] | None, format: str | None) -> tuple[Head, list[Any]]:
+        """The partitions that have rows, all with the same columns, and what is known of them together."""
+        workers, model = self.workers, self.model
+        checker = clone(model).set_params(n_jobs=1, random_state=0)
+        loaded = workers.computed(delayed_partitions(partitions, tasks.load, checker, format))
+        future = workers.one(finished, workers.together(merged_heads, workers.each(tasks.head_of, loaded)))
+        head: Head = workers.fetched(future)
+        model.n_features_in_, model.n_rows_, model.n_unlabelled_ = head.n_features, head.n_rows, head.n_unlabelled
+        if head.frame is not None:
+            model.feature_names_in_ = np.array(head.frame, object)
+        if head.n_missing:
+            there = head.n_rows + head.n_unlabelled
+            raise DataError(f"the headers say N = {there + head.n_missing} rows, but the files have {there}.")
+        if not head.n_rows:
+            raise NoLabelsError(
+                f"none of the {head.n_unlabelled:,} rows carries a label, so there is nothing to learn."
+            )
+        if label_names is not None and head.names is not None:
+            raise DataError("`label_names` names the columns of an indicator; the labels given here have names.")
+        model.classes_ = head.classes() if label_names is None else check_names(label_names, head.n_labels)
+        _begin(model)
+        kept = [future for future, size in zip(loaded, head.rows, strict=True) if size]
+        return head, workers.each(tasks.settled, kept, [future] * len(kept))
+
+    def _plan(self, head: Head, projection: Projection) -> tasks.Plan:
+        """The pass, if the workers have the memory for it."""
+        d, n_targets = head.n_features, projection.n_learners * projection.n_dims
+        limit, threads, all_threads = self.workers.memory()
+        table = int(min(_TABLE_BYTES, limit / 4, max(4 * head.n_labels * n_targets, 1)))
+        sums = 8 * d * (d + n_targets) * self.settings.n_clusters
+        needed = threads * (head.n_bytes + 2 * 4 * max(head.rows) * n_targets + sums) + table
+        if needed > limit:
+            raise MemoryLimitError(
+                f"a partition of {max(head.rows):,} rows with {n_targets:,} targets would need {needed / 1e9:,.1f} GB "
+                f"on a worker of {threads} threads, which has {limit / 1e9:,.1f} GB; make smaller partitions, use "
+                "fewer `n_dims` or `n_clusters`, or give workers more memory."
+            )
+        pieces = max(4 * head.n_rows * n_targets / BUCKET_BYTES, all_threads)
+        return tasks.Plan(self.token, projection, 1, int(np.ceil(np.log2(pieces))), table)
+
+    def _clusters(self, rows: list[Any], sizes: list[int], head: Head) -> tuple[NDArray[Any], list[Any], Ints]:
+        """Centres, the cluster of each row on the workers, and the rows of each: those of `clusters.partition`."""
+        workers, C, P, seed = self.workers, self.settings.n_clusters, len(rows), self.model.seed_
+        centres = np.zeros((1, head.n_features), head.dtype)
+        if C > 1:
+            drawn = workers.one(tasks.drawn, seed, sizes)
+            samples = workers.each(tasks.sample, rows, [drawn] * P, range(P))
+            centres = workers.fetched(workers.one(tasks.centres, samples, head.n_rows, C, seed))
+        cluster = workers.each(tasks.assigned, rows, [workers.sent(centres)] * P)
+        counts = np.sum(workers.fetched(workers.each(partial(tasks.sizes_of, n_clusters=C), cluster)), axis=0)
+        occupied = np.flatnonzero(counts)
+        if len(occupied) < C:
+            cluster = workers.each(tasks.placed, cluster, [occupied] * P)
+        return centres[occupied], cluster, counts[occupied]
+
+
+def _begin(model: RIPML) -> None:
+    """Check what depends on the number of rows, and draw the seed, as `fit` does."""
+    if not isinstance(model.n_neighbors, str):
+        model._require_rows("n_neighbors", model.n_neighbors)
+    model._require_rows("n_clusters", model.n_clusters)
+    model.seed_ = int(check_random_state(model.random_state).randint(2**62, dtype=np.int64))
+
+
+def _primal(settings: Settings, n: int, d: int) -> tuple[Primal, str]:
+    """The solver of a cluster of n rows, which sums are enough for, and why."""
+    solver, reason = resolve_solver(settings.solver, n, d)
+    if settings.solver == "auto" and not isinstance(solver, Primal):
+        solver, reason = resolve_solver("auto", d, d)[0], f"n = {n:,} < d = {d:,}, but rows are on workers: XᵀX"
+    if not isinstance(solver, Primal):
+        raise ParameterError(
+            f"d = {d:,} features are too many for solver='auto' on workers, which factorise XᵀX only; use fewer "
+            "features, or solver='primal' if there is memory for it."
+        )
+    return solver, reason
