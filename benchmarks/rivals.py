@@ -359,8 +359,9 @@ def main() -> None:
     for data in arguments.sets:
         waiting = [name for name in arguments.methods if not is_settled(runs.get((data, name), {}), arguments.limit)]
         with tempfile.TemporaryDirectory() as place:
-            problem = written(data, Path(place) / data) if waiting else None
-            for name in waiting if problem else []:
+            if not waiting or (problem := written(data, Path(place) / data)) is None:
+                continue
+            for name in waiting:
                 runs[data, name] = run_method(name, problem, arguments)
                 print(f"{data}, " + "  ".join(cell for cell in cells(name, runs[data, name]) if cell), flush=True)
                 write_json(runs, arguments.json)

@@ -27,11 +27,11 @@ from ripml.ridge import (
     Primal,
     RidgeSolver,
     Sums,
-    _Factor,
-    _left_out,
     choose_solver,
     resolve_solver,
 )
+from ripml.ridge.base import predicted_without
+from ripml.ridge.sums import Factor
 
 CLOSED: list[RidgeSolver] = [Primal(), Dual()]
 ITERATIVE: list[RidgeSolver] = [ConjugateGradient(), GradientDescent()]
@@ -420,7 +420,7 @@ def test_leverage_is_the_diagonal_of_the_hat_matrix_and_its_columns_are_solution
     singular: bool, alpha: float, dtype: Any
 ) -> None:
     X = (deficient(60, 25) if singular else worlds.regression(60, 25))[0]
-    factor = _Factor((X.T @ X).astype(dtype), alpha)
+    factor = Factor((X.T @ X).astype(dtype), alpha)
     assert factor.singular == (singular and not alpha)
     inverse = np.linalg.pinv(X.T @ X + alpha * np.eye(25), rcond=1e-6, hermitian=True)
     h, k_of = factor.leverage(X.astype(dtype))
@@ -462,10 +462,10 @@ def test_only_rows_that_are_alone_in_their_direction_ask_for_a_column() -> None:
         asked.append(rows.tolist())
         return np.eye(3)[:, rows]
 
-    found = _left_out(x, z, Psi, np.array([0.5, 0.5, 1.0]), k_of, 1e-12)
+    found = predicted_without(x, z, Psi, np.array([0.5, 0.5, 1.0]), k_of, 1e-12)
     np.testing.assert_allclose(found, [[0.0], [0.0], [0.0]])
     assert asked == [[False, False, True]]
-    _left_out(x, z, Psi, np.full(3, 0.5), k_of, 1e-12)
+    predicted_without(x, z, Psi, np.full(3, 0.5), k_of, 1e-12)
     assert len(asked) == 1
 
 

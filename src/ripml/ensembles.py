@@ -342,6 +342,9 @@ class Projection:
         `Y` is CSR (n, L) with `keys[j]` the key of column j; a row without labels becomes zero.
         """
         Z = np.empty((Y.shape[0], self.n_learners * self.n_dims), np.float32)
+        if Y.nnz < len(keys):  # so that the work depends on the labels that occur, and not on L
+            used, place = np.unique(Y.indices, return_inverse=True)
+            Y, keys = csr_array((Y.data, place, Y.indptr), shape=(Y.shape[0], len(used))), keys[used]
         Embedder(self, keys, column_counts(Y), n_jobs=n_jobs).fill(Z, Y)
         return Z
 

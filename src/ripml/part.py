@@ -82,10 +82,10 @@ class Part:
     index: Index
     n_learners: int
     kernel: Kernel = field(default_factory=Linear)
-    scale: float = 1.0
-    index_arrays: Sequence[Mapping[str, NDArray[Any]]] = ()  # of each learner, what the index was saved with
     rows: Rows | None = None  # the training rows, where the kernel or the decoder wants them
     set_of_row: Ints = field(default_factory=lambda: np.empty(0, np.int64))  # (n,), of all training rows
+    scale: float = 1.0
+    index_arrays: Sequence[Mapping[str, NDArray[Any]]] = ()  # of each learner, what the index was saved with
 
     @cached_property
     def searchers(self) -> list[Searcher]:
