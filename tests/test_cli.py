@@ -538,3 +538,53 @@ def test_python_dash_m_is_the_command() -> None:
     assert done.stdout.startswith("ripml ")
     assert io.StringIO(done.stdout).readline().strip()
     assert os.linesep in done.stdout
+
+
+@pytest.mark.parametrize("suffix", ["txt", "txt.gz", "svm", "jsonl"])
+def test_a_file_read_in_blocks_trains_the_same_model(
+    suffix: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    datasets.write(world(), tmp_path / f"train.{suffix}")
+    paper = ("--preset", "paper", "--dims", "20", "--json")
+    run(capfd, "train", tmp_path / f"train.{suffix}", tmp_path / "streamed", "--memory", "1.5MB", *paper)
+    run(capfd, "train", tmp_path / f"train.{suffix}", tmp_path / "whole", *paper)
+    assert not (tmp_path / "streamed.work").exists()
+    datasets.write(world(30, seed=1), tmp_path / f"test.{suffix}")
+    asked = [run(capfd, "predict", tmp_path / m, tmp_path / f"test.{suffix}")[0] for m in ("streamed", "whole")]
+    assert asked[0] == asked[1] != ""
+
+
+def test_texts_read_in_blocks_train_the_same_model(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    file = write_texts(tmp_path / "texts.jsonl")
+    paper = ("--preset", "paper", "--dims", "20")
+    run(capfd, "train", file, tmp_path / "streamed", "--memory", "1.5MB", *paper)
+    run(capfd, "train", file, tmp_path / "whole", *paper)
+    asked = [run(capfd, "predict", tmp_path / m, file)[0] for m in ("streamed", "whole")]
+    assert asked[0] == asked[1] != ""
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--memory", "much"], "--memory must be a size like 500MB or 4GB; got 'much'"),
+        (["--memory", "1KB"], "`memory` must be an integer ≥ 1048576; got 1000"),
+        (["--memory", "1GB", "--method", "leml"], "--memory is for RIPML"),
+        (["--memory", "1GB", "--dask", "tcp://127.0.0.1:1"], "give one of them"),
+    ],
+)
+def test_what_cannot_be_read_in_blocks_is_said(
+    words: list[str], message: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    datasets.write(world(), tmp_path / "train.txt")
+    _, err = run(capfd, "train", tmp_path / "train.txt", tmp_path / "m", *words, code=2)
+    assert message in err
+    _, err = run(capfd, "train", "numpydoc", tmp_path / "m", "--memory", "1GB", code=2)
+    assert "--memory reads a file; got 'numpydoc'" in err
+
+
+def test_clusters_are_probed_and_an_index_is_chosen(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    datasets.write(world(), tmp_path / "train.txt")
+    options = ("--preset", "paper", "--dims", "20", "--clusters", "3", "--probe", "2", "--index", "lsh")
+    run(capfd, "train", tmp_path / "train.txt", tmp_path / "m", *options)
+    model = load(tmp_path / "m")
+    assert (model.n_probe, model.index) == (2, "lsh")

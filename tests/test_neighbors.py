@@ -294,5 +294,5 @@ def test_words_name_indices_and_others_are_refused() -> None:
     assert resolve_index("exact") == Exact()
     assert resolve_index(Exact()) == Exact()
     for wrong in ("flat", None, 3, Exact):
-        with pytest.raises(ParameterError, match="`index` must be one of exact or an Index; got"):
+        with pytest.raises(ParameterError, match="`index` must be one of exact, lsh, hnsw, ivf, auto or an Index; got"):
             resolve_index(wrong)  # type: ignore[arg-type]

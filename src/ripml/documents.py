@@ -6,21 +6,30 @@ which become tf-idf rows. The folder that `save` writes is a model folder like a
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 from ripml import model_folder
 from ripml.datasets import Dataset, svmlight
-from ripml.datasets.formats import FORMATS, format_of
+from ripml.datasets.formats import FORMATS, format_of, iter_blocks
 from ripml.datasets.source import open_source
 from ripml.errors import DataError, ModelFolderError
+from ripml.estimator import RIPML
 from ripml.labels import align_columns, encode_names
 from ripml.loading import estimator_of
 from ripml.multilabel import Multilabel
 from ripml.text import TfIdf
 
 __all__ = ["DocumentModel"]
+
+
+def _numbered_from(place: Any, format: str | None, first: int) -> dict[str, Any]:
+    """The option of SVMLight files that says where their features count from; none for other formats."""
+    with open_source(place) as source:
+        return {"zero_based": first == 0} if format_of(source, format) == "svmlight" else {}
 
 
 @dataclass(frozen=True)
@@ -47,6 +56,39 @@ class DocumentModel:
             X = tfidf.fit_transform(data.texts)
         model.fit(X, data.Y, label_names=None if numbered else data.label_names)
         return cls(model, tfidf, data.feature_names if tfidf is None else None, first_feature)
+
+    @classmethod
+    def fit_blocks(cls, place: Any, format: str | None, model: RIPML, folder: Path, memory: int) -> DocumentModel:
+        """Fit `model` on a file that may be larger than memory, in this folder; see `RIPML.fit_blocks`.
+
+        Texts are read twice: for their words, and to be learnt from.
+        """
+        options: dict[str, Any] = {}
+        first = next(iter_blocks(place, format, **_numbered_from(place, format, 0)), None)
+        first_feature, tfidf = None, None
+        if first is None:
+            raise DataError(f"{place} has no rows.")
+        if first.X is None:
+            if first.texts is None:
+                raise DataError(f"{first.name} has neither features nor texts.")
+            tfidf = TfIdf().fit_blocks(block.texts or [] for block in iter_blocks(place, format))
+        elif options := _numbered_from(place, format, 0):
+            zero = any((block.X.indices == 0).any() for block in iter_blocks(place, format, **options))
+            first_feature = 0 if zero else 1
+            options = _numbered_from(place, format, first_feature)
+        names: dict[str, list[str] | None] = {"labels": [], "features": None}
+
+        def blocks() -> Iterator[tuple[Any, Any]]:
+            for block in iter_blocks(place, format, **options):
+                names.update(labels=block.label_names, features=block.feature_names)
+                yield block.X if tfidf is None else tfidf.transform(block.texts or []), block.Y
+
+        def label_names() -> list[str] | None:
+            numbered = encode_names(names["labels"] or []).dtype != object
+            return None if numbered else names["labels"]
+
+        model.fit_blocks(blocks(), folder, memory, label_names)
+        return cls(model, tfidf, names["features"], first_feature)
 
     @staticmethod
     def read_training(place: Any, format: str | None = None) -> tuple[Dataset, int | None]:

@@ -376,11 +376,15 @@ class Embedder:
         self._place[kept] = np.arange(len(kept), dtype=np.int32)
 
     def fill(self, Z: Floats, Y: Any) -> None:
-        """Write the embeddings (n, F·m) of the rows of Y, CSR (n, L), to Z."""
+        """Write the embeddings of the rows of Y, CSR (n, L), to Z: (n, F·m), or (F, n, m) with the learners apart."""
         most = Y.nnz if self._most is None else self._most
 
         def fill(rows: slice) -> None:
-            Z[rows] = self._of_rows(Y, rows)
+            z = self._of_rows(Y, rows)
+            if Z.ndim == 2:
+                Z[rows] = z
+            else:
+                Z[:, rows] = z.reshape(len(z), len(Z), -1).transpose(1, 0, 2)
 
         map_blocks(fill, _row_blocks(Y.indptr, most), self._n_jobs)
 

@@ -6,7 +6,7 @@ predict  validate → weigh features → assign → ẑ → neighbours and value
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -196,7 +196,7 @@ class RIPML(Multilabel):
         blocks: Iterable[tuple[Any, Any]],
         folder: str | PathLike[str],
         memory: int = 1 << 30,
-        label_names: Sequence[str] | None = None,
+        label_names: Sequence[str] | Callable[[], Sequence[str] | None] | None = None,
     ) -> RIPML:
         """Learn from blocks of rows, (X, Y) each, which in all may be larger than memory; the model is that of `fit`.
 
@@ -205,8 +205,8 @@ class RIPML(Multilabel):
         is read into memory to be learnt from. A run that was interrupted goes on after its last block if it is called
         again with the same blocks. The fitted model reads the folder: `save` it before the folder is removed.
 
-        X of a block is as for `fit`; Y is an indicator with the same columns in every block, or label names. In CSR
-        blocks, as files are read, later ones may have more columns.
+        X of a block is as for `fit`; Y is an indicator with the same columns in every block, or label names. Where they
+        are CSR, later blocks may have more columns. `label_names` may be a function, asked after the last block.
 
         >>> import tempfile
         >>> X, Y = np.eye(4, dtype=np.float32), [["tea"], ["tea", "hot"], ["ice"], ["ice", "cold"]]
@@ -230,7 +230,7 @@ class RIPML(Multilabel):
                     )
                 spool.append(valid, labels)
             room = DiskRoom.of(place, memory)
-            self._learn_spooled(spool, columns, room, label_names)
+            self._learn_spooled(spool, columns, room, label_names() if callable(label_names) else label_names)
         return self
 
     def _learn_spooled(

@@ -27,7 +27,7 @@ _ROW_BLOCK = 1024  # dense rows at a time: they stay in the cache from the first
 def unit_rows(X: Any, n_jobs: int | None = None) -> Any:
     """X (n, d), dense or CSR, with its rows scaled to length 1; rows of zeros stay.
 
-    First by the largest entry, so that the squares of very large or small numbers neither overflow nor vanish.
+    Where the squares of very large or small numbers would overflow or vanish, by the largest entry of a row first.
 
     >>> unit_rows(np.array([[3e200, 4e200], [0, 0]])).round(3).tolist()
     [[0.6, 0.8], [0.0, 0.0]]
@@ -37,7 +37,9 @@ def unit_rows(X: Any, n_jobs: int | None = None) -> Any:
     out = np.empty(X.shape, X.dtype)
 
     def fill(rows: slice) -> None:
-        out[rows] = _unit_rows(X[rows])
+        squares = np.einsum("ij,ij->i", X[rows], X[rows])
+        usual = ((squares > 1e-30) & (squares < 1e30)).all()
+        out[rows] = X[rows] / np.sqrt(squares)[:, None] if usual else _unit_rows(X[rows])
 
     map_blocks(fill, blocks(len(X), _ROW_BLOCK), n_jobs)
     return out

@@ -155,7 +155,8 @@ class LabelColumns:
         if start and len(names):
             _check_one_kind([next(iter(self._columns))], names[:1])
         target = np.array([self._columns.setdefault(name, len(self._columns)) for name in names.tolist()], np.int64)
-        if kind == "an indicator" and start not in (0, len(names)):
+        grows = scipy.sparse.issparse(Y) and len(names) >= start
+        if kind == "an indicator" and start not in (0, len(names)) and not grows:
             raise DataError(f"the labels of this block have {len(names)} columns, but those before have {start}.")
         moved = scipy.sparse.csr_array(
             (indicator.data, target[indicator.indices], indicator.indptr),

@@ -384,7 +384,7 @@ def answered(
     """The regression of a cluster at the best ridge, how it was found, and what it says of the `fair` of the rows."""
     k = settings.n_neighbors or 5
     voted = vote(draft, solve, asked, settings.ridge, mean_square, k, settings.n_jobs)
-    part = replace(draft, Psi=voted.solution.Psi.astype(np.float32))
+    part = replace(draft, Psi=voted.solution.Psi.astype(np.float32)).with_searchers_of(draft)
     rows = np.flatnonzero(fair)
     return part, voted.solution.facts(voted.ridge, reason), Answer(voted.truth[rows], voted.scores[rows])
 

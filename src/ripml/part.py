@@ -415,7 +415,18 @@ def parts_from_arrays(
     sets = _csr(arrays, "sets", np.ones(len(arrays["sets_indices"]), np.float32), (Z.shape[1], n_labels))
     bounds = [slice(start, end) for start, end in pairwise([0, *ends.tolist()])]
     parts = [
-        Part(Psi[c] if linear else Psi, intercept[c], Z[:, b], row_slice(sets, b), counts[b], index, n_learners, kernel)
+        Part(
+            Psi=Psi[c] if linear else Psi,
+            intercept=intercept[c],
+            Z=Z[:, b],
+            sets=row_slice(sets, b),
+            counts=counts[b],
+            index=index,
+            n_learners=n_learners,
+            kernel=kernel,
+            scale=float(scale[0]),
+            index_arrays=_index_arrays(arrays, c, len(Z)),
+        )
         for c, b in enumerate(bounds)
     ]
     if "set_of_row" not in arrays:

@@ -67,12 +67,7 @@ def embed_entries(
         some = projection if together else projection.learner(group.start)
         embedder = Embedder(some, keys, counts, room.table_bytes, n_jobs)
         for rows in blocks(e, room.rows_at_a_time(4 * len(group) * m, _ROW_BLOCK)):
-            if len(group) == 1:
-                embedder.fill(Z[group.start, rows], row_slice(labels, rows))
-            else:
-                z = np.empty((rows.stop - rows.start, n_learners * m), np.float32)
-                embedder.fill(z, row_slice(labels, rows))
-                Z[:, rows] = z.reshape(len(z), n_learners, m).transpose(1, 0, 2)
+            embedder.fill(Z[group.start : group.stop, rows], row_slice(labels, rows))
             release(*Z[:, rows], labels.indices, labels.data)
         room.keep(at, {})
 

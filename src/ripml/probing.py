@@ -1,4 +1,4 @@
-"""Votes of the nearest rows of several clusters: ẑ by the regression of a row's own cluster, neighbours in those near it.
+"""Votes of the nearest rows of several clusters: ẑ by the regression of a row's own cluster, neighbours of those near.
 
 All clusters share Phi, so their embeddings can be compared. A row near the border of its cluster has neighbours across
 it; searching the n nearest clusters finds them, at n times the price.

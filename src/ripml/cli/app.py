@@ -107,6 +107,16 @@ class SolverWord(str, Enum):
     gd = "gd"
 
 
+class IndexWord(str, Enum):
+    """How neighbours are searched."""
+
+    exact = "exact"
+    auto = "auto"
+    ivf = "ivf"
+    hnsw = "hnsw"
+    lsh = "lsh"
+
+
 FormatOption = Annotated[
     Format | None,
     typer.Option("--format", "-f", help="The file's format; told from its name or first line otherwise."),
@@ -162,6 +172,8 @@ def train(
     neighbors: Annotated[str | None, typer.Option(help="k, the neighbours that vote in a learner, or auto.")] = None,
     learners: Annotated[int | None, typer.Option(help="F, the number of learners.")] = None,
     clusters: Annotated[int | None, typer.Option(help="C, the k-means clusters of the features.")] = None,
+    probe: Annotated[int | None, typer.Option(help="The nearest clusters whose rows may vote.")] = None,
+    index: Annotated[IndexWord | None, typer.Option(help="How neighbours are searched.")] = None,
     kernel: Annotated[KernelWord | None, typer.Option(help="How alike feature rows are.")] = None,
     relevance: Annotated[
         str | None, typer.Option(help="The power of a feature's relevance that it is multiplied by, or auto.")
@@ -172,13 +184,22 @@ def train(
     decoder: Annotated[DecoderWord | None, typer.Option(help="How a predicted embedding becomes scores.")] = None,
     tail: Annotated[float | None, typer.Option(help="How much rare labels are put forward, 0 for not at all.")] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="The same seed, the same model.")] = 0,
+    memory: Annotated[
+        str | None,
+        typer.Option(help="Read the file in blocks and hold about this much, like 500MB or 4GB, beside a block."),
+    ] = None,
+    dask: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Learn on the workers of a Dask scheduler, tcp://host:port.")
+    ] = None,
     jobs: JobsOption = None,
     json: JsonOption = False,
 ) -> None:
     """Learn from a file of labelled rows and save the model.
 
     Rows are features (xmc, svmlight, arff, jsonl) or texts (jsonl with "text" and "labels"). An option that is given
-    overrides the preset; what is auto is chosen on training rows left out, and printed.
+    overrides the preset; what is auto is chosen on training rows left out, and printed. With --memory, rows and the
+    model's large arrays are files in MODEL.work until it is saved, and a run that was interrupted goes on from its last
+    block when the command is given again; --memory and --dask are made for --preset paper.
 
     Example: ripml train tickets.jsonl model/
     """
@@ -190,6 +211,8 @@ def train(
         "n_neighbors": neighbors,
         "n_learners": learners,
         "n_clusters": clusters,
+        "n_probe": probe,
+        "index": index and index.value,
         "kernel": kernel and kernel.value,
         "relevance": relevance,
         "ridge": ridge,
@@ -204,7 +227,7 @@ def train(
     if method != Method.ripml and preset != Preset.default:
         raise ParameterError(f"--preset is one of RIPML's settings; leave it out for --method {method.value}.")
     chosen = preset.value if method == Method.ripml else method.value
-    run_train(data, model, format.value if format else None, chosen, given, as_json=json)
+    run_train(data, model, format.value if format else None, chosen, given, memory, dask, as_json=json)
 
 
 @app.command(short_help="Print the labels of each row.")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import re
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -49,26 +51,70 @@ def is_file(place: str) -> bool:
 
 
 def run_train(
-    data: str, folder: Path, format: str | None, method: str, settings: dict[str, Any], as_json: bool
+    data: str,
+    folder: Path,
+    format: str | None,
+    method: str,
+    settings: dict[str, Any],
+    memory: str | None,
+    dask: str | None,
+    as_json: bool,
 ) -> None:
     """Fit a model on a file or the training part of a named set, save it, and say what was chosen."""
     model = _untrained(method, {name: _number_or_word(value) for name, value in settings.items()})
     model.check_settings()  # before the file is read
     if folder.exists() and not folder.is_dir():
         raise ParameterError(f"{folder}: the model goes into a folder, but this is a file.")
-    with working("reading"):
-        rows = DocumentModel.read_training(data, format) if is_file(data) else (datasets.load(data)[0], None)
-    start = time.perf_counter()
-    with working("training"):
-        trained = DocumentModel.fit(*rows, model)
-        trained.save(folder)
+    if memory is None and dask is None:
+        with working("reading"):
+            rows = DocumentModel.read_training(data, format) if is_file(data) else (datasets.load(data)[0], None)
+        start = time.perf_counter()
+        with working("training"):
+            trained = DocumentModel.fit(*rows, model)
+            trained.save(folder)
+        name = rows[0].name or data
+    else:
+        start, name = time.perf_counter(), data
+        with working("training"):
+            trained = _trained_outside_memory(data, folder, format, model, memory, dask)
     summary = model_summary(trained)
     summary["seconds"] = round(time.perf_counter() - start, 2)
     summary["megabytes"] = round(sum(file.stat().st_size for file in folder.iterdir()) / 1e6, 2)
     if as_json:
         print_json(summary)
     else:
-        facts(f"Trained on {rows[0].name or data}, saved to {folder}", readable(summary))
+        facts(f"Trained on {name}, saved to {folder}", readable(summary))
+
+
+def _trained_outside_memory(
+    data: str, folder: Path, format: str | None, model: Multilabel, memory: str | None, dask: str | None
+) -> DocumentModel:
+    """Fit from blocks of a file or on a Dask scheduler, in a folder beside the model's that is removed in the end."""
+    option = "--memory" if dask is None else "--dask"
+    if not isinstance(model, RIPML):
+        raise ParameterError(f"{option} is for RIPML; leave it out for a method of the related work.")
+    if memory is not None and dask is not None:
+        raise ParameterError("--memory and --dask are two ways to train; give one of them.")
+    if not is_file(data) or data == "-":
+        raise ParameterError(f"{option} reads a file; got {data!r}.")
+    work = folder.with_name(f"{folder.name}.work")
+    if dask is not None:
+        from ripml import distributed
+
+        trained = distributed.train_files(model, data, format, dask, work)
+    else:
+        trained = DocumentModel.fit_blocks(data, format, model, work, _bytes(memory or ""))
+    trained.save(folder)
+    shutil.rmtree(work)
+    return trained
+
+
+def _bytes(size: str) -> int:
+    """The bytes of a size like 500MB."""
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) *([KMGT]?)B?", size.strip().upper())
+    if not match:
+        raise ParameterError(f"--memory must be a size like 500MB or 4GB; got {size!r}.")
+    return int(float(match[1]) * 10 ** {"": 0, "K": 3, "M": 6, "G": 9, "T": 12}[match[2]])
 
 
 def _untrained(method: str, settings: dict[str, Any]) -> Multilabel:
@@ -86,7 +132,7 @@ def _untrained(method: str, settings: dict[str, Any]) -> Multilabel:
     return kind(**settings)
 
 
-_OPTIONS = ("n_dims", "n_neighbors", "n_learners", "n_clusters", "ridge", "random_state", "n_jobs")
+_OPTIONS = ("n_dims", "n_neighbors", "n_learners", "n_clusters", "n_probe", "ridge", "random_state", "n_jobs")
 
 
 def _option(setting: str) -> str:

@@ -20,7 +20,7 @@ from sklearn.utils import check_random_state
 
 from ripml.decisions import Answer, decide
 from ripml.decoders import Votes
-from ripml.distributed import tasks
+from ripml.distributed import passing, tasks
 from ripml.distributed.columns import Head, finished, merged_heads
 from ripml.distributed.index import BUCKET_BYTES, Buckets
 from ripml.distributed.partitions import dask_modules, delayed_partitions
@@ -195,9 +195,9 @@ class _Walk:
             workers.each(partial(tasks.left_out, most=most), rows, cluster, rank, [set_keys] * P),
         )
         passed = workers.each(
-            partial(tasks.one_pass, plan=plan), rows, cluster, [keys] * P, [set_keys] * P, [frequency] * P
+            partial(passing.one_pass, plan=plan), rows, cluster, [keys] * P, [set_keys] * P, [frequency] * P
         )
-        sums = workers.together(tasks.added, workers.each(tasks.sums_of, passed))
+        sums = workers.together(tasks.added, workers.each(passing.sums_of, passed))
         index = Buckets.of(workers, passed, plan)
         del rows, cluster, rank, passed
 
@@ -260,7 +260,7 @@ class _Walk:
         kept = [future for future, size in zip(loaded, head.rows, strict=True) if size]
         return head, workers.each(tasks.settled, kept, [future] * len(kept))
 
-    def _plan(self, head: Head, projection: Projection) -> tasks.Plan:
+    def _plan(self, head: Head, projection: Projection) -> passing.Plan:
         """The pass, if the workers have the memory for it."""
         d, n_targets = head.n_features, projection.n_learners * projection.n_dims
         limit, threads, all_threads = self.workers.memory()
@@ -274,7 +274,7 @@ class _Walk:
                 "fewer `n_dims` or `n_clusters`, or give workers more memory."
             )
         pieces = max(4 * head.n_rows * n_targets / BUCKET_BYTES, all_threads)
-        return tasks.Plan(self.token, projection, 1, int(np.ceil(np.log2(pieces))), table)
+        return passing.Plan(self.token, projection, 1, int(np.ceil(np.log2(pieces))), table)
 
     def _clusters(self, rows: list[Any], sizes: list[int], head: Head) -> tuple[NDArray[Any], list[Any], Ints]:
         """Centres, the cluster of each row on the workers, and the rows of each: those of `clusters.partition`."""

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ripml.distributed import tasks
-from ripml.distributed.tasks import Bucket, LeftOut, Plan
+from ripml.distributed import passing
+from ripml.distributed.passing import Bucket, Plan
+from ripml.distributed.tasks import LeftOut
 from ripml.distributed.workers import Workers
 from ripml.neighbors import Searcher
 from ripml.neighbors.shards import merged
@@ -60,9 +62,9 @@ class Buckets:
         """Merge the buckets of all partitions."""
         futures = []
         for b in range(2**plan.bucket_bits):
-            pieces = workers.each(tasks.bucket_of, passed, [b] * len(passed))
-            futures.append(workers.one(tasks.bucketed, pieces, plan.projection.n_learners))
-        measured = workers.each(tasks.bucket_sizes, futures, [plan.n_clusters] * len(futures))
+            pieces = workers.each(passing.bucket_of, passed, [b] * len(passed))
+            futures.append(workers.one(passing.bucketed, pieces, plan.projection.n_learners))
+        measured = workers.each(passing.bucket_sizes, futures, [plan.n_clusters] * len(futures))
         sizes, labels = zip(*workers.fetched(measured), strict=True)
         return cls(workers, plan, futures, np.array(sizes), np.array(labels))
 
@@ -123,14 +125,11 @@ class _Spread(Searcher):
     def query(self, Q: Floats, k: int, n_jobs: int | None = None) -> tuple[Ints, NDArray[np.float64]]:
         """Ask all buckets that have sets of the cluster, and merge."""
         buckets, c = self._buckets, self._c
-        sent, sizes = buckets.workers.sent(Q), buckets.sizes[:, c]
-        starts = np.cumsum(sizes) - sizes
-        found = [
-            buckets.workers.one(
-                tasks.nearest, buckets.futures[b], c, buckets.plan.n_clusters, self._learner, sent, k, int(starts[b])
-            )
-            for b in np.flatnonzero(sizes)
-        ]
+        sizes = buckets.sizes[:, c]
+        full, starts = np.flatnonzero(sizes), np.cumsum(sizes) - sizes
+        task = partial(passing.nearest, k=k, c=c, n_clusters=buckets.plan.n_clusters, learner=self._learner)
+        futures, queries = [buckets.futures[b] for b in full], [buckets.workers.sent(Q)] * len(full)
+        found = buckets.workers.each(task, futures, starts[full].tolist(), queries)
         return merged(buckets.workers.fetched(found), k)
 
     def add(self, Z: Any) -> Ints:

@@ -12,8 +12,8 @@ from os import PathLike
 from typing import Any
 
 from scipy.sparse import csr_array
-from threadpoolctl import threadpool_limits
 
+from ripml.distributed.memory import alone
 from ripml.distributed.partitions import Piece, dask_modules, delayed_partitions
 from ripml.distributed.workers import Workers
 from ripml.documents import DocumentModel
@@ -71,6 +71,7 @@ def _in_order(delayed: list[Any], workers: Workers) -> Iterator[Any]:
         yield workers.fetched(under_way.popleft())
 
 
+@alone
 def _scores(given: Any, trained: DocumentModel | tuple[str, str]) -> Any:
     if not isinstance(trained, DocumentModel):
         with _lock:
@@ -82,8 +83,7 @@ def _scores(given: Any, trained: DocumentModel | tuple[str, str]) -> Any:
     if X is None or (X.shape[0] if hasattr(X, "shape") else len(X)) == 0:
         return csr_array((0, len(trained.model.classes_)))
     model = copy.copy(trained.model).set_params(n_jobs=1)
-    with threadpool_limits(1, user_api="blas"):
-        return model.decision_function(X)
+    return model.decision_function(X)
 
 
 def _features(given: Any, trained: DocumentModel) -> Any:

@@ -1,49 +1,35 @@
-"""What workers do: each function is a task that depends on its arguments alone, so it can be done again elsewhere.
+"""What workers do with rows: each function is a task that depends on its arguments alone, so it can be done again.
 
 What a task is given may be shared with other tasks or be read-only, so it is never written to.
 """
 
 from __future__ import annotations
 
-import functools
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 from sklearn.base import clone
-from threadpoolctl import threadpool_limits
 
 from ripml.clusters import assign, centres_of, sample_rows
 from ripml.distributed.columns import Head
+from ripml.distributed.memory import Sized, alone, size_of
 from ripml.distributed.partitions import raw_of, widened
-from ripml.ensembles import Embedder, Projection
 from ripml.errors import DataError
 from ripml.labels import align_columns, encode_labels, fingerprints
 from ripml.multilabel import Multilabel
-from ripml.neighbors import Exact
-from ripml.passes import sums_by_cluster
-from ripml.products import Taken, column_counts
-from ripml.rooms import row_slice
+from ripml.products import column_counts
 
 __all__ = [
     "Block",
-    "Bucket",
     "LeftOut",
-    "Pass",
-    "Plan",
     "added",
     "assigned",
-    "bucket_of",
-    "bucket_sizes",
-    "bucketed",
     "centres",
     "drawn",
-    "forget",
     "frequency_of",
     "given",
     "head_of",
@@ -51,53 +37,19 @@ __all__ = [
     "load",
     "member",
     "merged_left_out",
-    "nearest",
-    "one_pass",
     "placed",
     "rank_slices",
     "sample",
     "settled",
     "sizes_of",
-    "sums_of",
 ]
 
-Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 Keys = NDArray[np.uint64]
-Result = TypeVar("Result")
-
-
-def _alone(function: Callable[..., Result]) -> Callable[..., Result]:
-    """The task with BLAS on one thread: a worker runs as many tasks as it has threads."""
-
-    @functools.wraps(function)
-    def task(*args: Any, **options: Any) -> Result:
-        with threadpool_limits(1, user_api="blas"):
-            return function(*args, **options)
-
-    return task
-
-
-def _bytes(thing: Any) -> int:
-    if scipy.sparse.issparse(thing):
-        return sum(_bytes(array) for array in (thing.data, thing.indices, thing.indptr))
-    if isinstance(thing, (list, tuple)):
-        return sum(map(_bytes, thing))
-    return thing.__sizeof__() if isinstance(thing, _Sized) else int(getattr(thing, "nbytes", 0))
-
-
-class _Sized:
-    """Tells Dask how much memory it takes, so that it is moved to disk in time."""
-
-    def __sizeof__(self) -> int:
-        return sum(_bytes(value) for value in vars(self).values())
-
-
-# ------------------------------------------------------------------------------------------------------------- rows
 
 
 @dataclass(frozen=True)
-class Block(_Sized):
+class Block(Sized):
     """Rows of a partition that carry labels: X (n, d) and Y, CSR (n, L), with columns that the head tells."""
 
     X: Any
@@ -105,7 +57,7 @@ class Block(_Sized):
     head: Head
 
 
-@_alone
+@alone
 def load(given: Any, checker: Multilabel) -> Block:
     """Read a partition and check it as `fit` does; rows without labels are left out."""
     raw = raw_of(given)
@@ -125,7 +77,7 @@ def load(given: Any, checker: Multilabel) -> Block:
         rows=(int(labelled.sum()),),
         n_unlabelled=int((~labelled).sum()),
         n_entries=int(Y.nnz),
-        n_bytes=_bytes((X, Y)),
+        n_bytes=size_of((X, Y)),
         n_missing=raw.promised - len(labelled) if raw.promised is not None else 0,
         sparse=scipy.sparse.issparse(X),
         dtype=str(X.dtype),
@@ -205,13 +157,13 @@ def sample(block: Block, rows: Sequence[Ints | None], number: int) -> Any:
     return block.X if own is None else block.X[own]
 
 
-@_alone
+@alone
 def centres(samples: Sequence[Any], n: int, n_clusters: int, seed: int) -> NDArray[Any]:
     """The centres that `ripml.clusters.partition` finds for all n rows."""
     return centres_of(_stacked_rows(samples), n_clusters, sample_rows(n, seed)[1])
 
 
-@_alone
+@alone
 def assigned(block: Block, means: NDArray[Any]) -> Ints:
     """The nearest centre of each row."""
     return assign(block.X, means, 1)
@@ -231,7 +183,7 @@ def placed(cluster: Ints, occupied: Ints) -> Ints:
 
 
 @dataclass(frozen=True)
-class LeftOut(_Sized):
+class LeftOut(Sized):
     """The first rows of each cluster in the order in which rows are left out; here they lie as in the data."""
 
     X: Any
@@ -272,153 +224,6 @@ def merged_left_out(groups: Sequence[LeftOut], most: Ints) -> LeftOut:
         np.concatenate([group.rank for group in groups]),
         (one, other, size),
     ).first(most)
-
-
-# ------------------------------------------------------------------------------------------------------------- pass
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What a pass does; the token is that of the fit, whose columns of Phi a worker holds."""
-
-    token: str
-    projection: Projection
-    n_clusters: int
-    bucket_bits: int  # of the fingerprints: 2^bits buckets
-    table_bytes: int
-
-
-@dataclass(frozen=True)
-class Bucket(_Sized):
-    """Distinct label sets whose fingerprints begin alike, by cluster and fingerprint, and their embeddings."""
-
-    cluster: Ints
-    marks: tuple[Keys, Keys]
-    counts: Ints
-    labels: Any  # CSR (e, L)
-    Z: Floats  # (e, F·m) before partitions are merged, then (F, e, m)
-
-    def ends(self, n_clusters: int) -> Ints:
-        """Where each cluster begins, and the end: (C + 1,)."""
-        return np.searchsorted(self.cluster, np.arange(n_clusters + 1))
-
-
-@dataclass(frozen=True)
-class Pass(_Sized):
-    """What is made of a partition: XᵀX, XᵀZ and rows of all clusters, and its label sets in buckets."""
-
-    sums: tuple[NDArray[np.float64], NDArray[np.float64], Ints]  # (C, d, d), (C, d, M), (C,)
-    buckets: list[Bucket]
-
-
-_lock = threading.Lock()
-_embedders: dict[str, Embedder] = {}  # of the latest fit: its columns of Phi are wanted by every pass
-
-
-def _embedder(plan: Plan, keys: Keys, frequency: Ints) -> Embedder:
-    with _lock:
-        if plan.token not in _embedders:
-            _embedders.clear()
-            _embedders[plan.token] = Embedder(plan.projection, keys, frequency, plan.table_bytes, 1)
-        return _embedders[plan.token]
-
-
-def forget(token: str) -> None:
-    """Let go of the columns of Phi of this fit."""
-    with _lock:
-        _embedders.pop(token, None)
-
-
-@_alone
-def one_pass(block: Block, cluster: Ints, keys: Keys, set_keys: Keys, frequency: Ints, plan: Plan) -> Pass:
-    """Embed the label sets of a partition, sum its rows with their embeddings, and sort the sets into buckets."""
-    one, other, size = fingerprints(block.Y, set_keys)
-    bucket = ((one >> np.uint64(1)) >> np.uint64(63 - plan.bucket_bits)).astype(np.int64)
-    order = np.lexsort((size, other, one, cluster, bucket))
-    new = _new(order, size, other, one, cluster)
-    of_row = np.empty(len(order), np.int64)
-    of_row[order] = np.cumsum(new) - 1
-    first = order[new]
-    labels = block.Y[first]
-    Z = np.empty((len(first), plan.projection.n_learners * plan.projection.n_dims), np.float32)
-    _embedder(plan, keys, frequency).fill(Z, labels)
-    sums = sums_by_cluster(block.X, Taken(Z[None], of_row), cluster, [True] * plan.n_clusters, 1)
-    edges = np.searchsorted(bucket[first], np.arange(2**plan.bucket_bits + 1))
-    counts = np.bincount(of_row)
-    buckets = []
-    for start, end in pairwise(edges.tolist()):
-        own, rows = slice(start, end), first[start:end]
-        # Copies, so that a bucket that is done with lets go of its memory.
-        some = row_slice(labels, own).copy()
-        buckets.append(Bucket(cluster[rows], (one[rows], other[rows]), counts[own].copy(), some, Z[own].copy()))
-    return Pass(_stacked(sums, block.X.shape[1], Z.shape[1]), buckets)
-
-
-def _new(order: Ints, *fields: NDArray[Any]) -> NDArray[np.bool_]:
-    """Where, in this order, the fields are not those of the one before."""
-    new = np.ones(len(order), bool)
-    new[1:] = np.any([field[order[1:]] != field[order[:-1]] for field in fields], axis=0)
-    return new
-
-
-def _stacked(sums: Sequence[Any], d: int, n_targets: int) -> tuple[Any, Any, Ints]:
-    if len(sums) == 1:
-        return sums[0].gram[None], sums[0].moment[None], np.array([sums[0].n_rows])
-    grams, moments = np.zeros((len(sums), d, d)), np.zeros((len(sums), d, n_targets))
-    for c, one in enumerate(sums):
-        if one is not None:
-            grams[c], moments[c] = one.gram, one.moment
-    return grams, moments, np.array([0 if one is None else one.n_rows for one in sums])
-
-
-def sums_of(passed: Pass) -> tuple[Any, Any, Ints]:
-    """The sums of a partition."""
-    return passed.sums
-
-
-def bucket_of(passed: Pass, number: int) -> Bucket:
-    """One of its buckets."""
-    return passed.buckets[number]
-
-
-def bucketed(pieces: Sequence[Bucket], n_learners: int) -> Bucket:
-    """A bucket of all partitions: sets that several of them have become one."""
-    cluster, counts = (np.concatenate([getattr(piece, name) for piece in pieces]) for name in ("cluster", "counts"))
-    one, other = (np.concatenate(marks) for marks in zip(*(piece.marks for piece in pieces), strict=True))
-    labels = scipy.sparse.vstack([piece.labels for piece in pieces], format="csr")
-    size = np.diff(labels.indptr)
-    order = np.lexsort((size, other, one, cluster))
-    new = _new(order, size, other, one, cluster)
-    first = order[new]
-    place = np.full(len(order), -1, np.int64)
-    place[first] = np.arange(len(first))
-    M = pieces[0].Z.shape[1]
-    Z = np.empty((n_learners, len(first), M // n_learners), np.float32)
-    start = 0
-    for piece in pieces:
-        at = place[start : start + len(piece.Z)]
-        rows = piece.Z[at >= 0]
-        Z[:, at[at >= 0]] = rows.reshape(len(rows), n_learners, -1).transpose(1, 0, 2)
-        start += len(piece.Z)
-    summed = np.add.reduceat(counts[order], np.flatnonzero(new)) if len(order) else counts
-    return Bucket(cluster[first], (one[first], other[first]), summed, labels[first], Z)
-
-
-def bucket_sizes(bucket: Bucket, n_clusters: int) -> tuple[Ints, Ints]:
-    """Label sets of each cluster, and their labels."""
-    ends = bucket.ends(n_clusters)
-    return np.diff(ends), np.diff(bucket.labels.indptr[ends]).astype(np.int64)
-
-
-@_alone
-def nearest(bucket: Bucket, c: int, n_clusters: int, learner: int, Q: Floats, k: int, start: int) -> Any:
-    """The k nearest embeddings of cluster c in a bucket, or all if they are fewer; the first has the number `start`."""
-    ends = bucket.ends(n_clusters)
-    Z = bucket.Z[learner, ends[c] : ends[c + 1]]
-    if not len(Z):
-        return np.empty((len(Q), 0), np.int64), np.empty((len(Q), 0))
-    ids, distances = Exact().build(Z, 1).query(Q, min(k, len(Z)), 1)
-    return ids + start, distances
 
 
 def given(value: Any) -> Any:

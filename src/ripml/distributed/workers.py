@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ripml.distributed import tasks
+from ripml.distributed import passing, tasks
 from ripml.resources import blocks
 
 __all__ = ["Workers"]
@@ -39,7 +39,7 @@ class Workers:
         return futures
 
     def together(self, function: Callable[[Sequence[Any]], Any], futures: Sequence[Any]) -> Any:
-        """`function` of all results, a few at a time and always in their order, so that sums do not depend on chance."""
+        """`function` of all results, a few at a time and in their order, so that sums do not depend on chance."""
         while True:
             futures = self.each(function, [list(futures[few]) for few in blocks(len(futures), _FAN_IN)])
             if len(futures) == 1:
@@ -64,4 +64,4 @@ class Workers:
 
     def forget(self, token: str) -> None:
         """Let the workers drop what they keep for a fit beside results."""
-        self._client.run(tasks.forget, token, on_error="ignore")
+        self._client.run(passing.forget, token, on_error="ignore")

@@ -6,6 +6,7 @@ so that it is saved without pickle.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -78,6 +79,30 @@ class TfIdf:
             raise DataError(f"no word occurs in at least min_df = {self.min_df} of the {len(texts)} texts.") from None
         self._vectorizer = vectorizer
         return _sorted_csr(rows)
+
+    def fit_blocks(self, blocks: Iterable[Iterable[str]]) -> TfIdf:
+        """Learn from blocks of texts, of which one is in memory at a time; what is kept are counts of words.
+
+        >>> TfIdf(min_df=1).fit_blocks([["red apple"], ["green apple", ""]]).feature_names
+        ['apple', 'green', 'red']
+        """
+        words = self._new_vectorizer().build_analyzer()
+        occurrences, documents, n = Counter[str](), Counter[str](), 0
+        for block in blocks:
+            for text in strings(block):
+                found = Counter(words(text))
+                occurrences.update(found)
+                documents.update(found.keys())
+                n += 1
+        kept = sorted(word for word, count in documents.items() if count >= self.min_df)
+        if not kept:
+            raise DataError(f"no word occurs in at least min_df = {self.min_df} of the {n} texts.")
+        if self.max_features is not None and len(kept) > self.max_features:
+            most = np.argsort(-np.array([occurrences[word] for word in kept]))[: self.max_features]
+            kept = [kept[i] for i in np.sort(most)]
+        self._vectorizer = self._new_vectorizer(kept)
+        self._vectorizer.idf_ = np.log((1 + n) / (1 + np.array([documents[word] for word in kept]))) + 1
+        return self
 
     def transform(self, texts: Iterable[str]) -> Any:
         """Return the rows of the texts: CSR float32, shape (n, d); all zero where no word is known."""
