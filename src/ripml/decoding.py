@@ -155,8 +155,9 @@ def carried(sets: Any, labels: NDArray[np.int64]) -> NDArray[np.bool_]:
 def tally(ids: NDArray[np.int64], weights: NDArray[np.float64], sets: Any) -> Any:
     """Scores W·sets: ids and weights (n, K) of label `sets` (u, L) → CSR (n, L) float64 in [0, 1]."""
     n, width = ids.shape
-    W = scipy.sparse.csr_array((weights.ravel(), ids.ravel(), np.arange(n + 1) * width), shape=(n, sets.shape[0]))
-    scores = (W @ sets).tocsr()
+    used, place = np.unique(ids, return_inverse=True)  # of many sets few are near, and the others are not touched
+    W = scipy.sparse.csr_array((weights.ravel(), place.ravel(), np.arange(n + 1) * width), shape=(n, len(used)))
+    scores = (W @ sets[used]).tocsr()
     scores.data = np.round(scores.data, 12)  # the same votes added in another order are the same score
     scores.eliminate_zeros()
     scores.sort_indices()

@@ -369,8 +369,8 @@ class Embedder:
         kept = np.flatnonzero(counts)
         self._most: int | None = None  # entries of a block, where columns are made anew
         if len(kept) > room:
-            kept = np.sort(kept[np.argsort(-counts[kept], kind="stable")[: room // 2]])
-            self._most = max(1, room // 2 // thread_count(n_jobs))
+            kept = np.sort(kept[np.argsort(-counts[kept], kind="stable")[: 3 * room // 4]])
+            self._most = max(1, room // 4 // thread_count(n_jobs))
         self._table = projection.columns(keys[kept], n_jobs)
         self._place = np.full(len(keys), -1, np.int32)
         self._place[kept] = np.arange(len(kept), dtype=np.int32)

@@ -132,6 +132,7 @@ class LabelColumns:
 
     def __init__(self) -> None:
         self._columns: dict[str | int, int] = {}
+        self._width = 0  # of indicators, whose columns have no names
         self._kind: str | None = None
 
     @property
@@ -142,7 +143,7 @@ class LabelColumns:
     @property
     def names(self) -> Names:
         """The names so far, in the order of their columns."""
-        return _names_array(list(self._columns))
+        return _names_array(list(self._columns)) if self._columns else np.arange(self._width, dtype=np.int64)
 
     def encode(self, Y: Any) -> Any:
         """The labels of the next rows, CSR (n, L so far)."""
@@ -151,17 +152,19 @@ class LabelColumns:
             raise DataError(f"the labels of this block are {kind}, but those of the blocks before are {self._kind}.")
         self._kind = kind
         indicator, names = encode_labels(Y)
-        start = len(self._columns)
-        if start and len(names):
+        if kind == "an indicator":
+            grows = scipy.sparse.issparse(Y) and len(names) >= self._width
+            if self._width not in (0, len(names)) and not grows:
+                raise DataError(
+                    f"the labels of this block have {len(names)} columns, but those before have {self._width}."
+                )
+            self._width = len(names)
+            return indicator
+        if self._columns and len(names):
             _check_one_kind([next(iter(self._columns))], names[:1])
         target = np.array([self._columns.setdefault(name, len(self._columns)) for name in names.tolist()], np.int64)
-        grows = scipy.sparse.issparse(Y) and len(names) >= start
-        if kind == "an indicator" and start not in (0, len(names)) and not grows:
-            raise DataError(f"the labels of this block have {len(names)} columns, but those before have {start}.")
-        moved = scipy.sparse.csr_array(
-            (indicator.data, target[indicator.indices], indicator.indptr),
-            shape=(len(indicator.indptr) - 1, len(self._columns)),
-        )
+        shape = indicator.shape[0], len(self._columns)
+        moved = scipy.sparse.csr_array((indicator.data, target[indicator.indices], indicator.indptr), shape=shape)
         moved.sort_indices()
         return moved
 

@@ -31,10 +31,10 @@ from ripml.labels import LabelSets, label_keys
 from ripml.neighbors import Index
 from ripml.neighbors.shards import InBlocks
 from ripml.part import DENSE_LABELS, SEARCHED, Decode, Part, as_stored, storage_scale
-from ripml.passes import Entries, embed_entries, sum_rows
+from ripml.passes import Entries, embed_and_sum
 from ripml.products import Embedded, Taken, column_counts, dense, predict_embedding
 from ripml.ridge import Primal, RidgeSolver, Solve, Sums, resolve_solver
-from ripml.rooms import Room, row_slice
+from ripml.rooms import Room, row_slice, taken_rows
 from ripml.tuning import Choice, choose
 from ripml.voting import SMALL, Asked, most_left_out, vote
 
@@ -140,9 +140,10 @@ def learn(
         _log.info("embedding %s label sets into %s dimensions", f"{e:,}", f"{n_targets:,}")
         Z = room.empty("Z", (settings.n_learners, e, n_dims), np.float32)
         keys = column_keys(ensemble, n_dims, names)
-        embed_entries(labels, projection, keys, frequency, Z, room, settings.n_jobs)
         summed = _summed(settings, np.bincount(cluster), X.shape[1], n_targets)
-        sums = sum_rows(X, Z, projection, entries, cluster, summed, room, settings.n_jobs)
+        sums = embed_and_sum(
+            X, Y, labels, projection, keys, frequency, entries, cluster, summed, Z, room, settings.n_jobs
+        )
     else:
         room.require(8.0 * n * n_targets, f"{n_targets:,} targets for {n:,} rows")
     how = start_of(settings, projection, names, frequency, float(Y.nnz / n))
@@ -360,7 +361,7 @@ def _vote(
     targets = Taken(draft.Z, of_row)
     _log.info("%s", reason if reason != "given" else f"solver='{solver.word}'")
     if sums is not None and isinstance(solver, Primal):
-        solve = solver.of_sums(sums, lambda asked: (dense(X[rows[asked]]), dense(targets[asked])))
+        solve = solver.of_sums(sums, lambda asked: (dense(taken_rows(X, rows[asked])), dense(targets[asked])))
         mean_square = float(np.trace(sums.gram)) / len(rows)
     else:
         own = X[rows]

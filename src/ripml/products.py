@@ -15,7 +15,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from ripml.resources import blocks, map_blocks
-from ripml.rooms import release
+from ripml.rooms import release, taken_rows
 
 __all__ = [
     "FREQUENT",
@@ -101,7 +101,7 @@ class Taken:
         """The rows themselves."""
         out = np.empty(self.shape, self.dtype)
         for Z, columns in zip(self.Z, np.split(out, len(self.Z), axis=1), strict=True):
-            columns[:] = Z[self.of_row]
+            columns[:] = taken_rows(Z, self.of_row)
         return out
 
 

@@ -6,8 +6,11 @@ little more than the blocks it works on. `release` lets go of the pages of an ar
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import json
 import mmap
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,9 +21,10 @@ from scipy.sparse import csr_array
 
 from ripml.resources import blocks, require_memory
 
-__all__ = ["DiskRoom", "Room", "boot_id", "mapped", "release", "row_slice"]
+__all__ = ["DiskRoom", "Room", "boot_id", "mapped", "release", "row_slice", "taken_rows"]
 
 _ROW_BLOCK = 65536  # rows copied at a time
+_LEAST_ROWS = 2048
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,9 @@ class Room:
         """These rows of an indicator, CSR."""
         return Y[rows]
 
+    def settle(self) -> None:
+        """Between two stretches of the work: give back to the system what was freed."""
+
     def kept(self, at: list[Any]) -> dict[str, NDArray[Any]] | None:
         """What was kept at this point of the work by a run that was interrupted, if anything."""
         return None
@@ -56,7 +63,7 @@ class Room:
 
 @dataclass(frozen=True)
 class DiskRoom(Room):
-    """Files in a folder, and `memory` bytes for all that is held beside them: half of them for columns of Phi."""
+    """Files in a folder, and `memory` bytes for all that is held beside them: three quarters for columns of Phi."""
 
     folder: Path = Path()
     memory: int = 1 << 30
@@ -65,7 +72,7 @@ class DiskRoom(Room):
     @classmethod
     def of(cls, folder: Path, memory: int) -> DiskRoom:
         """The files of this folder."""
-        return cls(table_bytes=memory // 2, folder=folder, memory=memory)
+        return cls(table_bytes=3 * memory // 4, folder=folder, memory=memory)
 
     def empty(self, name: str, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
         """An array in a file of the folder; one that an interrupted run left there goes on as it is."""
@@ -80,8 +87,8 @@ class DiskRoom(Room):
         """Nothing: the disk itself says when it is full."""
 
     def rows_at_a_time(self, row_bytes: int, most: int) -> int:
-        """Rows of a block that takes a quarter of the memory."""
-        return int(np.clip(self.memory // 4 // max(row_bytes, 1), 256, most))
+        """Rows of a block that takes an eighth of the memory, but not so few that calls take most of the time."""
+        return int(np.clip(self.memory // 8 // max(row_bytes, 1), min(_LEAST_ROWS, most), most))
 
     def rows_of(self, Y: Any, rows: NDArray[np.int64], name: str) -> Any:
         """These rows of an indicator, CSR, in files."""
@@ -129,6 +136,11 @@ class DiskRoom(Room):
                     file.write(np.ones(block.stop - block.start, np.float32).tobytes())
         return mapped(path, np.float32, (n,))
 
+    def settle(self) -> None:
+        """The C library keeps freed blocks of up to 32 MB for later, unless it is asked to let go of them."""
+        with contextlib.suppress(OSError, AttributeError):  # another C library
+            ctypes.CDLL("libc.so.6").malloc_trim(0)
+
     def kept(self, at: list[Any]) -> dict[str, NDArray[Any]] | None:
         """What `keep` wrote for the same point, since the machine was started."""
         try:
@@ -173,6 +185,29 @@ def row_slice(Y: Any, rows: slice) -> Any:
     return type(Y)((Y.data[own], Y.indices[own], ends - ends[0]), shape=(len(ends) - 1, Y.shape[1]))
 
 
+def taken_rows(X: Any, rows: NDArray[np.int64]) -> Any:
+    """X[rows]. Rows of a dense array in a file are read from it: through the mapping, each would bring in many pages.
+
+    >>> taken_rows(np.eye(3), np.array([2])).tolist()
+    [[0.0, 0.0, 1.0]]
+    """
+    if not isinstance(X, np.memmap) or X.ndim not in (2, 3) or not X.flags.c_contiguous or X.filename is None:
+        return X[rows]
+    out = np.empty((len(rows), *X.shape[1:]), X.dtype)
+    with open(X.filename, "rb", buffering=0) as file:
+        start = X.__array_interface__["data"][0] - np.frombuffer(_owner(X), np.uint8).__array_interface__["data"][0]
+        for row, line in zip(rows.tolist(), out, strict=True):
+            os.preadv(file.fileno(), [line.data.cast("B")], start + row * X.strides[0])
+    return out
+
+
+def _owner(array: Any) -> Any:
+    """What an array's memory belongs to."""
+    while isinstance(array, np.ndarray):
+        array = array.base
+    return array
+
+
 def release(*arrays: Any) -> None:
     """Let go of the pages of arrays, each in one piece, that are mapped from files; what was written to them stays.
 
@@ -181,9 +216,7 @@ def release(*arrays: Any) -> None:
     >>> release(np.ones(3))
     """
     for array in arrays:
-        owner = array
-        while isinstance(owner, np.ndarray):
-            owner = owner.base
+        owner = _owner(array)
         if not isinstance(owner, mmap.mmap) or not array.size or not hasattr(mmap, "MADV_DONTNEED"):
             continue
         start = array.__array_interface__["data"][0] - np.frombuffer(owner, np.uint8).__array_interface__["data"][0]

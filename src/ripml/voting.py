@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from ripml.decisions import mean_precision
 from ripml.part import Part
 from ripml.ridge import RidgeSolver, Solution, Solve
+from ripml.rooms import release
 
 __all__ = ["SMALL", "Asked", "Voted", "most_left_out", "vote"]
 
@@ -69,6 +70,7 @@ def vote(
 
     def attempt(ridge: float) -> Voted:
         solution = solve(ridge)
+        release(part.sets.indices, part.sets.data)
         scores = part.votes(solution.left_out(asked.rows), k, n_jobs, left_out=asked.sets)
         quality = mean_precision(truth, scores)
         _log.info("ridge %.3g: mean P@1, 3, 5 on rows left out %.2f %%", ridge, 100 * quality)

@@ -80,7 +80,7 @@ def fit(
     >>> from distributed import Client
     >>> from ripml import RIPML
     >>> rows = [([[1, 0], [0.9, 0.1]], [["tea"], ["tea", "hot"]]), ([[0, 1], [0.1, 0.9]], [["ice"], ["ice", "cold"]])]
-    >>> with Client(processes=False, dashboard_address=None) as client, tempfile.TemporaryDirectory() as folder:
+    >>> with Client(processes=False, dashboard_address=":0") as client, tempfile.TemporaryDirectory() as folder:
     ...     model = fit(RIPML.paper(n_dims=8, n_neighbors=1), [dask.delayed(pair) for pair in rows], client, folder)
     >>> model.classes_.tolist()
     ['cold', 'hot', 'ice', 'tea']

@@ -45,7 +45,7 @@ def decision_function(model: RIPML | str | PathLike[str], partitions: Any, clien
     >>> from ripml import RIPML
     >>> X, Y = [[1, 0], [0.9, 0.1], [0, 1], [0.1, 0.9]], [["tea"], ["tea"], ["ice"], ["ice"]]
     >>> model = RIPML(random_state=0).fit(X, Y)
-    >>> with Client(processes=False, dashboard_address=None) as client:
+    >>> with Client(processes=False, dashboard_address=":0") as client:
     ...     scores = list(decision_function(model, [dask.delayed([[1, 0.05]]), dask.delayed([[0, 1]])], client))
     >>> [model.classes_[of_partition.argmax()] for of_partition in scores]
     ['tea', 'ice']

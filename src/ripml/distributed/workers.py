@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -57,11 +58,12 @@ class Workers:
 
     def memory(self) -> tuple[float, int, int]:
         """Bytes of the worker that has least for a thread, ∞ if there is no limit, its threads, and those of all."""
-        workers = list(self._client.scheduler_info()["workers"].values())
+        workers = list(self._client.scheduler_info(n_workers=-1)["workers"].values())
         bounded = [(worker["memory_limit"] or np.inf, worker["nthreads"]) for worker in workers] or [(np.inf, 1)]
         limit, threads = min(bounded, key=lambda pair: pair[0] / pair[1])
         return float(limit), int(threads), sum(n for _, n in bounded)
 
     def forget(self, token: str) -> None:
         """Let the workers drop what they keep for a fit beside results."""
-        self._client.run(passing.forget, token, on_error="ignore")
+        with suppress(OSError):  # where the scheduler is gone, so are they, and its own error is on the way
+            self._client.run(passing.forget, token, on_error="ignore")

@@ -39,25 +39,29 @@ class Sums:
     n_rows: int
 
     @classmethod
-    def of(cls, X: Any, Z: Any, n_jobs: int | None = None, dtype: Any = np.float64) -> Sums:
-        """The sums of these rows in float64, whatever the type of X, or in float32 if asked. Z is dense or CSR."""
+    def of(cls, X: Any, Z: Any, n_jobs: int | None = None, dtype: Any = np.float64, gram: bool = True) -> Sums:
+        """The sums of these rows in float64, whatever the type of X, or in float32 if asked. Z is dense or CSR.
+
+        Without `gram`, where XᵀX is known already, it is left empty.
+        """
         if not scipy.sparse.issparse(X) and not scipy.sparse.issparse(Z) and not isinstance(Z, Embedded):
-            return cls._of_dense(X, Z, n_jobs, np.dtype(dtype))
+            return cls._of_dense(X, Z, n_jobs, np.dtype(dtype), gram)
         XT = X.T.tocsr() if scipy.sparse.issparse(X) else None
         moment = np.asarray(transposed_product(X, Z.astype(dtype, copy=False), n_jobs, XT), dtype)
-        return cls(gram_of(X, n_jobs, dtype, XT), moment, X.shape[0])
+        return cls(gram_of(X, n_jobs, dtype, XT) if gram else np.zeros((0, 0), dtype), moment, X.shape[0])
 
     @classmethod
-    def _of_dense(cls, X: Any, Z: Any, n_jobs: int | None, dtype: np.dtype[Any]) -> Sums:
+    def _of_dense(cls, X: Any, Z: Any, n_jobs: int | None, dtype: np.dtype[Any], gram: bool) -> Sums:
         """In lanes of blocks, a lane on a thread: their number is fixed, so that the sum does not depend on threads."""
         d, n_targets = X.shape[1], Z.shape[1]
         lanes = max(1, min(_LANES, _LANE_BYTES // (dtype.itemsize * d * (d + n_targets))))
 
         def lane(first: int) -> Sums:
-            total = cls(np.zeros((d, d), dtype), np.zeros((d, n_targets), dtype), 0)
+            nothing = np.zeros((0, 0), dtype)
+            total = cls(np.zeros((d, d), dtype) if gram else nothing, np.zeros((d, n_targets), dtype), 0)
             for rows in islice(blocks(X.shape[0], _LANE_ROWS), first, None, lanes):
                 x, z = X[rows].astype(dtype, copy=False), dense(Z[rows]).astype(dtype, copy=False)
-                total += cls(x.T @ x, x.T @ z, len(x))  # NumPy takes the symmetric product for the first
+                total += cls(x.T @ x if gram else nothing, x.T @ z, len(x))  # xᵀx is NumPy's symmetric product
             return total
 
         lanes = min(lanes, -(-X.shape[0] // _LANE_ROWS)) or 1

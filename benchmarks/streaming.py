@@ -1,0 +1,112 @@
+"""A fit from blocks of rows against the fit of arrays in memory: the same model in a quarter of its input's memory.
+
+    python benchmarks/streaming.py [--quick] [--json PATH]
+
+Data of the paper's Wikipedia shape (--quick: a tenth of the rows) lie in files. Each fit runs in a process of its own,
+from opening the files to the saved model: one reads them into memory, the other takes blocks of 4,096 rows. Resident
+memory is the largest of the process (VmHWM) less what it has before it opens the files; pages of files that are mapped
+count as long as they are resident.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from harness import Row, finish, options
+
+from ripml import RIPML, load
+from ripml.datasets.generated import generate
+from ripml.rooms import release
+
+N_ROWS, BLOCK, SHARE = 500_539, 4096, 0.25  # of the input that may be resident
+
+
+def resident(name: str) -> int:
+    """VmRSS or VmHWM in bytes."""
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(name))
+    return int(line.split()[1]) * 1024
+
+
+def matrices(place: Path) -> tuple[Any, Any]:
+    X, indices, indptr = (np.load(place / f"{name}.npy", mmap_mode="r") for name in ("X", "indices", "indptr"))
+    ones = np.load(place / "ones.npy", mmap_mode="r")
+    return X, scipy.sparse.csr_array((ones, indices, indptr), shape=(len(X), int(np.load(place / "n_labels.npy"))))
+
+
+def blocks(place: Path) -> Iterator[tuple[Any, Any]]:
+    X, Y = matrices(place)
+    for start in range(0, len(X), BLOCK):
+        yield X[start : start + BLOCK], Y[start : start + BLOCK]
+        release(X, Y.indices, Y.data)
+
+
+def fit(kind: str, place: Path, memory: int) -> None:
+    """Fit, save, and print the seconds and the bytes that were resident at most."""
+    model = RIPML.paper(n_dims=100, ridge=1.0, random_state=0)
+    model.fit(np.eye(9, dtype=np.float32), [[j] for j in range(9)])  # what is imported when first needed
+    before, start = resident("VmRSS"), time.perf_counter()
+    if kind == "in memory":
+        X, Y = matrices(place)
+        model.fit(np.array(X), scipy.sparse.csr_array(Y, copy=True))
+    else:
+        model.fit_blocks(blocks(place), place / "work", memory)
+    model.save(place / kind)
+    print(json.dumps({"seconds": time.perf_counter() - start, "bytes": resident("VmHWM") - before}))
+
+
+def largest_difference(place: Path) -> float:
+    """Of Psi and the embeddings of both models, relative to the largest entry."""
+    one, other = (load(place / kind).parts_[0] for kind in ("in blocks", "in memory"))
+    assert np.array_equal(one.counts, other.counts)
+    pairs = [(one.Psi, other.Psi), *zip(one.Z, other.Z, strict=True)]
+    return max(float(np.abs(a - b).max() / np.abs(b).max()) for a, b in pairs)
+
+
+def main() -> None:
+    if len(sys.argv) > 1 and sys.argv[1] == "--fit":
+        fit(sys.argv[2], Path(sys.argv[3]), int(sys.argv[4]))
+        return
+    arguments = options(__doc__ or "")
+    n = N_ROWS // 10 if arguments.quick else N_ROWS
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        X, Y = generate(n)
+        input_bytes = X.nbytes + Y.indices.nbytes + Y.data.nbytes + Y.indptr.nbytes
+        arrays = {"X": X, "indices": Y.indices, "indptr": Y.indptr, "ones": Y.data, "n_labels": np.array(Y.shape[1])}
+        for name, array in arrays.items():
+            np.save(place / f"{name}.npy", array)
+        del X, Y, arrays
+        # Half of what may be resident: blocks on their way, and what is kept for each row, are beside it.
+        memory = int(SHARE * input_bytes / 2)
+        figures: dict[str, dict[str, float]] = {}
+        for _ in range(2):
+            for kind in ("in memory", "in blocks"):
+                command = [sys.executable, __file__, "--fit", kind, folder, str(memory)]
+                found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+                best = figures.setdefault(kind, found)
+                figures[kind] = {key: min(best[key], found[key]) for key in found}
+                subprocess.run(["rm", "-rf", str(place / "work")], check=True)
+        error = largest_difference(place)
+    rows: list[Row] = [("input, MB", input_bytes / 1e6, ""), ("budget for tables and blocks, MB", memory / 1e6, "")]
+    for kind, figure in figures.items():
+        rows += [(f"{kind}, s", figure["seconds"], ""), (f"{kind}, resident MB", figure["bytes"] / 1e6, "")]
+    one, other = figures["in blocks"], figures["in memory"]
+    rows += [
+        ("resident in blocks / input", one["bytes"] / input_bytes, f"≤ {SHARE}"),
+        ("seconds in blocks / in memory", one["seconds"] / other["seconds"], "≤ 1.5"),
+        ("largest relative difference of the models", error, "≤ 1e-5"),
+    ]
+    finish(rows, arguments.json)
+
+
+if __name__ == "__main__":
+    main()
