@@ -29,7 +29,9 @@ docs: .venv/.installed ## write the pages that are made from the code
 	@$(SHELL_REFERENCE) > docs/shell.md
 
 # What takes hours runs in its quick form here, and writes nothing, so that the figures of a whole run stay.
-LONG := benchmarks/rivals.py benchmarks/losses.py benchmarks/missing_labels.py benchmarks/kernels.py
+LONG := benchmarks/rivals.py benchmarks/losses.py benchmarks/missing_labels.py benchmarks/kernels.py \
+	benchmarks/wikipedia_scale.py benchmarks/growth.py benchmarks/streaming.py benchmarks/dask_scale.py \
+	benchmarks/indexes.py benchmarks/wide.py
 
 bench: .venv/.installed ## every benchmark, the long ones in short; the figures go to benchmarks/results/
 	@mkdir -p benchmarks/results

@@ -320,3 +320,14 @@ def test_the_most_alike_are_the_largest_whatever_ties_or_is_left_out(n: int, k: 
         np.testing.assert_array_equal(
             np.sort(np.take_along_axis(values, found, axis=1), axis=1), np.sort(values, axis=1)[:, n - k :]
         )
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_embeddings_taken_by_set_are_summed_in_the_type_asked_for(sparse: bool) -> None:
+    rng = np.random.default_rng(0)
+    X, Z = rng.standard_normal((900, 7)).astype(np.float32), rng.standard_normal((2, 30, 3)).astype(np.float32)
+    of_row = rng.integers(30, size=900)
+    expected = X.T.astype(np.float64) @ np.hstack(list(Z.astype(np.float64)[:, of_row]))
+    rows = scipy.sparse.csr_array(X) if sparse else X
+    moment = products.transposed_product(rows, products.Taken(Z, of_row).astype(np.float64), None)
+    np.testing.assert_allclose(moment, expected, rtol=1e-12)

@@ -245,9 +245,10 @@ def _moment_of_taken(X: Any, V: Taken, n_jobs: int | None) -> Floats:
     n, (n_learners, u, m) = X.shape[0], V.Z.shape
     if not scipy.sparse.issparse(X):
         return transposed_product(X, V.toarray(), n_jobs)
-    S = scipy.sparse.csr_array((np.ones(n, X.dtype), V.of_row, np.arange(n + 1)), shape=(n, u)).T.tocsr()
+    dtype = np.result_type(X.dtype, V.dtype)
+    S = scipy.sparse.csr_array((np.ones(n, dtype), V.of_row, np.arange(n + 1)), shape=(n, u)).T.tocsr()
     summed = (S @ X).T.tocsr()
-    out = np.empty((X.shape[1], n_learners * m), np.result_type(X.dtype, V.dtype))
+    out = np.empty((X.shape[1], n_learners * m), dtype)
     for learner, Z in enumerate(V.Z):
         out[:, learner * m : (learner + 1) * m] = product(summed, Z, n_jobs)
     return out
