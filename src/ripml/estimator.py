@@ -42,6 +42,7 @@ from ripml.part import Decode, Part
 from ripml.probing import probed_votes
 from ripml.products import column_counts
 from ripml.resources import blocks as row_blocks
+from ripml.resources import map_blocks
 from ripml.ridge import RidgeSolver, resolve_solver
 from ripml.rooms import DiskRoom, Room
 from ripml.settings import setting_from_json
@@ -387,20 +388,27 @@ class RIPML(Multilabel):
                 found.append(probed_votes(self.parts_, X[own], near[own], how.n_neighbors, self.n_jobs))
                 order.append(own)
         else:
-            for c, part in enumerate(self.parts_):
-                rows = np.flatnonzero(cluster == c)
-                for block in row_blocks(len(rows), _QUERY_BLOCK):
-                    found.append(self._scores(part, X[rows[block]], how, decoder))
-                    order.append(rows[block])
+            asked = [
+                (part, rows[block])
+                for c, part in enumerate(self.parts_)
+                for rows in [np.flatnonzero(cluster == c)]
+                for block in row_blocks(len(rows), _QUERY_BLOCK)
+            ]
+            if len(asked) == 1:
+                found.append(self._scores(asked[0][0], X[asked[0][1]], how, decoder))
+            else:  # each on a thread
+                alone = replace(how, n_jobs=1)
+                found += map_blocks(lambda ask: self._scores(ask[0], X[ask[1]], alone, decoder), asked, self.n_jobs)
+            order += [rows for _, rows in asked]
         scores = scipy.sparse.vstack(found, format="csr")
         return scores if len(found) == 1 else scores[np.argsort(np.concatenate(order), kind="stable")]
 
     def _scores(self, part: Part, X: Any, how: Decode, decoder: Decoder) -> Any:
         if isinstance(decoder, Votes):
-            return part.votes(part.embed(X, self.n_jobs), how.n_neighbors, self.n_jobs)
+            return part.votes(part.embed(X, how.n_jobs), how.n_neighbors, how.n_jobs)
         candidates = part.candidates(X, how)
         if isinstance(decoder, Blend):
-            values = candidates.scores(self.trees_, self.n_jobs)
+            values = candidates.scores(self.trees_, how.n_jobs)
         else:
             values = np.clip(candidates.signals[decoder.signal], 0, 1)
         return decoding.as_scores(candidates.labels, values, len(self.classes_))

@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -50,15 +51,53 @@ def blocks(n: int, size: int) -> Iterator[slice]:
 def map_blocks(function: Callable[[Item], Result], items: Iterable[Item], n_jobs: int | None = None) -> list[Result]:
     """`[function(item) for item in items]` on threads, with BLAS on one thread inside each call.
 
-    NumPy, SciPy's sparse products and BLAS let go of the interpreter lock, so threads are enough.
+    NumPy, SciPy's sparse products and BLAS let go of the interpreter lock, so threads are enough. Threads stay between
+    calls, for a new one takes longer than a small block; a call inside a block runs on the thread of that block.
     """
     items = list(items)
-    threads = min(thread_count(n_jobs), len(items))
+    threads = 1 if getattr(_this_thread, "busy", False) else min(thread_count(n_jobs), len(items))
     with _blas().limit(limits=1, user_api="blas"):
         if threads <= 1:
             return [function(item) for item in items]
-        with ThreadPoolExecutor(threads) as pool:
-            return list(pool.map(function, items))
+        results: list[Any] = [None] * len(items)
+        numbers, failed = iter(range(len(items))), threading.Event()
+
+        def work() -> None:
+            _this_thread.busy = True
+            try:
+                while not failed.is_set():
+                    with _numbering:
+                        number = next(numbers, None)
+                    if number is None:
+                        return
+                    results[number] = function(items[number])
+            except BaseException:
+                failed.set()
+                raise
+            finally:
+                _this_thread.busy = False
+
+        others = [_pool(threads - 1).submit(work) for _ in range(threads - 1)]
+        try:
+            work()
+        finally:
+            wait(others)
+        for other in others:
+            other.result()
+        return results
+
+
+_this_thread = threading.local()
+_numbering = threading.Lock()
+
+
+@functools.cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.cache_clear)  # a child has none of its parent's threads
 
 
 @functools.cache

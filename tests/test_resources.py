@@ -1,0 +1,56 @@
+"""Work on threads: every item once, in order, errors as they are, and nothing is lost between calls or processes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+
+import pytest
+
+from ripml.resources import map_blocks
+
+
+def squares(n: int) -> list[int]:
+    return map_blocks(lambda x: x * x, range(n), 2)
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2, 3, None])
+@pytest.mark.parametrize("n", [0, 1, 2, 100])
+def test_results_come_in_the_order_of_the_items(n: int, n_jobs: int | None) -> None:
+    assert map_blocks(lambda x: 2 * x, range(n), n_jobs) == [2 * x for x in range(n)]
+
+
+def test_an_error_of_any_thread_is_raised_and_later_calls_work() -> None:
+    def fails(x: int) -> int:
+        if x == 3:
+            raise ValueError("three")
+        return x
+
+    with pytest.raises(ValueError, match="three"):
+        map_blocks(fails, range(10), 2)
+    assert squares(3) == [0, 1, 4]
+
+
+def test_a_call_inside_a_block_stays_on_its_thread() -> None:
+    def inner(x: int) -> bool:
+        own = threading.get_ident()
+        return all(map_blocks(lambda _: threading.get_ident() == own, range(5), 2))
+
+    assert all(map_blocks(inner, range(8), 2))
+
+
+def test_calls_from_several_threads_do_not_mix() -> None:
+    found: dict[int, list[int]] = {}
+    threads = [threading.Thread(target=lambda n=n: found.update({n: squares(n)})) for n in range(1, 20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {n: [x * x for x in range(n)] for n in range(1, 20)}
+
+
+@pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
+def test_a_child_of_a_process_with_threads_has_its_own() -> None:
+    assert squares(4) == [0, 1, 4, 9]
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        assert pool.apply_async(squares, (5,)).get(timeout=60) == [0, 1, 4, 9, 16]
