@@ -251,3 +251,65 @@ def test_label_columns_of_tables_keep_their_order() -> None:
     later = columns.encode(pandas.DataFrame([[1, 1]], columns=["a", "z"]))
     assert columns.names.tolist() == ["z", "b", "a"]
     assert later.toarray().tolist() == [[1, 0, 1]]
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        {"n_clusters": 3},
+        {"n_learners": 4},
+        {"n_dims": 8},
+        {"ensemble": "bernoulli"},
+        {"random_state": 5},
+        {"relevance": 0.5},
+    ],
+    ids=str,
+)
+def test_a_folder_that_was_used_for_other_settings_gives_the_model_of_these(
+    tmp_path: Path, later: dict[str, Any]
+) -> None:
+    before = paper(ridge=1.0, n_learners=3).fit_blocks(cut(X, Y), tmp_path / "work", memory=MEMORY)
+    expected = before.decision_function(X[:30]).toarray()
+    settings = {"ridge": 1.0, "n_learners": 3, **later}
+    same_model(paper(**settings).fit_blocks(cut(X, Y), tmp_path / "work", memory=MEMORY), paper(**settings).fit(X, Y))
+    np.testing.assert_array_equal(before.decision_function(X[:30]).toarray(), expected)  # what it maps is still there
+
+
+def test_other_names_of_the_same_labels_give_their_own_model(tmp_path: Path) -> None:
+    for prefix in ("a", "b"):
+        names = [f"{prefix}{j}" for j in range(Y.shape[1])]
+        streamed = paper(ridge=1.0).fit_blocks(cut(X, Y), tmp_path / "work", memory=MEMORY, label_names=names)
+        same_model(streamed, paper(ridge=1.0).fit(X, Y, label_names=names))
+
+
+def test_a_run_that_ended_in_its_first_block_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(self: Spool, name: str, array: Any, at: int) -> None:
+        raise Interrupted
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Spool, "_write", fails)
+        with pytest.raises(Interrupted):
+            paper().fit_blocks(cut(X, Y), tmp_path / "work")
+    same_model(paper(ridge=1.0).fit_blocks(cut(X, Y), tmp_path / "work"), paper(ridge=1.0).fit(X, Y))
+
+
+def test_torn_files_of_an_interrupted_run_are_not_used(tmp_path: Path) -> None:
+    paper(ridge=1.0).fit_blocks(cut(X, Y), tmp_path / "work", memory=MEMORY)
+    for file in (tmp_path / "work").glob("*.npz"):
+        file.write_bytes(file.read_bytes()[:40])
+    same_model(paper(ridge=1.0).fit_blocks(cut(X, Y), tmp_path / "work", memory=MEMORY), paper(ridge=1.0).fit(X, Y))
+
+
+def test_tables_with_their_columns_in_another_order_are_refused(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(X[:40], columns=[f"f{j}" for j in range(12)])
+    with pytest.raises(DataError, match="feature names of a block are not those of the first one"):
+        paper().fit_blocks([(frame, Y[:40]), (frame[frame.columns[::-1]], Y[:40])], tmp_path / "work")
+
+
+def test_what_was_written_to_a_private_mapping_stays(tmp_path: Path) -> None:
+    np.ones(5000, np.float32).tofile(tmp_path / "a.bin")
+    private = np.memmap(tmp_path / "a.bin", np.float32, "c")
+    private[:] = 7
+    release(private, private[2000:])
+    assert (private == 7).all()

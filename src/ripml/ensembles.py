@@ -413,7 +413,8 @@ def _row_blocks(indptr: NDArray[Any], most: int) -> Iterator[slice]:
     """Consecutive blocks of at most `_MULTIPLIED` rows, and of at most `most` entries or of one row."""
     start, n = 0, len(indptr) - 1
     while start < n:
-        end = int(np.searchsorted(indptr, indptr[start] + most, side="right")) - 1
+        limit = indptr.dtype.type(min(int(indptr[start]) + most, int(indptr[-1])))
+        end = int(np.searchsorted(indptr, limit, side="right")) - 1
         end = min(max(end, start + 1), start + _MULTIPLIED, n)
         yield slice(start, end)
         start = end

@@ -6,6 +6,7 @@ predict  validate → weigh features → assign → ẑ → neighbours and value
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from os import PathLike
@@ -202,8 +203,8 @@ class RIPML(Multilabel):
         """Learn from blocks of rows, (X, Y) each, which in all may be larger than memory; the model is that of `fit`.
 
         Rows are written to `folder` as they come, and so is the index. With the paper's settings (`RIPML.paper`, up to
-        12,000 features) about `memory` bytes are held beside what a block takes and some 50 bytes a row; with others X
-        is read into memory to be learnt from. A run that was interrupted goes on after its last block if it is called
+        12,000 features) about `memory` bytes are held beside a block, XᵀX and some 50 bytes a row; others read X
+        into memory. A run that was interrupted goes on after its last block if it is called
         again with the same blocks. The fitted model reads the folder: `save` it before the folder is removed.
 
         X of a block is as for `fit`; Y is an indicator with the same columns in every block, or label names. Where they
@@ -221,10 +222,15 @@ class RIPML(Multilabel):
             check_count("memory", memory, least=1 << 20)
             place = Path(folder)
             spool, columns = Spool(place / "rows", f"normalize={bool(self.normalize)}"), LabelColumns()
+            names: list[Any] = []
             for X, Y in blocks:
-                if (X.shape[0] if hasattr(X, "shape") else len(X)) == 0:
+                n_rows, n_labelled = (part.shape[0] if hasattr(part, "shape") else len(part) for part in (X, Y))
+                if n_rows == n_labelled == 0:
                     continue
                 valid, labels = self._validated(X, reset=True), columns.encode(Y)
+                names.append(getattr(self, "feature_names_in_", None))
+                if not np.array_equal(names[0], names.pop() if len(names) > 1 else names[0]):
+                    raise DataError("the feature names of a block are not those of the first one, in its order.")
                 if valid.shape[0] != labels.shape[0]:
                     raise DataError(
                         f"a block has {valid.shape[0]} rows of X and {labels.shape[0]} of Y; they must be as many."
@@ -253,6 +259,10 @@ class RIPML(Multilabel):
         if label_names is not None:
             self.classes_ = check_names(label_names, Y.shape[1])
         self.frequency_ = column_counts(Y)
+        apart = ("n_jobs", "ridge", "index", "n_probe", "n_neighbors", "tail")  # what the passes do not depend on
+        fixed = {name: value for name, value in self.get_params(deep=False).items() if name not in apart}
+        room = replace(room, about=f"{fixed} {X.shape} {zlib.crc32(label_keys(self.classes_).tobytes())}")
+        room.begin()
         self._learn(X, Y, room)
 
     def _learn(self, X: Any, Y: Any, room: Room | None = None) -> None:
@@ -396,7 +406,9 @@ class RIPML(Multilabel):
             ]
             if len(asked) == 1:
                 found.append(self._scores(asked[0][0], X[asked[0][1]], how, decoder))
-            else:  # each on a thread
+            else:  # each on a thread, with what they share made before
+                for part, _ in asked:
+                    part.prepare(isinstance(decoder, Votes), how)
                 alone = replace(how, n_jobs=1)
                 found += map_blocks(lambda ask: self._scores(ask[0], X[ask[1]], alone, decoder), asked, self.n_jobs)
             order += [rows for _, rows in asked]

@@ -33,8 +33,9 @@ from ripml.neighbors.shards import InBlocks
 from ripml.part import DENSE_LABELS, SEARCHED, Decode, Part, as_stored, storage_scale
 from ripml.passes import Entries, embed_and_sum
 from ripml.products import Embedded, Taken, column_counts, dense, predict_embedding
+from ripml.resources import blocks
 from ripml.ridge import Primal, RidgeSolver, Solve, Sums, resolve_solver
-from ripml.rooms import Room, row_slice, taken_rows
+from ripml.rooms import Room, release, row_slice, taken_rows
 from ripml.tuning import Choice, choose
 from ripml.voting import SMALL, Asked, most_left_out, vote
 
@@ -185,6 +186,15 @@ def learn(
     return Learnt(parts, centres, weights, choice, ensemble, n_dims, decided, facts)
 
 
+def _largest(Z: NDArray[Any]) -> float:
+    """The largest absolute value of an array, a block at a time."""
+    found = 0.0
+    for rows in blocks(len(Z), 65536):
+        found = max(found, float(Z[rows].max(initial=0)), -float(Z[rows].min(initial=0)))
+        release(Z[rows])
+    return found
+
+
 def stored(parts: list[Part], index: Index, room: Room) -> list[Part]:
     """The parts with their embeddings as the index stores them, all in one array."""
     if index.storage == "float32":
@@ -193,7 +203,7 @@ def stored(parts: list[Part], index: Index, room: Room) -> list[Part]:
     n_learners, _, m = parts[0].Z.shape
     ends = np.cumsum([0, *(part.n_sets for part in parts)])
     out = room.empty(f"Z-{index.storage}", (n_learners, int(ends[-1]), m), index.storage)
-    scale = storage_scale(max(float(np.abs(Z).max(initial=0)) for part in parts for Z in part.Z), index.storage)
+    scale = storage_scale(max(_largest(Z) for part in parts for Z in part.Z), index.storage)
     owns = [slice(start, end) for start, end in pairwise(ends.tolist())]
     return [
         replace(part, Z=as_stored(part.Z, scale, index.storage, out[:, own]), scale=scale)

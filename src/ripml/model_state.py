@@ -132,6 +132,7 @@ def _check(model: Any, feature_names: list[Any]) -> None:
         and (model.n_dims in ("auto", model.n_dims_) or isinstance(model.ensemble_, Identity))
         and (not isinstance(part.kernel, Linear) or len(part.Psi) == d)
         and (model.ensemble_.capacity(model.n_dims_) or L) >= L
+        and len(model.parts_) == len(model.centres_)
         and len(part.Z) == (model.n_learners if plain else 1)
         and part.Z.shape[2] == (model.n_dims_ if plain else min(widest, SEARCHED) if how.n_neighbors else 0)
         and (model.weights_ is None or (model.weights_.shape == (d,) and model.weights_.dtype.kind == "f"))

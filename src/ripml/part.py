@@ -20,7 +20,7 @@ from ripml.kernels import RBF, Kernel, Linear, Local, Rows, most_alike, squared_
 from ripml.neighbors import Index, Searcher
 from ripml.products import predict_embedding
 from ripml.resources import blocks, map_blocks
-from ripml.rooms import row_slice
+from ripml.rooms import release, row_slice
 
 __all__ = [
     "DENSE_LABELS",
@@ -37,6 +37,7 @@ Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 
 _ROW_BLOCK = 256
+_STORED_ROWS = 65536
 _LIKENESSES = 1 << 24  # of queries and training rows that a thread holds at a time: 64 MB
 _RARE = 16  # rows of a label up to which one more or less makes a difference
 DENSE_LABELS = 8192  # up to here the values of all labels cost less than looking up the columns of candidates
@@ -103,6 +104,10 @@ class Part:
         if not self.index_arrays:
             return self.index.build(Z)
         return self.index.restore(Z, self.index_arrays[learner])
+
+    def prepare(self, plain: bool, how: Decode) -> None:
+        """Make what is made when it is first asked for, before threads ask for it: for the paper's votes, or others."""
+        _ = self.searchers if plain else self.searcher if how.n_neighbors else None
 
     @property
     def built_searchers(self) -> list[Searcher]:
@@ -325,9 +330,10 @@ def as_stored(Z: Floats, scale: float, storage: str, out: NDArray[Any] | None = 
         return Z
     out = np.empty(Z.shape, storage) if out is None else out
     for target, source in zip(out, Z, strict=True):
-        for rows in blocks(len(source), _ROW_BLOCK):
+        for rows in blocks(len(source), _STORED_ROWS):
             values = source[rows] / np.float32(scale)
             target[rows] = np.rint(values) if storage == "int8" else values
+            release(source[rows], target[rows])
     return out
 
 
@@ -455,6 +461,8 @@ def _index_arrays(arrays: Mapping[str, NDArray[Any]], cluster: int, n_learners: 
     for f in range(n_learners):
         start = f"index_{cluster}_{f}_"
         of_learners.append({name.removeprefix(start): a for name, a in arrays.items() if name.startswith(start)})
+    if any("numbers" in of_learner for of_learner in of_learners):
+        raise ValueError("the rows of a model's index are numbered from 0")
     return of_learners if any(of_learners) else []
 
 

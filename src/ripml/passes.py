@@ -78,7 +78,7 @@ def embed_and_sum(
     for group in groups:
         some = projection if together else projection.learner(group.start)
         embedder = Embedder(some, keys, counts, room.table_bytes, n_jobs)
-        at = [f"embeddings-{group.start}", str(some), e]
+        at = [f"embeddings-{group.start}", str(some), list(Z.shape)]
         if room.kept(at) is None:
             for rows in blocks(e, room.rows_at_a_time(4 * len(group) * m, _ROW_BLOCK)):
                 embedder.fill(Z[group.start : group.stop, rows], row_slice(labels, rows))

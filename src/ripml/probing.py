@@ -57,4 +57,5 @@ def probed_votes(parts: Sequence[Part], X: Any, near: Ints, k: int, n_jobs: int 
                 total + scipy.sparse.csr_array((np.ones(len(row)), (row, np.arange(len(row)))), (n, len(row))) @ votes
             )
     total.eliminate_zeros()
+    total.sort_indices()
     return total

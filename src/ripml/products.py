@@ -242,15 +242,16 @@ def _moment_of_embedded(X: Any, Z: Embedded, n_jobs: int | None, XT: Any) -> Flo
 
 def _moment_of_taken(X: Any, V: Taken, n_jobs: int | None) -> Floats:
     """XᵀZ[of_row] = (SᵀX)ᵀZ where S sends rows to their rows of Z: those that share one are summed first."""
-    n, (n_learners, u, m) = X.shape[0], V.Z.shape
+    n, (n_learners, _, m) = X.shape[0], V.Z.shape
     if not scipy.sparse.issparse(X):
         return transposed_product(X, V.toarray(), n_jobs)
     dtype = np.result_type(X.dtype, V.dtype)
-    S = scipy.sparse.csr_array((np.ones(n, dtype), V.of_row, np.arange(n + 1)), shape=(n, u)).T.tocsr()
+    used, place = np.unique(V.of_row, return_inverse=True)
+    S = scipy.sparse.csr_array((np.ones(n, dtype), place, np.arange(n + 1)), shape=(n, len(used))).T.tocsr()
     summed = (S @ X).T.tocsr()
     out = np.empty((X.shape[1], n_learners * m), dtype)
     for learner, Z in enumerate(V.Z):
-        out[:, learner * m : (learner + 1) * m] = product(summed, Z, n_jobs)
+        out[:, learner * m : (learner + 1) * m] = product(summed, Z[used], n_jobs)
     return out
 
 

@@ -81,6 +81,7 @@ def map_blocks(function: Callable[[Item], Result], items: Iterable[Item], n_jobs
         try:
             work()
         finally:
+            others = [other for other in others if not other.cancel()]  # one that did not start is not waited for
             wait(others)
         for other in others:
             other.result()

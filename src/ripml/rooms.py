@@ -11,6 +11,7 @@ import ctypes
 import json
 import mmap
 import os
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from ripml.errors import DataError
 from ripml.resources import blocks, require_memory
 
 __all__ = ["DiskRoom", "Room", "boot_id", "mapped", "release", "row_slice", "taken_rows"]
@@ -60,6 +62,9 @@ class Room:
     def keep(self, at: list[Any], arrays: dict[str, NDArray[Any]]) -> None:
         """Remember that the work came to this point, with what it came to."""
 
+    def begin(self) -> None:
+        """Forget what was kept for other work than this."""
+
 
 @dataclass(frozen=True)
 class DiskRoom(Room):
@@ -67,6 +72,7 @@ class DiskRoom(Room):
 
     folder: Path = Path()
     memory: int = 1 << 30
+    about: str = ""  # all that the work depends on beside the rows: what was kept for something else is not used
     in_memory: ClassVar[bool] = False
 
     @classmethod
@@ -80,8 +86,10 @@ class DiskRoom(Room):
             return np.empty(shape, dtype)
         path = self.folder / f"{name}.bin"
         size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
-        there = path.exists() and path.stat().st_size == size
-        return np.memmap(path, dtype, "r+" if there else "w+", shape=shape)
+        if path.exists() and path.stat().st_size == size:
+            return np.memmap(path, dtype, "r+", shape=shape)
+        path.unlink(missing_ok=True)
+        return np.memmap(path, dtype, "w+", shape=shape)
 
     def require(self, needed: float, what: str) -> None:
         """Nothing: the disk itself says when it is full."""
@@ -129,11 +137,13 @@ class DiskRoom(Room):
 
     def ones(self, n: int) -> NDArray[np.float32]:
         """The values of an indicator with n entries: one file for all, as long as the longest."""
-        path = self.folder / "ones.bin"
+        path = self.folder / f"ones-{boot_id()}.bin"
         if not path.exists() or path.stat().st_size < 4 * n:
-            with path.open("wb") as file:
+            part = path.with_suffix(".part")
+            with part.open("wb") as file:
                 for block in blocks(n, 1 << 20):
                     file.write(np.ones(block.stop - block.start, np.float32).tobytes())
+            part.replace(path)
         return mapped(path, np.float32, (n,))
 
     def settle(self) -> None:
@@ -144,11 +154,18 @@ class DiskRoom(Room):
     def kept(self, at: list[Any]) -> dict[str, NDArray[Any]] | None:
         """What `keep` wrote for the same point, since the machine was started."""
         try:
-            with np.load(self.folder / f"{at[0]}.npz") as file:
-                arrays = {name: file[name] for name in file.files}
-        except FileNotFoundError:
+            with (self.folder / f"{at[0]}.npz").open("rb") as file, np.load(file) as kept:
+                arrays = {name: kept[name] for name in kept.files}
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile):  # not there, or torn when the machine went down
             return None
         return arrays if arrays.pop("at").item() == self._mark(at) else None
+
+    def begin(self) -> None:
+        """By the mark of the work as a whole."""
+        if self.kept(["work"]) is None:
+            for file in [*self.folder.glob("*.npz"), *self.folder.glob("*.bin")]:
+                file.unlink()  # a model of before that has it mapped keeps what it had
+            self.keep(["work"], {})
 
     def keep(self, at: list[Any], arrays: dict[str, NDArray[Any]]) -> None:
         """In a file, which is replaced in one step."""
@@ -158,7 +175,7 @@ class DiskRoom(Room):
         part.replace(self.folder / f"{at[0]}.npz")
 
     def _mark(self, at: list[Any]) -> str:
-        return json.dumps([*at, boot_id()])
+        return json.dumps([*at, self.about, boot_id()])
 
 
 def boot_id() -> str:
@@ -191,14 +208,25 @@ def taken_rows(X: Any, rows: NDArray[np.int64]) -> Any:
     >>> taken_rows(np.eye(3), np.array([2])).tolist()
     [[0.0, 0.0, 1.0]]
     """
-    if not isinstance(X, np.memmap) or X.ndim not in (2, 3) or not X.flags.c_contiguous or X.filename is None:
+    readable = isinstance(X, np.memmap) and X.mode != "c" and X.filename is not None
+    if not readable or X.ndim != 2 or not X.flags.c_contiguous or X.offset >= mmap.ALLOCATIONGRANULARITY:
         return X[rows]
     out = np.empty((len(rows), *X.shape[1:]), X.dtype)
     with open(X.filename, "rb", buffering=0) as file:
         start = X.__array_interface__["data"][0] - np.frombuffer(_owner(X), np.uint8).__array_interface__["data"][0]
         for row, line in zip(rows.tolist(), out, strict=True):
-            os.preadv(file.fileno(), [line.data.cast("B")], start + row * X.strides[0])
+            if os.preadv(file.fileno(), [line.data.cast("B")], start + row * X.strides[0]) != line.nbytes:
+                raise DataError(f"{X.filename}: the file has become shorter while it was read.")
     return out
+
+
+def _private(array: Any) -> bool:
+    """Whether an array is mapped in a way that what is written to it does not reach the file."""
+    while isinstance(array, np.ndarray):
+        if isinstance(array, np.memmap) and array.mode is not None:
+            return array.mode == "c"
+        array = array.base
+    return True
 
 
 def _owner(array: Any) -> Any:
@@ -217,6 +245,8 @@ def release(*arrays: Any) -> None:
     """
     for array in arrays:
         owner = _owner(array)
+        if _private(array):  # letting go of its pages would undo what was written to them
+            continue
         if not isinstance(owner, mmap.mmap) or not array.size or not hasattr(mmap, "MADV_DONTNEED"):
             continue
         start = array.__array_interface__["data"][0] - np.frombuffer(owner, np.uint8).__array_interface__["data"][0]

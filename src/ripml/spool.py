@@ -68,6 +68,8 @@ class Spool:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self._journal = self._read_journal(about)
+        if not self._journal.blocks:
+            self._commit(self._journal)  # the folder is ours from now on
         self._given = 0  # blocks that this run was given
         self._checksum = 0  # of them
 

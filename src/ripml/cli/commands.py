@@ -97,7 +97,11 @@ def _trained_outside_memory(
         raise ParameterError("--memory and --dask are two ways to train; give one of them.")
     if not is_file(data) or data == "-":
         raise ParameterError(f"{option} reads a file; got {data!r}.")
+    folder = folder.resolve()
     work = folder.with_name(f"{folder.name}.work")
+    ours = any((work / file).exists() for file in ("rows/journal.json", "work.npz", "Z.bin"))
+    if work.exists() and not ours and any(work.iterdir()):
+        raise ParameterError(f"{work}: the work is done in this folder, but it holds other files; move them.")
     if dask is not None:
         from ripml import distributed
 

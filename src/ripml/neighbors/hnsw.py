@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ripml.errors import check_count
+from ripml.errors import ParameterError, check_count
 from ripml.neighbors.approximate import ApproximateSearcher, faiss, one_thread, unit_scale, widened
 from ripml.neighbors.base import Arrays, Floats, Index, Ints, Stored
 from ripml.neighbors.exact import Exact, ExactSearcher
@@ -48,6 +48,9 @@ class HNSW(Index):
         check_count("n_links", self.n_links, least=2)
         check_count("ef_build", self.ef_build)
         check_count("ef", self.ef)
+        for name, limit in {"n_links": 1024, "ef_build": 1 << 20, "ef": 1 << 20}.items():
+            if getattr(self, name) > limit:
+                raise ParameterError(f"`{name}` must be at most {limit}; got {getattr(self, name)}.")
 
     def build(self, Z: Stored, n_jobs: int | None = None) -> HNSWSearcher:
         """Link the rows of Z, one after the other."""

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ripml.errors import check_count
+from ripml.errors import ParameterError, check_count
 from ripml.neighbors.approximate import ApproximateSearcher, unit_scale
 from ripml.neighbors.base import Arrays, Floats, Index, Ints, Stored
 from ripml.neighbors.exact import Exact, ExactSearcher
@@ -61,6 +61,11 @@ class LSH(Index):
         check_count("seed", self.seed, least=0)
         if self.n_hashes != "auto":
             check_count("n_hashes", self.n_hashes, "'auto' or ")
+        most = {"n_tables": 1024, "n_probes": 4096, "n_hashes": 64}
+        for name, limit in most.items():
+            value = getattr(self, name)
+            if value != "auto" and value > limit:
+                raise ParameterError(f"`{name}` must be at most {limit}; got {value}.")
 
     def build(self, Z: Stored, n_jobs: int | None = None) -> LSHSearcher:
         """Hash the rows of Z."""

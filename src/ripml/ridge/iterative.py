@@ -129,7 +129,7 @@ class _System:
 
 @dataclass(frozen=True)
 class ConjugateGradient(_Iterative):
-    """Conjugate gradients for all targets at once, preconditioned by the diagonal."""
+    """Conjugate gradients for many targets at once (in blocks where X is sparse), preconditioned by the diagonal."""
 
     word: ClassVar[str] = "cg"
 
