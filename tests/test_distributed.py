@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from ripml import RIPML, datasets
+from ripml import RIPML, datasets, load
+from ripml.cli import main
 from ripml.datasets import Dataset
 from ripml.datasets.generated import generate
 from ripml.distributed import decision_function, fit, tasks, train_files
@@ -488,3 +489,20 @@ def test_the_index_of_a_label_set_is_found_where_half_of_its_fingerprint_is_shar
     bucket = Bucket(np.zeros(4, np.int64), marks, np.ones(4, np.int64), labels, np.empty((1, 4, 1), np.float32))
     asked = [np.array([5, 5, 3], np.uint64), np.array([2, 1, 9], np.uint64), np.array([4, 2, 1])]
     assert index_module._places(bucket, slice(0, 4), asked).tolist() == [3, 1, 0]
+
+
+def test_the_shell_trains_on_the_workers(tmp_path: Path, client: Any) -> None:
+    Y_sparse = scipy.sparse.csr_array(Y)
+    data = Dataset(
+        X=scipy.sparse.csr_array(X), Y=Y_sparse, label_names=[str(j) for j in range(Y_sparse.shape[1])], name="rows"
+    )
+    datasets.write(data, tmp_path / "train.txt")
+    words = ["train", str(tmp_path / "train.txt"), "", "--preset", "paper", "--dims", "16", "--ridge", "1", "--json"]
+    for name, more in (("whole", []), ("spread", ["--dask", client.scheduler.address])):
+        with pytest.raises(SystemExit) as stop:
+            main([*words[:2], str(tmp_path / name), *words[3:], *more])
+        assert stop.value.code == 0
+    one, other = (load(tmp_path / name) for name in ("whole", "spread"))
+    np.testing.assert_allclose(other.parts_[0].Psi, one.parts_[0].Psi, atol=1e-5)
+    np.testing.assert_array_equal(other.decision_function(X[:20]).toarray(), one.decision_function(X[:20]).toarray())
+    assert not (tmp_path / "spread.work").exists()
