@@ -157,7 +157,13 @@ def tally(ids: NDArray[np.int64], weights: NDArray[np.float64], sets: Any) -> An
     n, width = ids.shape
     used, place = np.unique(ids, return_inverse=True)  # of many sets few are near, and the others are not touched
     W = scipy.sparse.csr_array((weights.ravel(), place.ravel(), np.arange(n + 1) * width), shape=(n, len(used)))
-    scores = (W @ sets[used]).tocsr()
+    near, labels = sets[used], None
+    if near.nnz < near.shape[1]:  # SciPy's product clears arrays of the length of a row
+        labels, column = np.unique(near.indices, return_inverse=True)
+        near = scipy.sparse.csr_array((near.data, column, near.indptr), shape=(len(used), len(labels)))
+    scores = (W @ near).tocsr()
+    if labels is not None:
+        scores = scipy.sparse.csr_array((scores.data, labels[scores.indices], scores.indptr), shape=(n, sets.shape[1]))
     scores.data = np.round(scores.data, 12)  # the same votes added in another order are the same score
     scores.eliminate_zeros()
     scores.sort_indices()
