@@ -85,8 +85,8 @@ def main() -> None:
         for name, array in arrays.items():
             np.save(place / f"{name}.npy", array)
         del X, Y, arrays
-        # Half of what may be resident: blocks on their way, and what is kept for each row, are beside it.
-        memory = int(SHARE * input_bytes / 2)
+        # Blocks on their way, and what is kept for each row, are beside it.
+        memory = int(0.85 * SHARE * input_bytes)
         figures: dict[str, dict[str, float]] = {}
         for _ in range(2):
             for kind in ("in memory", "in blocks"):
