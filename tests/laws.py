@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,12 @@ import ripml
 from ripml import RIPML
 from ripml.ensembles import Ensemble, Projection
 from ripml.errors import DataError, ParameterError
-from ripml.neighbors import Index
+from ripml.growing import Growing
+from ripml.neighbors import HNSW, IVF, LSH, Auto, Exact, Searcher
 from ripml.ridge import RidgeSolver
 
 Array = NDArray[Any]
+Index = Auto | Exact | HNSW | IVF | LSH  # whose rows come and go
 
 # ------------------------------------------------------------------------------------------------------- ensembles
 
@@ -245,6 +248,106 @@ def what_is_not_there_cannot_be_removed(index: Index, Z: Array) -> None:
     for k in (0, len(Z)):
         with pytest.raises(ParameterError, match=f"`k` must be from 1 to {len(Z) - 1}, the rows that can be found"):
             searcher.query(Z[:1].astype(np.float32), k)
+
+
+def changed_equals_built_afresh(index: Index, Z: Array, Q: Array, k: int, least: float = 1) -> None:
+    """However rows come and go, those left are found as if only they had been built on, and no older searcher notices:
+    it answers as it did, to the bit.
+    """
+    n, growing = len(Z), Growing(Z[:0])
+    searcher: Searcher = index.build(growing.view)
+    left, before = np.arange(0), []
+    assert searcher.n_rows == 0
+    # Up to which row, and what share of those left goes: none, one, a third, most of them.
+    for stop, share in ((n // 2, 0), (n // 2 + 1, 0), (n // 2 + 2, 0.001), (n - n // 3, 0.3), (n - n // 3, 0.7),
+                        (n - n // 3 + 1, 0.001), (n - 1, 0), (n, 0.1), (n, 0.9), (n, 0)):  # fmt: skip
+        left = np.append(left, np.arange(len(growing.view), stop))
+        # Those that are found most go first, so that each removal is felt, and with them the newest.
+        found = np.unique(searcher.query(Q, k)[0]) if searcher.n_rows >= k else left[:0]
+        wanted = list(dict.fromkeys([*left[-1:], *found, *left]))
+        gone = np.array(wanted[: min(int(np.ceil(share * len(left))), max(0, len(left) - k))], np.int64)
+        left = np.setdiff1d(left, gone)
+        searcher = searcher.changed(growing.append(Z[len(growing.view) : stop]), gone)
+        assert searcher.n_rows == len(left)
+        answer = searcher.query(Q, k)
+        an_answer_is_true(answer, {row: Z[row] for row in left.tolist()}, Q, k)
+        order, distances = index.build(Z[left]).query(Q, k)
+        agree(answer, (left[order], distances), least)
+        order, distances = brute_force(Z[left], Q, k)
+        agree(answer, (left[order], distances), least)
+        restored = index.restore(Z[left], searcher.to_arrays())
+        agree(restored.query(Q, k), (left[order], distances), least)
+        before.append((searcher, answer))
+    for older, answer in before:
+        again = older.query(Q, k)
+        np.testing.assert_array_equal(again[0], answer[0])
+        np.testing.assert_array_equal(again[1], answer[1])
+
+
+def searchers_can_be_asked_while_others_are_made(index: Index, Z: Array, Q: Array, k: int) -> None:
+    """A searcher answers as ever while a thread makes newer ones of the same rows and asks them."""
+    half, growing = len(Z) // 2, Growing(Z[: len(Z) // 2])
+    first: Searcher = index.build(growing.view)
+    expected = first.query(Q, k, 1)
+
+    def write() -> list[Searcher]:
+        made = [first]
+        for row in range(half, len(Z)):
+            made.append(made[-1].changed(growing.append(Z[row : row + 1]), np.array([row - half])))
+            made[-1].query(Q[:1], k, 1)
+        return made
+
+    with ThreadPoolExecutor(1) as pool:
+        writer = pool.submit(write)
+        done = False
+        while not done:
+            done = writer.done()  # at least one question comes after the last searcher is made
+            found = first.query(Q, k, 1)
+            np.testing.assert_array_equal(found[0], expected[0])
+            np.testing.assert_array_equal(found[1], expected[1])
+        made = writer.result()
+    assert [searcher.n_rows for searcher in made] == [half] * len(made)
+    for removed in (1, len(Z) - half):
+        assert made[removed].query(Q, k)[0].min() >= removed
+
+
+def shared_rows_stay_as_they_are(index: Index, Z: Array, Q: Array, k: int) -> None:
+    """Searchers that share rows refuse to change in place, and a second line of searchers may start from any of them.
+    Wrong rows are refused, and nothing comes of them.
+    """
+    n, none = len(Z) // 2, np.empty(0, np.int64)
+    first: Searcher = index.build(Z[:n])
+    one, other = (first.changed(rows, none) for rows in (Z[: n + 2], np.concatenate([Z[:n], Z[n + 2 : n + 5]])))
+    expected = [searcher.query(Q, k) for searcher in (first, one, other)]
+    for searcher in (first, one, other):
+        with pytest.raises(DataError, match="a searcher that shares rows with another cannot change in place; use"):
+            searcher.add(Z[:1])
+        with pytest.raises(DataError, match="a searcher that shares rows with another cannot change in place; use"):
+            searcher.remove(np.array([0]))
+        for wrong in (Z[:, 1:], Z.astype(np.float64), Z[0]):
+            with pytest.raises(DataError, match="the embeddings to be searched must be"):
+                searcher.changed(wrong, none)
+        with pytest.raises(DataError, match=rf"must begin with the \d+ so far; got {n - 1}\."):
+            searcher.changed(Z[: n - 1], none)
+        for numbers in ([len(Z)], [-1], [0, 0]):
+            with pytest.raises(DataError, match="removed"):
+                searcher.changed(Z, np.array(numbers))
+    with pytest.raises(DataError, match="a row to be removed must be there; got 1, which was never given or is"):
+        one.changed(Z, np.array([1])).changed(Z, np.array([1]))
+    agree(one.changed(Z, none).query(Q, k), first.changed(Z, none).query(Q, k))
+    for searcher, answer in zip((first, one, other), expected, strict=True):
+        agree(searcher.query(Q, k), answer)
+
+
+def numbers_that_are_not_places_cannot_be_changed(index: Index, Z: Array) -> None:
+    """Where rows were dropped, or restored under other numbers, the number of a row says no more where it lies."""
+    searcher = index.build(Z)
+    searcher.remove(np.arange(1))
+    restored = index.restore(Z[1:], searcher.to_arrays())
+    searcher.remove(np.arange(1, len(Z) - 1))
+    for numbered in (restored, searcher):
+        with pytest.raises(DataError, match="rows must have the numbers 0 … n − 1 to be changed; got"):
+            numbered.changed(Z, np.empty(0, np.int64))
 
 
 # ------------------------------------------------------------------------------------------------------- estimator

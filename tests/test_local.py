@@ -24,9 +24,10 @@ from ripml.ensembles import Identity, Projection
 from ripml.errors import DataError, ParameterError
 from ripml.kernels import RBF, Linear, Local, Rows, squared_lengths
 from ripml.labels import distinct_sets, label_keys
-from ripml.learning import decode_of
 from ripml.neighbors import Exact
 from ripml.part import Decode, Part
+from ripml.reading import decode_of
+from ripml.vocabulary import Vocabulary
 
 KINDS = {"dense": lambda X: X, "sparse": scipy.sparse.csr_array}
 ZIPF = worlds.zipf()
@@ -164,10 +165,14 @@ def test_twins_with_next_to_no_ridge_are_refused_with_the_remedy() -> None:
 
 
 def how_of(n_labels: int) -> Decode:
-    names = np.arange(n_labels)
+    labels = Vocabulary.of(np.arange(n_labels))
     chosen = {"n_neighbors": 0, "temperature": 0.1, "n_similar": 0, "similar_temperature": 0.1, "epsilon": None}
     return decode_of(
-        {**chosen, "n_candidates": 32}, Projection(Identity(), n_labels, 1, 0), names, np.ones(n_labels, np.int64)
+        {**chosen, "n_candidates": 32},
+        Projection(Identity(), n_labels, 1, 0),
+        labels,
+        np.ones(n_labels, np.int64),
+        n_labels,
     )
 
 

@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from laws import Index
 from numpy.typing import NDArray
 
 from ripml.errors import DataError, ParameterError
-from ripml.neighbors import Exact, Index, exact, resolve_index
+from ripml.growing import Growing
+from ripml.neighbors import Exact, exact, resolve_index
 
 EXACT: list[Index] = [Exact()]  # every index whose answer is that of brute force
 Floats = NDArray[np.float32]
@@ -179,6 +181,25 @@ class TestExactIndices:
             searcher.add(np.full((1, 3), np.nan, np.float32))
         assert searcher.n_rows == 5
 
+    @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int8])
+    @pytest.mark.parametrize("world", [normal, grid])
+    @pytest.mark.parametrize("n", [12, 40, 300])
+    def test_rows_come_and_go_in_searchers_that_stay_as_they_are(
+        self, index: Index, world: Any, dtype: Any, n: int
+    ) -> None:
+        Z, Q = (20 * world(n, 6)).astype(dtype), 20 * world(7, 6, seed=1)
+        for k in (1, 3):
+            laws.changed_equals_built_afresh(index, Z, Q, k)
+
+    def test_searchers_can_be_asked_while_others_are_made(self, index: Index) -> None:
+        laws.searchers_can_be_asked_while_others_are_made(index, normal(400, 6), normal(9, 6, seed=1), 4)
+
+    def test_shared_rows_stay_as_they_are(self, index: Index) -> None:
+        laws.shared_rows_stay_as_they_are(index, normal(40, 6), normal(9, 6, seed=1), 4)
+
+    def test_numbers_that_are_not_places_cannot_be_changed(self, index: Index) -> None:
+        laws.numbers_that_are_not_places_cannot_be_changed(index, normal(40, 6))
+
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 200), st.integers(1, 4), st.integers(1, 60), st.integers(1, 4), st.integers(0, 10**6))
@@ -260,6 +281,47 @@ def test_rows_that_lie_end_to_end_are_searched_in_place_and_never_written_to(tmp
     searcher.add(normal(1, 3))
     searcher.remove(np.arange(10, 30))
     np.testing.assert_array_equal(np.load(tmp_path / "Z.npy"), normal(40, 3))
+
+
+def test_searchers_share_rows_that_grow_and_one_more_row_copies_nothing() -> None:
+    growing = Growing(normal(40, 3))
+    growing.append(normal(1, 3))  # makes room
+    first = Exact().build(growing.view)
+    second = first.changed(growing.append(normal(1, 3)), np.array([3]))
+    third = second.changed(growing.append(normal(1, 3)), np.empty(0, np.int64))
+    fourth = third.changed(growing.append(normal(1, 3)), np.empty(0, np.int64))
+    for one, other in ((first, second), (second, third), (third, fourth)):
+        assert np.shares_memory(one.Z, other.Z)
+        assert np.shares_memory(one.numbers, other.numbers) or one is first
+    assert np.shares_memory(third.half_norms, fourth.half_norms)
+    assert not np.shares_memory(first.half_norms, second.half_norms)
+    assert [len(one.Z) for one in (first, second, third, fourth)] == [41, 42, 43, 44]
+
+
+def test_the_longest_row_may_come_and_go() -> None:
+    Z, Q = normal(60, 5), normal(8, 5, seed=1)
+    Z[50] *= np.float32(1e12)
+    none = np.empty(0, np.int64)
+    searcher = Exact().build(Z[:50])
+    laws.agree(searcher.query(Q, 4), laws.brute_force(Z[:50], Q, 4))
+    searcher = searcher.changed(Z[:51], none)
+    laws.agree(searcher.query(Z[50:51], 4), laws.brute_force(Z[:51], Z[50:51], 4))
+    searcher = searcher.changed(Z[:51], np.array([50])).changed(Z, none)
+    ids, distances = laws.brute_force(np.delete(Z, 50, axis=0), Q, 4)
+    laws.agree(searcher.query(Q, 4), (ids + (ids >= 50), distances))
+
+
+def test_tiny_differences_of_longer_rows_that_come_later_are_seen() -> None:
+    steps = np.random.default_rng(0).integers(0, 9, (3000, 8))
+    Z = np.concatenate([normal(10, 8), (1e4 + steps * 1e4 * 2.0**-20).astype(np.float32)])
+    searcher = Exact().build(Z[:10]).changed(Z, np.empty(0, np.int64))
+    laws.agree(searcher.query(Z[10:50], 5), laws.brute_force(Z, Z[10:50], 5))
+
+
+def test_columns_of_a_wider_array_may_grow() -> None:
+    wide, Q = normal(50, 9), normal(8, 4, seed=1)
+    searcher = Exact().build(wide[:20, 3:7]).changed(wide[:, 3:7], np.array([49]))
+    laws.agree(searcher.query(Q, 5), laws.brute_force(wide[:49, 3:7], Q, 5))
 
 
 def test_memory_follows_the_rows_that_are_there() -> None:

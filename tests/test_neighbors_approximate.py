@@ -8,10 +8,11 @@ from typing import Any
 import laws
 import numpy as np
 import pytest
+from laws import Index
 from numpy.typing import NDArray
 
 from ripml.errors import DataError, MissingExtraError, ParameterError
-from ripml.neighbors import HNSW, IVF, LSH, Auto, Exact, Index, approximate, auto, choose_index, resolve_index
+from ripml.neighbors import HNSW, IVF, LSH, Auto, Exact, approximate, auto, choose_index, resolve_index
 from ripml.settings import setting_from_json, setting_to_json
 
 Floats = NDArray[np.float32]
@@ -98,6 +99,23 @@ class TestLaws:
 
     def test_what_is_not_there_cannot_be_removed(self, index: Index) -> None:
         laws.what_is_not_there_cannot_be_removed(index, topics(300))
+
+    @pytest.mark.parametrize("tail", [10, 1024])
+    def test_rows_come_and_go_in_searchers_that_stay_as_they_are(
+        self, index: Index, tail: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(approximate, "_TAIL", tail)
+        laws.changed_equals_built_afresh(index, topics(900), shrunken(30), 5, least=0.9)
+
+    def test_searchers_can_be_asked_while_others_are_made(self, index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(approximate, "_TAIL", 10)
+        laws.searchers_can_be_asked_while_others_are_made(index, topics(400), shrunken(9), 4)
+
+    def test_shared_rows_stay_as_they_are(self, index: Index) -> None:
+        laws.shared_rows_stay_as_they_are(index, topics(400), shrunken(9), 4)
+
+    def test_numbers_that_are_not_places_cannot_be_changed(self, index: Index) -> None:
+        laws.numbers_that_are_not_places_cannot_be_changed(index, topics(400))
 
     def test_building_again_gives_the_same_arrays_and_answers(self, index: Index) -> None:
         Z, Q = topics(800), shrunken(50)
@@ -311,6 +329,35 @@ def test_more_probes_tables_and_effort_find_more() -> None:
         low, high = (recall(index.build(Z).query(Q, 10)[0], expected) for index in (few, many))
         assert low <= high
         assert high >= 0.9
+
+
+@pytest.mark.parametrize("index", [LSH(), HNSW(), IVF()], ids=repr)
+def test_a_structure_is_shared_until_it_knows_too_little_or_too_much(
+    index: LSH | HNSW | IVF, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(approximate, "_TAIL", 10)
+    Z, none = topics(400), np.empty(0, np.int64)
+
+    def structure(searcher: Any) -> Any:
+        return searcher.keys if isinstance(index, LSH) else searcher.index
+
+    first = index.build(Z[:160])
+    waiting = first.changed(Z[:170], np.arange(80))
+    assert structure(waiting) is structure(first)
+    assert (waiting.covered, waiting.n_known, waiting.n_known_left) == (160, 160, 80)
+    assert np.shares_memory(waiting.exact.Z, Z)
+    longer = waiting.changed(Z[:171], none)
+    assert structure(longer) is not structure(first)
+    assert (longer.covered, longer.n_known, longer.n_known_left) == (171, 171, 91)
+    renewed = first.changed(Z[:250], np.arange(81))
+    assert (renewed.covered, renewed.n_known, renewed.n_known_left) == (250, 169, 169)
+    last = renewed.changed(Z[:270], np.array([260]))
+    assert structure(last) is not structure(renewed)
+    assert (last.covered, last.n_known, last.n_known_left) == (270, 189, 188)
+    few = renewed.changed(Z[:250], np.arange(81, 240))
+    assert not few.built
+    assert not few.changed(Z[:330], none).built
+    assert few.changed(Z, none).n_known == 160
 
 
 def test_hashes_are_a_rule_of_the_seed() -> None:

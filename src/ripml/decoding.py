@@ -31,6 +31,7 @@ __all__ = [
     "tally",
     "top",
     "vote_weights",
+    "without_labels",
 ]
 
 _NEARNESS = 1e-4  # its share of a score
@@ -206,6 +207,17 @@ def keep_above(scores: Any, threshold: float) -> Any:
     indptr = np.concatenate([[0], np.cumsum(np.bincount(row[kept], minlength=scores.shape[0]))])
     ones = np.ones(int(kept.sum()), np.float32)
     return scipy.sparse.csr_array((ones, scores.indices[kept], indptr), shape=scores.shape)
+
+
+def without_labels(scores: Any, labels: NDArray[np.bool_]) -> Any:
+    """Scores, CSR (n, L), but for those of these labels (L,).
+
+    >>> without_labels(scipy.sparse.csr_array([[0.5, 0.2]]), np.array([True, False])).toarray().tolist()
+    [[0.0, 0.2]]
+    """
+    kept = ~labels[scores.indices]
+    ends = np.concatenate([[0], np.cumsum(kept)])[scores.indptr]
+    return scipy.sparse.csr_array((scores.data[kept], scores.indices[kept], ends), shape=scores.shape)
 
 
 def best_threshold(Y: Any, scores: Any) -> float:

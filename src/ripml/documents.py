@@ -7,10 +7,13 @@ which become tf-idf rows. The folder that `save` writes is a model folder like a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ripml import model_folder
 from ripml.datasets import Dataset, svmlight
@@ -40,11 +43,20 @@ class DocumentModel:
     tfidf: TfIdf | None = None
     feature_names: list[str] | None = None
     first_feature: int | None = None  # of SVMLight files: 0 or 1
+    # In a store: the document of each row that was ever learnt, and the number of each label, ascending.
+    row_documents: NDArray[np.int64] | None = field(default=None, repr=False, compare=False)
+    label_numbers: NDArray[np.int64] | None = field(default=None, repr=False, compare=False)
 
     @classmethod
-    def fit(cls, data: Dataset, first_feature: int | None, model: Multilabel) -> DocumentModel:
-        """Fit `model` on a data set; texts are turned into tf-idf rows where there are no features."""
-        numbered = encode_names(data.label_names).dtype != object  # a label that is only a number has no other name
+    def fit(
+        cls, data: Dataset, first_feature: int | None, model: Multilabel, *, always_named: bool = False
+    ) -> DocumentModel:
+        """Fit `model` on a data set; texts are turned into tf-idf rows where there are no features.
+
+        Labels whose names are just their numbers become integers, or else strings: a model has labels of one kind, and
+        one that is to take on new names needs strings.
+        """
+        numbered = not always_named and encode_names(data.label_names).dtype != object
         if not len(data):
             raise DataError(f"{data.name} has no rows.")
         tfidf = None
@@ -106,38 +118,52 @@ class DocumentModel:
         with open_source(place) as source:
             format = format_of(source, format)
             if format == "jsonl":
-                return self._same_form(FORMATS[format].read(source))
+                return self.same_form(FORMATS[format].read(source))
             if format != "svmlight":
                 data: Dataset = FORMATS[format].read(source)
                 return data
             return svmlight.read(source, zero_based=self.first_feature == 0, n_features=self.model.n_features_in_)
 
-    def _same_form(self, data: Dataset) -> Dataset:
-        """Features in JSON have names or places; the names of one file say nothing of the places of another."""
+    def same_form(self, data: Dataset) -> Dataset:
+        """`data`, if its features are as the model's: the names of one file say nothing of the places of another."""
         if data.X is not None and self.tfidf is None and (data.feature_names is None) != (self.feature_names is None):
             forms = {True: "lists", False: "objects with names"}
             learnt, given = forms[self.feature_names is None], forms[data.feature_names is None]
             raise DataError(f"the model was trained on features in {learnt}, but {data.name} has them in {given}.")
         return data
 
-    def features(self, data: Dataset) -> Any:
-        """The rows of `data` as the model's features, CSR (n, d); words and names it never saw are left out."""
+    def check(self, data: Dataset) -> None:
+        """Raise `DataError` unless the rows of `data` are of the kind that the model was trained on."""
         d = self.model.n_features_in_
         if self.tfidf is not None:
             if data.texts is None:
                 raise DataError(f"the model was trained on texts, but {data.name} has none.")
-            return self.tfidf.transform(data.texts)
-        if data.X is None:
+        elif data.X is None:
             raise DataError(f"the model was trained on {d} features, but {data.name} has only texts.")
-        if self.feature_names is not None and data.feature_names is not None:
-            return align_columns(data.X, data.feature_names, self.feature_names)[0][:, :d]
-        if data.X.shape[1] != d:
+        elif (self.feature_names is None or data.feature_names is None) and data.X.shape[1] != d:
             raise DataError(f"the model was trained on {d} features, but {data.name} has {data.X.shape[1]}.")
+
+    def features(self, data: Dataset) -> Any:
+        """The rows of `data` as the model's features, CSR (n, d); words and names it never saw are left out."""
+        self.check(data)
+        if self.tfidf is not None:
+            return self.tfidf.transform(data.texts or [])
+        if self.feature_names is not None and data.feature_names is not None:
+            return align_columns(data.X, data.feature_names, self.feature_names)[0][:, : self.model.n_features_in_]
         return data.X
 
     def labels(self, data: Dataset) -> Any:
         """The labels of `data` by the model's columns, CSR (n, ≥ L): names that it never saw come after its own."""
         return align_columns(data.Y, data.label_names, [str(name) for name in self.model.classes_])[0]
+
+    def without_features(self, gone: NDArray[np.bool_]) -> DocumentModel:
+        """The model without the words, or names, of these features (d,), for texts that do not have them any more."""
+        if self.tfidf is not None:
+            return replace(self, tfidf=self.tfidf.without(gone))
+        if self.feature_names is None:
+            return self
+        names = [f"\0{i}" if out else name for i, (name, out) in enumerate(zip(self.feature_names, gone, strict=True))]
+        return replace(self, feature_names=names)
 
     def scores(self, data: Dataset) -> Any:
         """Scores for the rows of `data`, CSR (n, L)."""
@@ -152,6 +178,8 @@ class DocumentModel:
             text, words = self.tfidf.to_state()
             parameters["text"] = text
             arrays |= {f"text_{name}": array for name, array in words.items()}
+        numbers = {"row_documents": self.row_documents, "label_numbers": self.label_numbers}
+        arrays |= {f"store_{name}": array for name, array in numbers.items() if array is not None}
         model_folder.save(path, type(self.model).__name__, parameters, arrays)
 
     @classmethod
@@ -172,4 +200,5 @@ class DocumentModel:
         first_feature = contents.parameters.get("first_feature")
         if first_feature not in (None, 0, 1):
             raise ModelFolderError(f"{path}: `first_feature` must be 0 or 1; got {first_feature!r}.")
-        return cls(model, tfidf, names, first_feature)
+        rows, labels = (contents.arrays.get(f"store_{name}") for name in ("row_documents", "label_numbers"))
+        return cls(model, tfidf, names, first_feature, rows, labels)

@@ -6,6 +6,7 @@ predict  validate → weigh features → assign → ẑ → neighbours and value
 
 from __future__ import annotations
 
+import copy
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -32,13 +33,14 @@ from ripml.errors import (
     check_ridge,
     is_number,
 )
+from ripml.explaining import Explanation, explain
 from ripml.features import weighted
 from ripml.kernels import Kernel, Local, resolve_kernel
 from ripml.labels import LabelColumns, check_names, distinct_sets, label_keys
 from ripml.learning import Learnt, Settings, learn
 from ripml.missing import weigh
-from ripml.multilabel import Multilabel
 from ripml.neighbors import Index, resolve_index
+from ripml.online import Online, no_changes
 from ripml.part import Decode, Part
 from ripml.probing import probed_votes
 from ripml.products import column_counts
@@ -48,13 +50,14 @@ from ripml.ridge import RidgeSolver, resolve_solver
 from ripml.rooms import DiskRoom, Room
 from ripml.settings import setting_from_json
 from ripml.spool import Spool
+from ripml.vocabulary import Vocabulary
 
 __all__ = ["RIPML"]
 
 _QUERY_BLOCK = 8192
 
 
-class RIPML(Multilabel):
+class RIPML(Online):
     """Multilabel learning by label embeddings, ridge regression and nearest neighbours.
 
     Every "auto" is chosen on training rows that were left out, never on anything else.
@@ -121,6 +124,10 @@ class RIPML(Multilabel):
         For each cluster: the solver and the reason for it, whether it converged, steps and residual.
     n_rows_, n_unlabelled_ : int
         Training rows learnt from, and rows left out because they carry no label.
+    n_seen_ : int
+        Rows ever learnt: each has a number, in the order in which they came.
+    warm_ : dict
+        What was learnt and forgotten since the fit, the drift of the regression, and whether a new fit pays.
 
     Examples
     --------
@@ -284,6 +291,8 @@ class RIPML(Multilabel):
         self.threshold_, self.left_out_precision_ = decided.threshold, decided.precision
         self.calibration_error_ = decided.calibration_error
         self.ridge_ = np.array([solution["ridge"] for solution in self.solutions_])
+        self.labels_, self.n_seen_, self._writers = Vocabulary.of(self.classes_), self.n_rows_, {}
+        self.changes_ = no_changes(self.n_rows_, len(self.classes_))
         self.structure_ = self._structure()
 
     def _require_rows(self, name: str, value: Any) -> None:
@@ -375,22 +384,18 @@ class RIPML(Multilabel):
         """Scores before rare labels are put forward."""
         check_is_fitted(self, "parts_")
         self._check_unchanged()
-        X = self._validated(X, reset=False)
+        X = self._seen(self._validated(X, reset=False))
+        if not self.n_rows_:  # all of them were forgotten
+            return scipy.sparse.csr_array((X.shape[0], len(self.classes_)))
         decoder = resolve_decoder(self.decoder)
-        if not isinstance(decoder, Votes):
-            X = X.astype(np.float32, copy=False)
-        if self.weights_ is not None:
-            X = weighted(X, self.weights_, bool(self.normalize))
-        near = nearest_centres(X, self.centres_, self.n_probe, self.n_jobs)
+        near = self._nearest_clusters(X)
         cluster = near[:, 0].copy()
         cluster[np.asarray((X != 0).sum(axis=1)).ravel() == 0] = -1
         silent = np.flatnonzero(cluster == -1)
         found, order = [], []
         if len(silent):
             found, order = [scipy.sparse.csr_array((len(silent), len(self.classes_)))], [silent]
-        how = replace(self.decode_, n_jobs=self.n_jobs)
-        if not isinstance(self.n_neighbors, str):
-            how = replace(how, n_neighbors=int(self.n_neighbors))
+        how = self._how()
         if near.shape[1] > 1:
             rows = np.flatnonzero(cluster >= 0)
             for block in row_blocks(len(rows), _QUERY_BLOCK):
@@ -408,12 +413,32 @@ class RIPML(Multilabel):
                 found.append(self._scores(asked[0][0], X[asked[0][1]], how, decoder))
             else:  # each on a thread, with what they share made before
                 for part, _ in asked:
-                    part.prepare(isinstance(decoder, Votes), how)
+                    part.prepare(isinstance(decoder, Votes))
                 alone = replace(how, n_jobs=1)
                 found += map_blocks(lambda ask: self._scores(ask[0], X[ask[1]], alone, decoder), asked, self.n_jobs)
             order += [rows for _, rows in asked]
         scores = scipy.sparse.vstack(found, format="csr")
-        return scores if len(found) == 1 else scores[np.argsort(np.concatenate(order), kind="stable")]
+        if len(found) > 1:
+            scores = scores[np.argsort(np.concatenate(order), kind="stable")]
+        return decoding.without_labels(scores, self.labels_.retired) if self.labels_.retired.any() else scores
+
+    def _seen(self, X: Any) -> Any:
+        """Valid features as the regression sees them: float32 but for the paper's votes, and weighed."""
+        if not isinstance(resolve_decoder(self.decoder), Votes):
+            X = X.astype(np.float32, copy=False)
+        return X if self.weights_ is None else weighted(X, self.weights_, bool(self.normalize))
+
+    def _how(self) -> Decode:
+        """How embeddings are read, with the number of neighbours and threads as they are set now."""
+        how = replace(self.decode_, n_jobs=self.n_jobs)
+        return how if isinstance(self.n_neighbors, str) else replace(how, n_neighbors=int(self.n_neighbors))
+
+    def _nearest_clusters(self, X: Any) -> NDArray[np.int64]:
+        """The clusters whose rows are asked, (n, p), nearest first, of those that have rows at all."""
+        there = np.flatnonzero([part.n_sets > 0 for part in self.parts_])
+        if len(there) == len(self.parts_):
+            return nearest_centres(X, self.centres_, self.n_probe, self.n_jobs)
+        return there[nearest_centres(X, self.centres_[there], self.n_probe, self.n_jobs)]
 
     def _scores(self, part: Part, X: Any, how: Decode, decoder: Decoder) -> Any:
         if isinstance(decoder, Votes):
@@ -434,6 +459,23 @@ class RIPML(Multilabel):
         probabilities = self._plain_scores(X)
         probabilities.data = blending.in_steps(probabilities.data, self.steps_)
         return probabilities
+
+    def explain(self, X: Any, n: int = 5, n_examples: int = 5, n_features: int = 10) -> list[list[Explanation]]:
+        """For each row, why its n best labels have their scores.
+
+        Of each label the `n_examples` stored examples with the largest shares of the score, and the `n_features`
+        features that pulled most towards it or away; see `ripml.explaining.Explanation`. Shares add up to the score.
+
+        >>> X = [[1, 0], [0.9, 0.1], [0, 1], [0.1, 0.9]]
+        >>> model = RIPML(random_state=0).fit(X, [["tea"], ["tea", "hot"], ["ice"], ["ice", "cold"]])
+        >>> why = model.explain([[1, 0.05]], n=1)[0][0]
+        >>> why.label, why.examples[0].labels, why.features[0][0]
+        ('tea', ('tea',), 0)
+        """
+        check_is_fitted(self, "parts_")
+        return explain(
+            copy.copy(self), X, n, n_examples, n_features
+        )  # one version throughout, whoever writes meanwhile
 
     def training_labels(self) -> Any:
         """The label sets that were learnt from, CSR (n_rows_, L), one a training row, in no particular order."""

@@ -33,14 +33,50 @@ Ints = NDArray[np.int64]
 _ROW_BLOCK = 128
 _CACHED = 1 << 18  # kernel values worked on at a time: 1 MB, which stays in a core's cache
 _GROUPS = 8  # for each of the values looked for, see `most_alike`
+_LATE = 256  # rows that came later are prepared with all others when they are more, and a sixteenth of them
 _STRIPES = 8  # of rows in which the lower triangle of a symmetric kernel matrix is made
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Feature rows (n, d) made ready to be compared with others: their products, squared lengths and nothing else."""
+    """Feature rows (n, d) made ready to be compared with others: their products, squared lengths and nothing else.
+
+    Rows that came later are behind these, as `more`: what was prepared for many rows serves on when one is learnt.
+    """
 
     X: Any  # dense or CSR, float32
+    more: Rows | None = None
+
+    def __len__(self) -> int:
+        return int(self.X.shape[0]) + (0 if self.more is None else len(self.more))
+
+    def all(self) -> Any:
+        """The features of all rows, as one array."""
+        return self.X if self.more is None else _stacked([self.X, self.more.all()])
+
+    def take(self, ids: Ints) -> Any:
+        """The features of these rows."""
+        if self.more is None:
+            return self.X[ids]
+        late = ids >= self.X.shape[0]
+        found = _stacked([self.X[ids[~late]], self.more.take(ids[late] - self.X.shape[0])])
+        return found[np.argsort(np.concatenate([np.flatnonzero(~late), np.flatnonzero(late)]))]
+
+    def followed_by(self, X: Any) -> Rows:
+        """These rows and further ones, with what was prepared for these; now and then all are prepared together."""
+        late = X if self.more is None else _stacked([self.more.all(), X])
+        if late.shape[0] > max(_LATE, self.X.shape[0] // 16):
+            rows = Rows(_stacked([self.X, late]))
+        else:
+            rows = Rows(self.X, Rows(late))
+            vars(rows).update({name: made for name, made in vars(self).items() if name not in ("more", "squares")})
+        rows.prepare()
+        return rows
+
+    def prepare(self) -> None:
+        """Make what is made once, before threads ask for it."""
+        self.products(self.X[:0], np.empty((0, len(self)), np.float32))
+        _ = self.squares
 
     @cached_property
     def _split(self) -> tuple[Ints, Ints, Floats, Any]:
@@ -66,10 +102,15 @@ class Rows:
     @cached_property
     def squares(self) -> Floats:
         """Squared lengths, (n,)."""
-        return squared_lengths(self.X)
+        own = squared_lengths(self.X)
+        return own if self.more is None else np.concatenate([own, self.more.squares])
 
     def products(self, X: Any, out: Floats) -> None:
         """⟨x, row⟩ for each of X (b, d) and each row, into `out` (b, n)."""
+        if self.more is not None:
+            late = out[:, self.X.shape[0] :]
+            self.more.products(X, late)
+            out = out[:, : self.X.shape[0]]
         if not scipy.sparse.issparse(self.X):
             np.matmul(X.toarray() if scipy.sparse.issparse(X) else X, self.X.T, out=out)
             return
@@ -83,7 +124,7 @@ class Rows:
 
     def products_among(self, ids: Ints) -> Floats:
         """⟨row, row'⟩ of all pairs of these rows, (k, k)."""
-        some = self.X[ids]
+        some = self.take(ids)
         if scipy.sparse.issparse(some):
             # A feature of one row alone has a part in the diagonal only, and most are: the others are few enough to be
             # dense.
@@ -97,6 +138,13 @@ class Rows:
         products: Floats = some @ some.T
         np.fill_diagonal(products, self.squares[ids])
         return products
+
+
+def _stacked(parts: list[Any]) -> Any:
+    """Rows one after the other, dense or CSR as the first are."""
+    if scipy.sparse.issparse(parts[0]):
+        return scipy.sparse.vstack([scipy.sparse.csr_array(part) for part in parts], format="csr")
+    return np.concatenate([part.toarray() if scipy.sparse.issparse(part) else part for part in parts])
 
 
 def squared_lengths(X: Any) -> Floats:
@@ -148,9 +196,9 @@ class Kernel(ABC):
         array([[11.]], dtype=float32)
         """
         if out is None:
-            out = np.empty((X.shape[0], rows.X.shape[0]), np.float32)
+            out = np.empty((X.shape[0], len(rows)), np.float32)
         left, right = squared_lengths(X), rows.squares
-        rows.products(X[:0], out[:0])  # what is prepared once is prepared before threads ask for it
+        rows.prepare()
 
         def fill(block: slice) -> None:
             rows.products(X[block], out[block])

@@ -28,12 +28,15 @@ __all__ = [
     "LabelSets",
     "align_columns",
     "check_names",
+    "check_one_kind",
     "distinct_sets",
     "encode_labels",
     "encode_names",
     "fingerprints",
     "label_keys",
+    "names_array",
     "names_from_arrays",
+    "names_of_rows",
     "names_to_arrays",
 ]
 
@@ -64,9 +67,9 @@ def _encode_indicator(Y: Any, known: Names | None) -> tuple[Any, Names]:
         indicator, _ = _encode_indicator(Y.to_numpy(), None)
         if known is None:
             return indicator, names
-        _check_one_kind(names, known)
+        check_one_kind(names, known)
         indicator, merged = align_columns(indicator, names.tolist(), known.tolist())
-        return indicator, _names_array(merged)
+        return indicator, names_array(merged)
     if known is not None and Y.shape[1] != len(known):
         raise DataError(f"Y has {Y.shape[1]} columns, but the model knows {len(known)} labels.")
     try:
@@ -86,29 +89,29 @@ def _encode_indicator(Y: Any, known: Names | None) -> tuple[Any, Names]:
 def _column_names(columns: list[Any]) -> Names:
     if all(isinstance(column, str) for column in columns):
         return check_names(columns, len(columns))
-    _check_one_kind(columns)
+    check_one_kind(columns)
     if len(_row_names(columns, number=0)) != len(columns):
         raise DataError("two columns of Y have the same name.")
-    return _names_array([int(column) for column in columns])
+    return names_array([int(column) for column in columns])
 
 
-def _names_array(names: Sequence[str | int]) -> Names:
+def names_array(names: Sequence[str | int]) -> Names:
+    """Label names, all strings or all integers, as an array."""
     # The None keeps NumPy from making fixed-width strings.
     return np.array([*names, None], object)[:-1] if names and isinstance(names[0], str) else np.array(names, np.int64)
 
 
-def _check_one_kind(*names: Sequence[str | int] | Names) -> None:
+def check_one_kind(*names: Sequence[str | int] | Names) -> None:
+    """Raise `DataError` where some names are strings and others integers."""
     if len({isinstance(name, str) for group in names for name in group}) > 1:
         raise DataError("label names must be all strings or all integers; got both.")
 
 
 def _encode_names(Y: Any, known: Names | None) -> tuple[Any, Names]:
-    given = _as_sequence(Y)
-    _refuse_nested_indicator(given)
-    rows = [_row_names(row, number) for number, row in enumerate(given)]
+    rows = names_of_rows(Y)
     found = set().union(*rows) if rows else set()
     start = [] if known is None else known.tolist()
-    _check_one_kind([*found], start[:1])
+    check_one_kind([*found], start[:1])
     columns = {name: column for column, name in enumerate(start)}
     for name in sorted(found.difference(columns)):
         columns[name] = len(columns)
@@ -117,7 +120,18 @@ def _encode_names(Y: Any, known: Names | None) -> tuple[Any, Names]:
     indices = np.fromiter((column for row in rows for column in sorted(columns[name] for name in row)), np.int64)
     ones = np.ones(len(indices), np.float32)
     indicator = scipy.sparse.csr_array((ones, indices, indptr), shape=(len(rows), len(columns)))
-    return indicator, _names_array(list(columns))
+    return indicator, names_array(list(columns))
+
+
+def names_of_rows(Y: Any) -> list[set[str | int]]:
+    """The label names of each row, from a sequence with a collection of names, or a single one, a row.
+
+    >>> names_of_rows(["a", ["c", "b", "c"]]) == [{"a"}, {"b", "c"}]
+    True
+    """
+    given = _as_sequence(Y)
+    _refuse_nested_indicator(given)
+    return [_row_names(row, number) for number, row in enumerate(given)]
 
 
 class LabelColumns:
@@ -143,7 +157,7 @@ class LabelColumns:
     @property
     def names(self) -> Names:
         """The names so far, in the order of their columns."""
-        return _names_array(list(self._columns)) if self._columns else np.arange(self._width, dtype=np.int64)
+        return names_array(list(self._columns)) if self._columns else np.arange(self._width, dtype=np.int64)
 
     def encode(self, Y: Any) -> Any:
         """The labels of the next rows, CSR (n, L so far)."""
@@ -161,7 +175,7 @@ class LabelColumns:
             self._width = len(names)
             return indicator
         if self._columns and len(names):
-            _check_one_kind([next(iter(self._columns))], names[:1])
+            check_one_kind([next(iter(self._columns))], names[:1])
         target = np.array([self._columns.setdefault(name, len(self._columns)) for name in names.tolist()], np.int64)
         shape = indicator.shape[0], len(self._columns)
         moved = scipy.sparse.csr_array((indicator.data, target[indicator.indices], indicator.indptr), shape=shape)
@@ -214,7 +228,7 @@ def check_names(names: Sequence[str], n_labels: int) -> Names:
     if len(set(names)) != n_labels:
         twice = next(name for name, count in Counter(names).items() if count > 1)
         raise DataError(f"the label name {twice!r} stands for more than one column.")
-    return _names_array([str(name) for name in names])
+    return names_array([str(name) for name in names])
 
 
 def encode_names(names: Sequence[str]) -> Names:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import warnings
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -22,24 +21,26 @@ from sklearn.exceptions import ConvergenceWarning
 
 from ripml.clusters import partition
 from ripml.decisions import Answer, Decisions, decide, fitted_nearby
-from ripml.decoders import Blend, Decoder, LeastSquares, Sketch, Votes, WeightedVotes
+from ripml.decoders import Blend, Decoder, Votes
 from ripml.ensembles import Ensemble, Gaussian, Identity, Projection
-from ripml.features import relevance, weighted
+from ripml.features import relevance, weighted, with_ones
 from ripml.kernel_ridge import require_room, solve_kernel
 from ripml.kernels import RBF, Kernel, Linear, Local, Rows
 from ripml.labels import LabelSets, label_keys
 from ripml.neighbors import Index
 from ripml.neighbors.shards import InBlocks
-from ripml.part import DENSE_LABELS, SEARCHED, Decode, Part, as_stored, storage_scale
+from ripml.part import Decode, KeptRows, Part, as_stored, storage_scale
 from ripml.passes import Entries, embed_and_sum
-from ripml.products import Embedded, Taken, column_counts, dense, predict_embedding
+from ripml.products import Taken, column_counts, dense, predict_embedding
+from ripml.reading import searchable, start_of, targets_of
 from ripml.resources import blocks
 from ripml.ridge import Primal, RidgeSolver, Solve, Sums, resolve_solver
 from ripml.rooms import Room, release, row_slice, taken_rows
 from ripml.tuning import Choice, choose
+from ripml.vocabulary import Vocabulary
 from ripml.voting import SMALL, Asked, most_left_out, vote
 
-__all__ = ["Learnt", "Settings", "answered", "column_keys", "decode_of", "embedding_of", "learn", "start_of", "stored"]
+__all__ = ["Learnt", "Settings", "answered", "embedding_of", "learn", "stored"]
 
 _log = logging.getLogger("ripml")  # what fit is doing, for those who listen
 
@@ -57,7 +58,6 @@ _CG_STEPS = 12  # of conjugate gradients: six times as many were measured to add
 _DIMS, _DIMS_ITERATIVE = 768, 512  # of the embedding otherwise
 _RELEVANCE_DIMS = 64
 _SUMS_BYTES = 1 << 30  # of the sums of all clusters, to have them in one pass
-_CANDIDATES = 32  # kept of a row, or three times the mean number of labels
 
 
 @dataclass(frozen=True)
@@ -98,11 +98,6 @@ class Learnt:
         return {"relevance": self.choice.power, **{name: getattr(self.decided.how, name) for name in names}}
 
 
-def column_keys(ensemble: Ensemble, n_dims: int, names: NDArray[Any]) -> NDArray[np.uint64]:
-    """The key of each label's column of Phi; families with a capacity number the labels instead."""
-    return label_keys(names) if ensemble.capacity(n_dims) is None else np.arange(len(names), dtype=np.uint64)
-
-
 def learn(
     settings: Settings,
     X: Any,
@@ -140,14 +135,16 @@ def learn(
         room.require(4.0 * e * n_targets, f"{n_targets:,} targets of {e:,} label sets")
         _log.info("embedding %s label sets into %s dimensions", f"{e:,}", f"{n_targets:,}")
         Z = room.empty("Z", (settings.n_learners, e, n_dims), np.float32)
-        keys = column_keys(ensemble, n_dims, names)
+        keys = Vocabulary.of(names).column_keys(ensemble, n_dims)
         summed = _summed(settings, np.bincount(cluster), X.shape[1], n_targets)
         sums = embed_and_sum(
             X, Y, labels, projection, keys, frequency, entries, cluster, summed, Z, room, settings.n_jobs
         )
     else:
         room.require(8.0 * n * n_targets, f"{n_targets:,} targets for {n:,} rows")
-    how = start_of(settings, projection, names, frequency, float(Y.nnz / n))
+    how = start_of(
+        settings.decoder, settings.n_neighbors, projection, names, frequency, float(Y.nnz / n), settings.n_jobs
+    )
     parts, facts, answers = [], [], []
     for c in range(len(centres)):
         rows = np.arange(n) if len(centres) == 1 else np.flatnonzero(cluster == c)
@@ -158,7 +155,7 @@ def learn(
         draft = Part(
             Psi=np.empty((0, 0), np.float32),
             intercept=np.zeros(n_targets, np.float32),
-            Z=Z[:, own] if Z is not None else _searchable(sub, how)[None],
+            Z=Z[:, own] if Z is not None else searchable(sub, how)[None],
             sets=sub,
             counts=entries.counts[own],
             index=settings.index if room.in_memory else InBlocks(),
@@ -170,10 +167,10 @@ def learn(
         else:
             all_of_them = rows if len(centres) > 1 else slice(None)
             labels_of_rows = sub[of_row]
-            targets = labels_of_rows if how.exact else Embedded(labels_of_rows, how.columns, n_targets, settings.n_jobs)
+            targets = targets_of(labels_of_rows, how, n_targets)
             askable = n if weights is None else most_asked(n)
             part, solution, answer = _regress(
-                settings, choice, how, draft, X[all_of_them], targets, of_row, rank[rows], askable
+                settings, choice, how, draft, X[all_of_them], targets, of_row, rows, rank[rows], askable
             )
         parts.append(part)
         facts.append(solution)
@@ -182,8 +179,16 @@ def learn(
         choice = replace(choice, kernel=fitted_nearby(choice.kernel, how, parts, answers))
         parts = [replace(part, kernel=choice.kernel) for part in parts]
     decided = decide(settings.decoder, settings.n_neighbors, how, parts, answers, seed)
-    parts = stored(parts, settings.index, room)
+    parts = stored([_without_sets_of_rows(part) for part in parts], settings.index, room)
     return Learnt(parts, centres, weights, choice, ensemble, n_dims, decided, facts)
+
+
+def _without_sets_of_rows(part: Part) -> Part:
+    """The part once no row is left out any more: of rows that are not stored nothing is known one by one."""
+    if part.rows is not None:
+        return part
+    nothing = np.empty(0, np.int64)
+    return replace(part, set_of_row=nothing, row_numbers=nothing).with_searchers_of(part)
 
 
 def _largest(Z: NDArray[Any]) -> float:
@@ -272,84 +277,6 @@ def embedding_of(settings: Settings, kernel: Kernel, shape: tuple[int, int], L: 
     return Gaussian(), settings.n_dims or dims
 
 
-def _searched(projection: Projection, names: NDArray[Any]) -> Floats | None:
-    """Where the embedding is Y itself: the columns (L, m) that squeeze it for the search, if it is wider than that."""
-    if projection.n_dims <= SEARCHED:
-        return None
-    return Projection(Gaussian(), SEARCHED, 1, projection.seed).columns(label_keys(names))
-
-
-def _searchable(sets: Any, how: Decode) -> Floats:
-    """The first dimensions of the embeddings of these label sets, which are searched; none without neighbours."""
-    if not how.n_neighbors:
-        return np.empty((sets.shape[0], 0), np.float32)
-    if how.searched is not None:
-        return np.asarray(sets @ how.searched, np.float32)
-    if how.exact:
-        return np.asarray(sets.toarray(), np.float32)
-    width = min(SEARCHED, how.columns(slice(0, 1)).shape[1])
-    return Embedded(sets, lambda labels: how.columns(labels)[:, :width], width, how.n_jobs).toarray()
-
-
-@dataclass(frozen=True)
-class _Columns:
-    """Labels ↦ their columns of Phi: out of a table where that fits into a gigabyte, else made anew."""
-
-    projection: Projection
-    keys: NDArray[np.uint64]
-
-    @cached_property
-    def table(self) -> Floats | None:
-        size = 4 * len(self.keys) * self.projection.n_dims * self.projection.n_learners
-        return self.projection.columns(self.keys) if size <= 1 << 30 else None
-
-    def __call__(self, labels: Ints | slice) -> Floats:
-        if self.table is not None:
-            return self.table[labels]
-        used, place = np.unique(np.arange(len(self.keys))[labels], return_inverse=True)
-        return self.projection.columns(self.keys[used])[place]
-
-
-def decode_of(chosen: dict[str, Any], projection: Projection, names: NDArray[Any], frequency: Ints) -> Decode:
-    """How to read embeddings, from the numbers that were chosen."""
-    exact = isinstance(projection.ensemble, Identity)
-    return Decode(
-        n_neighbors=chosen["n_neighbors"],
-        temperature=chosen["temperature"],
-        n_similar=chosen["n_similar"],
-        similar_temperature=chosen["similar_temperature"],
-        epsilon=chosen["epsilon"],
-        n_candidates=chosen["n_candidates"],
-        exact=exact,
-        columns=_Columns(projection, column_keys(projection.ensemble, projection.n_dims, names)),
-        searched=_searched(projection, names) if exact else None,
-        frequency=frequency,
-        n_jobs=None,
-    )
-
-
-def start_of(settings: Settings, projection: Projection, names: NDArray[Any], frequency: Ints, labels: float) -> Decode:
-    """How embeddings are read before anything was chosen; `labels` is the mean number of a row."""
-    decoder = settings.decoder
-    similar = decoder.n_similar if isinstance(decoder, Blend) else 0
-    temperature = decoder.temperature if isinstance(decoder, WeightedVotes) else "auto"
-    epsilon = decoder.epsilon if isinstance(decoder, LeastSquares) else "auto"
-    exact = isinstance(projection.ensemble, Identity)
-    squares = not exact and not isinstance(decoder, (Sketch, WeightedVotes))
-    # The values of a sketch of few labels propose candidates alone: neighbours would cost as much as all the rest.
-    alone = not exact and len(names) <= DENSE_LABELS and decoder == Blend(n_similar=0)
-    k = 5 if isinstance(decoder, Votes) else 0 if alone else 50
-    chosen = {
-        "n_neighbors": settings.n_neighbors or k,
-        "temperature": 0.1 if temperature == "auto" else float(temperature),
-        "n_similar": 50 if similar == "auto" else int(similar),
-        "similar_temperature": 0.1,
-        "epsilon": (0.3 if epsilon == "auto" else float(epsilon)) if squares else None,
-        "n_candidates": max(_CANDIDATES, int(3 * labels)),
-    }
-    return replace(decode_of(chosen, projection, names, frequency), n_jobs=settings.n_jobs)
-
-
 # -------------------------------------------------------------------------------------------------------- regression
 
 
@@ -373,8 +300,10 @@ def _vote(
     if sums is not None and isinstance(solver, Primal):
         solve = solver.of_sums(sums, lambda asked: (dense(taken_rows(X, rows[asked])), dense(targets[asked])))
         mean_square = float(np.trace(sums.gram)) / len(rows)
+        draft = replace(draft, kept=sums)
     else:
         own = X[rows]
+        draft = replace(draft, kept=KeptRows(own, of_row) if solver.exact else None)
         solve = solver.prepare(own, targets, settings.n_jobs)
         mean_square = float(np.square(own.data if scipy.sparse.issparse(own) else own).sum()) / len(rows)
     most = most_left_out(len(rows), X.shape[1], settings.ridge, solver)
@@ -408,18 +337,19 @@ def _regress(
     X: Any,
     targets: Any,
     of_row: Ints,
+    numbers: Ints,
     rank: Ints,
     askable: int,
 ) -> tuple[Part, dict[str, Any], Answer]:
     """The regression of one cluster at the ridge that was chosen, and what it says of rows left out.
 
-    Those are rows whose `rank` among all is below `askable`, as many as the solver can afford.
+    `numbers` are those of its rows among all. Left out are rows whose `rank` among all is below `askable`, as many as
+    the solver can afford.
     """
     n = X.shape[0]
-    rows = None
+    rows = kept = None
     if isinstance(choice.kernel, Linear):
-        one = np.ones((n, 1), np.float32)
-        wide = scipy.sparse.hstack([X, one], format="csr") if scipy.sparse.issparse(X) else np.hstack([X, one])
+        wide = with_ones(X)
         solver, reason = resolve_solver(settings.solver, *X.shape)
         if settings.solver == "auto":
             solver = replace(solver, **({"precision": "float32"} if solver.exact else {"max_steps": _CG_STEPS}))
@@ -443,12 +373,13 @@ def _regress(
             left_out = np.asarray(predict_embedding(wide[asked], solution.Psi, settings.n_jobs), np.float32)
         Psi, intercept = solution.Psi[:-1].astype(np.float32), solution.Psi[-1].astype(np.float32)
         rows = Rows(X) if how.n_similar or local else None
+        kept = KeptRows(X, of_row) if solver.exact and rows is None else None
         facts = solution.facts(choice.ridge, reason)
     else:
         require_room(n, targets.shape[1])
         most = min(_LEFT_OUT_TO_BLEND["kernel"], askable)
         order = np.argsort(-rank, kind="stable")  # the rows to be asked come last
-        X, of_row, rank = X[order], of_row[order], rank[order]
+        X, of_row, rank, numbers = X[order], of_row[order], rank[order], numbers[order]
         asked = np.arange(n - np.count_nonzero(rank < most), n)
         reason = f"{choice.kernel} of n = {n:,} rows: factorise K"
         _log.info("%s", reason)
@@ -460,6 +391,6 @@ def _regress(
         intercept = np.zeros(Psi.shape[1], np.float32)
         facts = {"ridge": choice.ridge, "solver": "kernel", "reason": reason, "converged": True, "steps": 0,
                  "residual": 0.0}  # fmt: skip
-    part = replace(draft, Psi=Psi, intercept=intercept, rows=rows, set_of_row=of_row)
+    part = replace(draft, Psi=Psi, intercept=intercept, rows=rows, set_of_row=of_row, row_numbers=numbers, kept=kept)
     truth = draft.sets[of_row[asked]]
     return part, facts, Answer(truth, X=X[asked], Z=left_out, rows=asked)

@@ -12,11 +12,13 @@ from ripml.blending import Trees
 from ripml.decoders import Votes, resolve_decoder
 from ripml.ensembles import Identity, Projection
 from ripml.kernels import Linear, Local
-from ripml.labels import names_from_arrays, names_to_arrays
-from ripml.learning import decode_of
 from ripml.neighbors import resolve_index
-from ripml.part import DENSE_LABELS, SEARCHED, parts_from_arrays, parts_to_arrays
+from ripml.online import no_changes
+from ripml.part import SEARCHED
+from ripml.part_arrays import parts_from_arrays, parts_to_arrays
+from ripml.reading import decode_of
 from ripml.settings import setting_from_json, setting_to_json
+from ripml.vocabulary import Vocabulary
 
 __all__ = ["restore", "to_state"]
 
@@ -30,6 +32,8 @@ _SAVED_VALUES = (
     "solutions",
     "chosen",
     "n_dims",
+    "n_seen",
+    "changes",
 )
 
 
@@ -45,8 +49,8 @@ def to_state(model: Any) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         "feature_names": [str(name) for name in getattr(model, "feature_names_in_", [])],
     }
     arrays = {
-        **parts_to_arrays(model.parts_),
-        **names_to_arrays(model.classes_),
+        **parts_to_arrays(model.settled_parts()),
+        **model.labels_.to_arrays(),
         "centres": model.centres_,
         "frequency": model.frequency_,
         "calibration": np.stack(model.steps_),
@@ -58,15 +62,18 @@ def to_state(model: Any) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
 
 def restore(model: Any, parameters: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
     """Give a new model what was learnt. What contradicts itself raises one of Python's own errors."""
+    model.labels_ = Vocabulary.from_arrays(arrays)
+    model.classes_, model._writers = model.labels_.names, {}
+    n_rows = parameters["n_rows"]
+    of_older_models = {"n_seen": n_rows, "changes": no_changes(n_rows, len(model.labels_))}
     for name in _SAVED_VALUES:
-        setattr(model, f"{name}_", parameters[name])
+        setattr(model, f"{name}_", {**of_older_models, **parameters}[name])
     model.kernel_ = setting_from_json(parameters["kernel"])
     model.ensemble_ = setting_from_json(parameters["ensemble"])
     model.ridge_ = np.array([solution["ridge"] for solution in model.solutions_], np.float64)
     model.n_features_in_ = parameters["n_features"]
     if parameters["feature_names"]:
         model.feature_names_in_ = np.array(parameters["feature_names"], object)
-    model.classes_ = names_from_arrays(arrays)
     model.centres_, model.weights_ = arrays["centres"], arrays.get("weights")
     model.frequency_ = arrays["frequency"].astype(np.int64, casting="safe")
     model.steps_ = tuple(arrays["calibration"])
@@ -83,7 +90,9 @@ def restore(model: Any, parameters: Mapping[str, Any], arrays: Mapping[str, NDAr
         model.kernel_,
     )
     projection = Projection(model.ensemble_, model.n_dims_, model.n_learners, model.seed_)
-    model.decode_ = decode_of(model.chosen_, projection, model.classes_, model.frequency_)
+    model.decode_ = decode_of(
+        model.chosen_, projection, model.labels_, model.frequency_, model.changes_["labels_at_fit"]
+    )
     _check_choices(model.chosen_, arrays["calibration"])
     _check(model, parameters["feature_names"])
     plain = isinstance(resolve_decoder(model.decoder), Votes)
@@ -113,11 +122,12 @@ def _check_choices(chosen: Any, calibration: NDArray[Any]) -> None:
 def _check(model: Any, feature_names: list[Any]) -> None:
     """Raise ValueError where what was loaded contradicts itself."""
     d, L = model.n_features_in_, len(model.classes_)
-    numbers_of = (model.seed_, model.n_rows_, model.n_unlabelled_, d, model.n_dims_)
+    numbers_of = (model.seed_, model.n_rows_, model.n_unlabelled_, model.n_seen_, d, model.n_dims_)
     floats = (model.threshold_, model.calibration_error_, *model.left_out_precision_.values())
     part, how = model.parts_[0], model.decode_
     plain = isinstance(resolve_decoder(model.decoder), Votes)
-    n_targets = L if how.exact and not plain else model.n_learners * model.n_dims_
+    exact = how.exact and not plain
+    n_targets = part.Psi.shape[1] if exact else model.n_learners * model.n_dims_
     widest = n_targets if plain or how.searched is None else SEARCHED
     consistent = (
         all(type(number) is int and number >= 0 for number in numbers_of)
@@ -125,19 +135,22 @@ def _check(model: Any, feature_names: list[Any]) -> None:
         and type(feature_names) is list
         and len(feature_names) in (0, d)
         and all(type(name) is str for name in feature_names)
-        and len(set(model.classes_.tolist())) == L
+        and type(model.changes_) is dict
+        and model.changes_.keys() == no_changes(0, 0).keys()
+        and all(type(count) is int and count >= 0 for count in model.changes_.values())
         and model.centres_.dtype.kind == "f"
         and model.centres_.shape == (len(model.solutions_), d)
         and part.Psi.shape[1] == n_targets
+        and (not exact or n_targets <= min(L, model.n_dims_))
         and (model.n_dims in ("auto", model.n_dims_) or isinstance(model.ensemble_, Identity))
         and (not isinstance(part.kernel, Linear) or len(part.Psi) == d)
-        and (model.ensemble_.capacity(model.n_dims_) or L) >= L
+        and (exact or int(model.labels_.slots.max(initial=0)) < (model.ensemble_.capacity(model.n_dims_) or np.inf))
         and len(model.parts_) == len(model.centres_)
         and len(part.Z) == (model.n_learners if plain else 1)
         and part.Z.shape[2] == (model.n_dims_ if plain else min(widest, SEARCHED) if how.n_neighbors else 0)
         and (model.weights_ is None or (model.weights_.shape == (d,) and model.weights_.dtype.kind == "f"))
         and model.frequency_.shape == (L,)
-        and how.n_neighbors >= (not how.exact and L > DENSE_LABELS)
+        and how.n_neighbors >= (not how.exact and not how.dense)
         and how.n_candidates > 0
         and (part.rows is not None or not (how.n_similar or isinstance(part.kernel, Local)))
         and sum(part.counts.sum(dtype=np.float64) for part in model.parts_) == model.n_rows_

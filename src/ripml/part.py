@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,13 +13,14 @@ from numpy.typing import NDArray
 
 from ripml import decoding
 from ripml.blending import Candidates
-from ripml.decoding import Columns
 from ripml.kernel_ridge import weights_of_rows
 from ripml.kernels import RBF, Kernel, Linear, Local, Rows, most_alike, squared_lengths
-from ripml.neighbors import Index, Searcher
+from ripml.label_vectors import LabelVectors
+from ripml.neighbors import Finder, Index
 from ripml.products import predict_embedding
 from ripml.resources import blocks, map_blocks
-from ripml.rooms import release, row_slice
+from ripml.ridge import PackedSums, Sums
+from ripml.rooms import release
 
 __all__ = [
     "DENSE_LABELS",
@@ -28,9 +28,8 @@ __all__ = [
     "Decode",
     "Part",
     "as_stored",
-    "parts_from_arrays",
-    "parts_to_arrays",
     "storage_scale",
+    "unit",
 ]
 
 Floats = NDArray[np.float32]
@@ -39,6 +38,7 @@ Ints = NDArray[np.int64]
 _ROW_BLOCK = 256
 _STORED_ROWS = 65536
 _LIKENESSES = 1 << 24  # of queries and training rows that a thread holds at a time: 64 MB
+_ROUNDING = 1e-6  # by which the length of a row of length 1 may differ from it
 _RARE = 16  # rows of a label up to which one more or less makes a difference
 DENSE_LABELS = 8192  # up to here the values of all labels cost less than looking up the columns of candidates
 SEARCHED = 256  # dimensions in which neighbours are searched: distances settle long before values do
@@ -55,12 +55,18 @@ class Decode:
     epsilon: float | None  # of least squares on the candidates; None to leave values as they are
     n_candidates: int  # kept of each row
     exact: bool  # the embedding is Y itself
-    columns: Columns  # labels ↦ their columns of Phi, (len, M)
+    dense: bool  # the values of all labels are made, else those of candidates alone
+    columns: LabelVectors  # labels ↦ their columns of Phi, (len, M)
     searched: (
         Floats | None
     )  # (L, m) where ẑ is squeezed before the search; None where it is cut to its first dimensions
     frequency: Ints  # (L,) training rows of each label
     n_jobs: int | None
+
+    @cached_property
+    def unseen(self) -> Ints:
+        """Labels that no row carries, which are no candidates."""
+        return np.flatnonzero(self.frequency == 0)
 
 
 class Near(NamedTuple):
@@ -72,8 +78,20 @@ class Near(NamedTuple):
 
 
 @dataclass(frozen=True)
+class KeptRows:
+    """Training rows that a linear model keeps to go on learning where their sums would be larger."""
+
+    X: Any  # (n, d), as the regression saw them, without a column of ones
+    set_of_row: Ints  # (n,)
+
+
+@dataclass(frozen=True)
 class Part:
-    """The regression of one cluster into the embedding, and the label sets and rows to be found there."""
+    """The regression of one cluster into the embedding, and the label sets and rows to be found there.
+
+    Sets and rows that were forgotten may still have a place: a set that no row carries has the count 0 and is not found
+    any more, a row that is not `alive` has no coefficients and is like no other.
+    """
 
     Psi: Floats  # (d, M), or (n, M) on the kernel with `rows`
     intercept: Floats  # (M,)
@@ -84,33 +102,34 @@ class Part:
     n_learners: int
     kernel: Kernel = field(default_factory=Linear)
     rows: Rows | None = None  # the training rows, where the kernel or the decoder wants them
-    set_of_row: Ints = field(default_factory=lambda: np.empty(0, np.int64))  # (n,), of all training rows
+    set_of_row: Ints = field(default_factory=lambda: np.empty(0, np.int64))  # (n,), of `rows`
+    row_numbers: Ints = field(default_factory=lambda: np.empty(0, np.int64))  # (n,), of `rows` among all ever learnt
+    alive: NDArray[np.bool_] | None = None  # (n,), of `rows`; None for all of them
+    kept: Sums | PackedSums | KeptRows | None = None  # what it can go on learning from, where that is not `rows`
     scale: float = 1.0
     index_arrays: Sequence[Mapping[str, NDArray[Any]]] = ()  # of each learner, what the index was saved with
 
     @cached_property
-    def searchers(self) -> list[Searcher]:
+    def searchers(self) -> list[Finder]:
         """One a learner."""
         return [self._searcher(f, Z) for f, Z in enumerate(self.Z)]
 
     @cached_property
-    def searcher(self) -> Searcher:
+    def searcher(self) -> Finder:
         """Of directions."""
-        unit = _unit(self.Z[0].astype(np.float32, copy=False))[None]
-        step = storage_scale(1.0, self.index.storage)
-        return self._searcher(0, as_stored(unit, step, self.index.storage)[0])
+        return self._searcher(0, unit(self.Z, self.index.storage)[0])
 
-    def _searcher(self, learner: int, Z: NDArray[Any]) -> Searcher:
+    def _searcher(self, learner: int, Z: NDArray[Any]) -> Finder:
         if not self.index_arrays:
             return self.index.build(Z)
         return self.index.restore(Z, self.index_arrays[learner])
 
-    def prepare(self, plain: bool, how: Decode) -> None:
+    def prepare(self, plain: bool) -> None:
         """Make what is made when it is first asked for, before threads ask for it: for the paper's votes, or others."""
-        _ = self.searchers if plain else self.searcher if how.n_neighbors else None
+        _ = self.searchers if plain else self.searcher if self.Z.shape[2] else None
 
     @property
-    def built_searchers(self) -> list[Searcher]:
+    def built_searchers(self) -> list[Finder]:
         """Those that were asked for already."""
         there = vars(self)
         return there.get("searchers") or [there["searcher"]] if "searcher" in there or "searchers" in there else []
@@ -120,15 +139,15 @@ class Part:
         vars(self).update({name: one for name, one in vars(other).items() if name in ("searchers", "searcher")})
         return self
 
-    @property
+    @cached_property
     def n_sets(self) -> int:
-        """Distinct label sets."""
-        return int(self.Z.shape[1])
+        """Distinct label sets that rows carry."""
+        return int(np.count_nonzero(self.counts))
 
     @property
     def rows_at_a_time(self) -> int:
         """Queries that a thread compares with all rows at a time."""
-        return _ROW_BLOCK if self.rows is None else min(_ROW_BLOCK, max(16, _LIKENESSES // self.rows.X.shape[0]))
+        return _ROW_BLOCK if self.rows is None else min(_ROW_BLOCK, max(16, _LIKENESSES // max(len(self.rows), 1)))
 
     def embed(self, X: Any, n_jobs: int | None, likeness: Floats | None = None) -> Any:
         """ẑ (n, M) of feature rows; `likeness` is their kernel with the rows of the part, if it is known already."""
@@ -155,6 +174,8 @@ class Part:
         `left_out` has the set of each query's own training row, if it is one.
         """
         reach = min(k if left_out is None else k + 1, self.n_sets)  # leaving a row out may empty one set
+        if not reach:
+            return scipy.sparse.csr_array((len(embedding), self.sets.shape[1]))
         ids, weights = [], []
         for nearest, _ in self.nearest_sets(embedding, reach, n_jobs):
             ids.append(nearest)
@@ -175,7 +196,10 @@ class Part:
         `left_out` has the set of each query's own training row, if it is one: that row does not count.
         """
         reach = min(how.n_neighbors + (left_out is not None), self.n_sets)  # leaving a row out may empty one set
-        squeezed = Z[:, : self.Z.shape[2]] if how.searched is None else Z @ how.searched
+        if not reach:
+            nothing = np.empty((len(Z), 0), np.int64)
+            return Near(nothing, nothing.astype(np.float64), nothing)
+        squeezed = Z[:, : self.Z.shape[2]] if how.searched is None else Z @ how.searched[: Z.shape[1]]
         step = storage_scale(1.0, self.index.storage)
         ids, distances = self.searcher.query(_unit(squeezed) / np.float32(step), reach, how.n_jobs)
         distances = distances * step**2
@@ -190,6 +214,8 @@ class Part:
         """
         if left_out is not None:
             likeness[np.arange(len(likeness)), left_out] = -np.inf
+        if self.alive is not None:
+            likeness[:, ~self.alive] = -np.inf
         ids = most_alike(likeness, min(k, likeness.shape[1]))
         values = np.take_along_axis(likeness, ids, axis=1)
         order = np.argsort(-values, axis=1, kind="stable")
@@ -265,11 +291,16 @@ class Part:
         L = self.sets.shape[1]
         keys = [_places(matrix) for matrix in said.values()]
         values = Z if how.exact else None
-        if not how.exact and L <= DENSE_LABELS:
-            values = Z @ how.columns(slice(None)).T / np.float32(self.n_learners)
+        if not how.exact and how.dense:
+            values = how.columns.values(Z) / np.float32(self.n_learners)
         if values is not None and (how.exact or not said):
-            best = decoding.largest(values, min(how.n_candidates, L))
-            keys.append(np.sort((np.arange(len(Z))[:, None] * L + best).ravel()))
+            offered = values
+            if len(how.unseen):
+                offered = values.copy()
+                offered[:, how.unseen[how.unseen < values.shape[1]]] = -np.inf
+            best = decoding.largest(offered, min(how.n_candidates, values.shape[1]))
+            key = np.arange(len(Z))[:, None] * L + best
+            keys.append(np.sort(key[np.isfinite(np.take_along_axis(offered, best, axis=1))]))
         places = np.sort(np.concatenate(keys), kind="stable")  # runs that are sorted already
         places = places[np.append(True, places[1:] != places[:-1])] if len(places) else places
         row, label = np.divmod(places, L)
@@ -337,149 +368,13 @@ def as_stored(Z: Floats, scale: float, storage: str, out: NDArray[Any] | None = 
     return out
 
 
-def _end_to_end(pieces: Sequence[NDArray[Any]], axis: int = 0) -> NDArray[Any]:
-    """The pieces joined; where they are those of one array, that array itself."""
-    shape = list(pieces[0].shape)
-    shape[axis] = sum(piece.shape[axis] for piece in pieces)
-    whole: Any = pieces[0]
-    while isinstance(whole, np.ndarray) and list(whole.shape) != shape:
-        whole = whole.base
-    if isinstance(whole, np.ndarray) and all(np.may_share_memory(whole, piece) for piece in pieces):
-        return whole
-    return np.concatenate(pieces, axis=axis)
+def unit(Z: NDArray[Any], storage: str) -> NDArray[Any]:
+    """The directions of embeddings (1, u, m), as `storage` has them."""
+    directions = _unit(Z[0].astype(np.float32, copy=False))[None]
+    return as_stored(directions, storage_scale(1.0, storage), storage)
 
 
 def _unit(Z: Floats) -> Floats:
+    """Rows of length 1; those that have it already stay to the bit."""
     length = np.linalg.norm(Z, axis=1, keepdims=True)
-    return np.asarray(Z / np.where(length > 0, length, 1), np.float32)
-
-
-# ---------------------------------------------------------------------------------------------------- save and load
-
-
-def parts_to_arrays(parts: Sequence[Part]) -> dict[str, NDArray[Any]]:
-    """The parts of a model end to end, with `part_ends` marking where the label sets of each part end.
-
-    Psi is (C, d, M) for a linear kernel, else the coefficients of all rows, (n, M); Z is (F, u, m); rows are sparse or
-    dense.
-    """
-    linear = isinstance(parts[0].kernel, Linear)
-    arrays = {
-        "Psi": (np.stack if linear else np.concatenate)([part.Psi for part in parts]),
-        "intercept": np.stack([part.intercept for part in parts]),
-        "Z": _end_to_end([part.Z for part in parts], axis=1),
-        **({"scale": np.array([parts[0].scale])} if parts[0].scale != 1 else {}),
-        "counts": _end_to_end([part.counts for part in parts]),
-        "part_ends": np.cumsum([part.n_sets for part in parts], dtype=np.int64),
-        "sets_indices": _end_to_end([part.sets.indices for part in parts]),
-        "sets_indptr": np.concatenate([[0], np.cumsum(np.concatenate([np.diff(part.sets.indptr) for part in parts]))]),
-    }
-    for c, part in enumerate(parts):
-        for f, searcher in enumerate(part.built_searchers):
-            arrays |= {f"index_{c}_{f}_{name}": array for name, array in searcher.to_arrays().items()}
-    if parts[0].rows is None:
-        return arrays
-    arrays["set_of_row"] = np.concatenate([part.set_of_row for part in parts])
-    arrays["row_ends"] = np.cumsum([len(part.set_of_row) for part in parts], dtype=np.int64)
-    rows = [part.rows.X for part in parts if part.rows is not None]
-    if not scipy.sparse.issparse(rows[0]):
-        return arrays | {"rows": np.concatenate(rows)}
-    sparse = scipy.sparse.vstack(rows, format="csr")
-    return arrays | {"rows_data": sparse.data, "rows_indices": sparse.indices, "rows_indptr": sparse.indptr}
-
-
-def parts_from_arrays(
-    arrays: Mapping[str, NDArray[Any]], n_labels: int, n_features: int, index: Index, n_learners: int, kernel: Kernel
-) -> list[Part]:
-    """The inverse of `parts_to_arrays`; large arrays are not copied. Arrays that contradict each other: ValueError."""
-    Psi, intercept, Z = arrays["Psi"], arrays["intercept"], arrays["Z"]
-    scale = arrays.get("scale", np.ones(1))
-    if Z.ndim == 2:  # of older models: the learners side by side
-        Z = Z.reshape(len(Z), n_learners, -1).transpose(1, 0, 2)
-    linear = isinstance(kernel, Linear)
-    counts, ends = _whole_numbers(arrays, "counts"), _whole_numbers(arrays, "part_ends")
-    consistent = (
-        Psi.dtype.kind == intercept.dtype.kind == "f"
-        and Z.dtype.name == index.storage
-        and scale.shape == (1,)
-        and scale.dtype == np.float64
-        and 0 < scale[0] < np.inf
-        and Psi.ndim == (3 if linear else 2)
-        and ends.ndim == 1
-        and len(ends) > 0
-        and (not linear or ends.shape == (len(Psi),))
-        and (np.diff(ends, prepend=0) > 0).all()
-        and Z.ndim == 3
-        and len(Z) in (1, n_learners)
-        and Z.shape[1] == ends[-1]
-        and intercept.shape == (len(ends), Psi.shape[-1])
-        and counts.shape == (Z.shape[1],)
-        and (counts > 0).all()
-    )
-    if not consistent:
-        raise ValueError("shapes or ranges of the arrays disagree")
-    sets = _csr(arrays, "sets", np.ones(len(arrays["sets_indices"]), np.float32), (Z.shape[1], n_labels))
-    bounds = [slice(start, end) for start, end in pairwise([0, *ends.tolist()])]
-    parts = [
-        Part(
-            Psi=Psi[c] if linear else Psi,
-            intercept=intercept[c],
-            Z=Z[:, b],
-            sets=row_slice(sets, b),
-            counts=counts[b],
-            index=index,
-            n_learners=n_learners,
-            kernel=kernel,
-            scale=float(scale[0]),
-            index_arrays=_index_arrays(arrays, c, len(Z)),
-        )
-        for c, b in enumerate(bounds)
-    ]
-    if "set_of_row" not in arrays:
-        if not linear:
-            raise ValueError("a kernel needs its rows")
-        return parts
-    set_of_row, row_ends = _whole_numbers(arrays, "set_of_row"), _whole_numbers(arrays, "row_ends")
-    n = len(set_of_row)
-    if not (row_ends.shape == ends.shape and (np.diff(row_ends, prepend=0) > 0).all() and row_ends[-1] == n):
-        raise ValueError("the ends of the rows disagree")
-    rows = arrays["rows"] if "rows" in arrays else _csr(arrays, "rows", arrays["rows_data"], (n, n_features))
-    if rows.shape != (n, n_features) or rows.dtype != np.float32 or (not linear and len(Psi) != n):
-        raise ValueError("the rows do not fit")
-    with_rows = []
-    for part, start, end in zip(parts, [0, *row_ends[:-1]], row_ends, strict=True):
-        of = set_of_row[start:end]
-        if of.min() < 0 or of.max() >= part.n_sets:
-            raise ValueError("a row has a label set that is not there")
-        coefficients = part.Psi if linear else Psi[start:end]
-        with_rows.append(replace(part, Psi=coefficients, rows=Rows(rows[start:end]), set_of_row=of))
-    return with_rows
-
-
-def _index_arrays(arrays: Mapping[str, NDArray[Any]], cluster: int, n_learners: int) -> list[dict[str, NDArray[Any]]]:
-    of_learners = []
-    for f in range(n_learners):
-        start = f"index_{cluster}_{f}_"
-        of_learners.append({name.removeprefix(start): a for name, a in arrays.items() if name.startswith(start)})
-    if any("numbers" in of_learner for of_learner in of_learners):
-        raise ValueError("the rows of a model's index are numbered from 0")
-    return of_learners if any(of_learners) else []
-
-
-def _whole_numbers(arrays: Mapping[str, NDArray[Any]], name: str) -> Ints:
-    return arrays[name].astype(np.int64, casting="safe")
-
-
-def _csr(arrays: Mapping[str, NDArray[Any]], name: str, data: NDArray[Any], shape: tuple[int, int]) -> Any:
-    """A CSR matrix from `{name}_indices` and `{name}_indptr`, checked: a wrong index would read past an array."""
-    indices, indptr = _whole_numbers(arrays, f"{name}_indices"), _whole_numbers(arrays, f"{name}_indptr")
-    consistent = (
-        indptr.shape == (shape[0] + 1,)
-        and indptr[0] == 0
-        and (np.diff(indptr) >= 0).all()
-        and indices.shape == data.shape == (int(indptr[-1]),)
-        and ((indices >= 0) & (indices < shape[1])).all()
-    )
-    if not consistent:
-        raise ValueError("shapes or ranges of the arrays disagree")
-    return scipy.sparse.csr_array((data, indices, indptr), shape=shape)
+    return np.asarray(Z / np.where((length > 0) & (np.abs(length - 1) > _ROUNDING), length, 1), np.float32)

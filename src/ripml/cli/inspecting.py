@@ -15,7 +15,7 @@ from ripml.documents import DocumentModel
 from ripml.ensembles import Isometry, measure_isometry, resolve_ensemble, smallest_dims
 from ripml.errors import ParameterError
 from ripml.labels import encode_names
-from ripml.learning import column_keys
+from ripml.vocabulary import Vocabulary
 
 __all__ = ["run_inspect"]
 
@@ -70,7 +70,7 @@ def _isometry_report(
 ) -> tuple[dict[str, Any], Isometry]:
     family = resolve_ensemble(ensemble)
     names = encode_names(data.label_names)
-    keys = column_keys(family, dims, names)
+    keys = Vocabulary.of(names).column_keys(family, dims)
     measured = measure_isometry(family, dims, data.Y, keys, seed=seed)
     report = {
         "ensemble": ensemble,

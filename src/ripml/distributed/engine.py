@@ -31,12 +31,14 @@ from ripml.errors import DataError, MemoryLimitError, NoLabelsError, ParameterEr
 from ripml.estimator import RIPML
 from ripml.kernels import Linear
 from ripml.labels import check_names, label_keys
-from ripml.learning import Learnt, Settings, answered, column_keys, embedding_of, start_of, stored
+from ripml.learning import Learnt, Settings, answered, embedding_of, stored
 from ripml.part import Part
 from ripml.products import Taken, dense
+from ripml.reading import start_of
 from ripml.ridge import Primal, Sums, resolve_solver
 from ripml.rooms import DiskRoom, row_slice
 from ripml.tuning import Choice
+from ripml.vocabulary import Vocabulary
 from ripml.voting import Asked, most_left_out
 
 __all__ = ["fit", "train_files"]
@@ -187,7 +189,7 @@ class _Walk:
 
         set_keys = keys = workers.sent(label_keys(model.classes_))
         if ensemble.capacity(n_dims) is not None:
-            keys = workers.sent(column_keys(ensemble, n_dims, model.classes_))
+            keys = workers.sent(Vocabulary.of(model.classes_).column_keys(ensemble, n_dims))
         ranks = workers.one(tasks.rank_slices, model.seed_, sizes)
         rank = workers.each(tasks.member, [ranks] * P, range(P))
         asked = workers.together(
@@ -207,6 +209,8 @@ class _Walk:
         gram, moment, _ = workers.fetched(sums)
         del sums
 
+        sums_of = [Sums(gram[c], moment[c], int(counts[c])) for c in range(len(centres))]
+
         def of_cluster(c: int) -> tuple[Part, dict[str, Any], Answer]:
             draft = Part(
                 Psi=np.empty((0, 0), np.float32),
@@ -217,20 +221,24 @@ class _Walk:
                 index=settings.index,
                 n_learners=settings.n_learners,
                 kernel=choice.kernel,
+                kept=sums_of[c],
             )
             vars(draft)["searchers"] = index.searchers(c)
             mine = np.flatnonzero(left_out.cluster == c)
             sets = written.entries[mine]
             x, z = dense(left_out.X[mine]), Taken(draft.Z, sets).toarray()
             solver, reason = solvers[c]
-            solve = solver.of_sums(Sums(gram[c], moment[c], int(counts[c])), lambda few: (x[few], z[few]))
+            solve = solver.of_sums(sums_of[c], lambda few: (x[few], z[few]))
             fair = left_out.rank[mine] < most[c]
             mean_square = float(np.trace(gram[c])) / int(counts[c])
             return answered(settings, draft, solve, Asked(np.arange(len(mine)), sets), fair, mean_square, reason)
 
         with ThreadPoolExecutor(_CLUSTERS_AT_A_TIME) as pool:
             parts, facts, answers = (list(of) for of in zip(*pool.map(of_cluster, range(len(centres))), strict=True))
-        how = start_of(settings, projection, model.classes_, model.frequency_, head.n_entries / n)
+        how = start_of(
+            settings.decoder, settings.n_neighbors, projection, model.classes_, model.frequency_, head.n_entries / n,
+            settings.n_jobs,
+        )  # fmt: skip
         decided = decide(settings.decoder, settings.n_neighbors, how, parts, answers, model.seed_)
         parts = stored(parts, settings.index, written.room)
         model._adopt(Learnt(parts, centres, None, choice, ensemble, n_dims, decided, facts))

@@ -19,7 +19,7 @@ from ripml.distributed import passing
 from ripml.distributed.passing import Bucket, Plan
 from ripml.distributed.tasks import LeftOut
 from ripml.distributed.workers import Workers
-from ripml.neighbors import Searcher
+from ripml.neighbors import Finder
 from ripml.neighbors.shards import merged
 from ripml.rooms import DiskRoom, release
 
@@ -95,7 +95,7 @@ class Buckets:
         sets = room.matrix("sets", room.ones(len(indices)), indices, indptr, n_labels)
         return Written(room, Z, sets, counts, np.append(starts[0], e), entries)
 
-    def searchers(self, c: int) -> list[Searcher]:
+    def searchers(self, c: int) -> list[Finder]:
         """Of the embeddings of cluster c, one a learner."""
         return [_Spread(self, c, learner) for learner in range(self.plan.projection.n_learners)]
 
@@ -116,7 +116,7 @@ def _places(bucket: Bucket, own: slice, marks: Sequence[NDArray[Any]]) -> Ints:
     return place
 
 
-class _Spread(Searcher):
+class _Spread(Finder):
     """The embeddings of a cluster and a learner on all workers."""
 
     def __init__(self, buckets: Buckets, c: int, learner: int) -> None:
@@ -131,9 +131,3 @@ class _Spread(Searcher):
         futures, queries = [buckets.futures[b] for b in full], [buckets.workers.sent(Q)] * len(full)
         found = buckets.workers.each(task, futures, starts[full].tolist(), queries)
         return merged(buckets.workers.fetched(found), k)
-
-    def add(self, Z: Any) -> Ints:
-        raise NotImplementedError("an index on workers does not grow")
-
-    def remove(self, rows: Ints) -> None:
-        raise NotImplementedError("an index on workers does not shrink")

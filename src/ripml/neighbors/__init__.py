@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from ripml.errors import ParameterError
 from ripml.neighbors.auto import Auto, choose_index
-from ripml.neighbors.base import Index, Searcher
+from ripml.neighbors.base import Finder, Index, Searcher
 from ripml.neighbors.exact import Exact
 from ripml.neighbors.hnsw import HNSW
 from ripml.neighbors.ivf import IVF
 from ripml.neighbors.lsh import LSH
 
-__all__ = ["HNSW", "IVF", "LSH", "Auto", "Exact", "Index", "Searcher", "choose_index", "resolve_index"]
+__all__ = ["HNSW", "IVF", "LSH", "Auto", "Exact", "Finder", "Index", "Searcher", "choose_index", "resolve_index"]
 
 _WORDS: dict[str, type[Index]] = {"exact": Exact, "lsh": LSH, "hnsw": HNSW, "ivf": IVF, "auto": Auto}
 

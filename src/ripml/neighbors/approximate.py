@@ -4,11 +4,16 @@ An index proposes some rows for each query. Their squared distances are computed
 in exact search, so that an answer is right in all but what was never proposed. A query with fewer than k candidates,
 and every query while there are fewer than `LEAST` rows, is answered by exact search. That search also holds the rows,
 their numbers and which of them are removed; when it drops removed rows, the structure is built again.
+
+Rows behind those that the structure covers wait in a tail, whose k nearest rows are candidates of every query. So
+searchers made by `changed` share one structure, which is never written to, until the tail is long or half of what the
+structure knows is removed; then the next one has a structure of its own.
 """
 
 from __future__ import annotations
 
 import contextlib
+import copy
 import importlib
 from abc import abstractmethod
 from collections.abc import Iterator
@@ -25,18 +30,23 @@ from ripml.resources import blocks, map_blocks
 __all__ = ["LEAST", "ApproximateSearcher", "faiss", "one_thread", "unit_scale", "widened"]
 
 LEAST = 2048  # rows below which a structure is not worth building
+_TAIL, _SHARE = 1024, 16  # rows, or one in so many of those covered, that wait before a structure is made anew
 _QUERIES = 64  # that a thread answers at a time
 _CELLS = 1 << 17  # differences held at a time in float64: 1 MB, which stays in the cache
 
 
 class ApproximateSearcher(Searcher):
-    """Exact search over the same rows, and a structure that proposes candidates among their places 0 … size − 1."""
+    """Exact search over the same rows, and a structure that proposes candidates among the first of them."""
 
-    def __init__(self, exact: ExactSearcher, arrays: Arrays | None = None) -> None:
+    patience = 0.0  # share of the rows that may wait in the tail when they are added
+
+    def __init__(self, exact: ExactSearcher, options: Any, arrays: Arrays | None = None) -> None:
         """Build the structure, or take it from `arrays`."""
-        self.exact = exact
-        self.n_rows = exact.n_rows
+        self.exact, self.options = exact, options
+        self.n_rows = self.n_known_left = exact.n_rows
         self.built = False
+        self.covered = 0  # places that the structure was made of; those from here on are the tail
+        self.known: Ints | None = None  # the places of the rows in the structure, in its order; None for all covered
         self._renew(arrays)
 
     @abstractmethod
@@ -44,12 +54,12 @@ class ApproximateSearcher(Searcher):
         """Make the structure over all rows of `self.exact`, or from what `_structure` gave."""
 
     @abstractmethod
-    def _extend(self, start: int) -> None:
-        """Take in the rows from this place on."""
+    def _extend(self) -> None:
+        """Take in the rows from `covered` on."""
 
     @abstractmethod
     def _candidates(self, Q: Floats, k: int) -> tuple[Ints, Ints]:
-        """Pairs (query, place), in any order; doubles and removed rows may be among them."""
+        """Pairs (query, row of the structure), in any order; doubles and removed rows may be among them."""
 
     @abstractmethod
     def _structure(self) -> dict[str, NDArray[Any]]:
@@ -60,10 +70,17 @@ class ApproximateSearcher(Searcher):
         """Places in use, removed rows included."""
         return len(self.exact.Z)
 
+    @property
+    def n_known(self) -> int:
+        """Rows in the structure; `n_known_left` of them are not removed."""
+        return self.covered if self.known is None else len(self.known)
+
     def _renew(self, arrays: Arrays | None = None) -> None:
         self.built = self.size >= LEAST
         if self.built:
+            self.covered = 0
             self._build(arrays)
+            self.covered = self.size
         elif arrays:
             raise ValueError("an index of so few rows has no arrays")
 
@@ -84,6 +101,11 @@ class ApproximateSearcher(Searcher):
 
     def _search(self, Q: Floats, k: int) -> tuple[NDArray[np.bool_], Ints, NDArray[np.float64]]:
         query, place = self._candidates(Q, k)
+        if self.known is not None:
+            place = self.known[place]
+        if self.covered < self.size:
+            asked, tail, _ = self.exact.nearest(Q, k, slice(self.covered, self.size))
+            query, place = np.append(query, asked), np.append(place, tail)
         pairs = np.unique(query * self.size + place)
         query, place = np.divmod(pairs, self.size)
         there = np.isfinite(self.exact.half_norms[place])
@@ -105,32 +127,85 @@ class ApproximateSearcher(Searcher):
 
     def add(self, Z: Stored) -> Ints:
         """Append rows to the exact search and to the structure."""
-        start = self.size
         numbers = self.exact.add(Z)
-        self.n_rows = self.exact.n_rows
-        if self.built:
-            self._extend(start)
-        else:
+        self.n_rows = self.n_known_left = self.exact.n_rows
+        if not self.built:
             self._renew()
+        elif self.size - self.covered > self.patience * self.size:
+            self._extend()
+            self.covered = self.size
         return numbers
 
     def remove(self, rows: Ints) -> None:
         """Mark rows as removed; when more than half are, they are dropped and the structure is built again."""
         before = self.size
         self.exact.remove(rows)
-        self.n_rows = self.exact.n_rows
+        self.n_rows = self.n_known_left = self.exact.n_rows
         if self.size < before:
             self._renew()
 
+    def changed(self, Z: Stored, removed: Ints) -> ApproximateSearcher:
+        """Share the structure; make another where the tail is long, or half of what the structure knows is removed."""
+        exact = self.exact.changed(Z, removed)
+        if not self.built and exact.n_rows >= LEAST:
+            return self._rebuilt(exact)
+        other = copy.copy(self)
+        other.exact, other.n_rows = exact, exact.n_rows
+        if self.built and len(removed):
+            other.n_known_left = _left(exact, self._known)
+            if 2 * other.n_known_left < other.n_known:
+                return self._rebuilt(exact)
+        if self.built and other.size - self.covered > max(_TAIL, self.covered // _SHARE):
+            return self._extended(exact)
+        return other
+
+    @property
+    def _known(self) -> Ints | slice:
+        return slice(self.covered) if self.known is None else self.known
+
+    def _rebuilt(self, exact: ExactSearcher) -> ApproximateSearcher:
+        """Of all these rows, with a new structure of those that are there."""
+        known = None if exact.n_rows == len(exact.Z) else np.flatnonzero(np.isfinite(exact.half_norms))
+        other = type(self)(exact if known is None else _packed(exact, known), self.options)
+        return other._over(exact, known)
+
+    def _extended(self, exact: ExactSearcher) -> ApproximateSearcher:
+        """Of all these rows, with a copy of the structure that takes in the tail."""
+        known = None if self.known is None else np.append(self.known, np.arange(self.covered, len(exact.Z)))
+        other = type(self)(_packed(exact, self._known), self.options, self._structure())
+        other.exact = exact if known is None else _packed(exact, known)
+        other._extend()
+        return other._over(exact, known)
+
+    def _over(self, exact: ExactSearcher, known: Ints | None) -> ApproximateSearcher:
+        """Search these rows, of which those at the places `known`, or all, are in the structure."""
+        self.exact, self.known, self.covered, self.n_rows = exact, known, len(exact.Z), exact.n_rows
+        self.n_known_left = _left(exact, self._known)
+        return self
+
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Numbers as in exact search, and the structure; built again first where rows are marked as removed."""
+        current = self
         if self.n_rows < self.size:
-            there = np.isfinite(self.exact.half_norms)
-            exact, arrays = self.exact, self.exact.to_arrays()
-            numbers = arrays["numbers"]
-            self.exact = ExactSearcher(exact.Z[there], exact.half_norms[there], numbers)
+            exact = _packed(self.exact, np.isfinite(self.exact.half_norms), self.exact.to_arrays()["numbers"])
+            if self.exact.shared:
+                return type(self)(exact, self.options).to_arrays()
+            self.exact = exact
             self._renew()
-        return {**self.exact.to_arrays(), **(self._structure() if self.built else {})}
+        elif self.built and self.covered < self.size:
+            current = self._extended(self.exact)
+        return {**self.exact.to_arrays(), **(current._structure() if self.built else {})}
+
+
+def _packed(exact: ExactSearcher, places: Any, numbers: Ints | None = None) -> ExactSearcher:
+    """Search of the rows at these places alone."""
+    Z = exact.Z[places]
+    return ExactSearcher(Z, exact.half_norms[places], np.arange(len(Z) + 1) if numbers is None else numbers)
+
+
+def _left(exact: ExactSearcher, places: Ints | slice) -> int:
+    """How many of the rows at these places are not removed."""
+    return int(np.count_nonzero(np.isfinite(exact.half_norms[places])))
 
 
 def unit_scale(half_norms: NDArray[np.float64]) -> float:

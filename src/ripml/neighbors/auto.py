@@ -23,7 +23,7 @@ EXACT_VALUES = 20_000_000  # 200,000 rows of 100 dimensions
 _BYTES = dict(zip(STORAGES, (4, 2, 1), strict=True))
 
 
-def choose_index(n: int, m: int, n_learners: int = 1, free_bytes: int | None = None) -> tuple[Index, str]:
+def choose_index(n: int, m: int, n_learners: int = 1, free_bytes: int | None = None) -> tuple[Exact | IVF, str]:
     """The index for n rows of m dimensions in each of some learners, and why.
 
     >>> choose_index(10_000, 100, 5, 8 * 2**30)
@@ -58,9 +58,9 @@ class Auto(Index):
 
     def restore(self, Z: Stored, arrays: Arrays, n_jobs: int | None = None) -> Searcher:
         """Restore the index that gave the arrays."""
-        index: Index = IVF() if any(name.startswith("ivf_") for name in arrays) else Exact()
+        index: Exact | IVF = IVF() if any(name.startswith("ivf_") for name in arrays) else Exact()
         return index.restore(Z, arrays, n_jobs)
 
 
-def _chosen(Z: Stored) -> Index:
+def _chosen(Z: Stored) -> Exact | IVF:
     return choose_index(max(1, len(Z)), max(1, Z.shape[1]))[0]

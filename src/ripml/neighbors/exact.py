@@ -9,11 +9,12 @@ the answer, ties included, does not depend on blocks, threads or the BLAS. Where
 scores are made in float64.
 
 Many queries are split over threads, few queries have the rows split. A removed row gets ½‖z‖² = ∞, hence the score −∞,
-and is dropped from memory when it is one of more than half.
+and is dropped from memory when it is one of more than half; where numbers are to stay places, as in `changed`, never.
 """
 
 from __future__ import annotations
 
+import copy
 import itertools
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ripml.errors import DataError, ParameterError
+from ripml.growing import Growing
 from ripml.neighbors.base import Arrays, Floats, Index, Ints, Searcher, Stored
 from ripml.resources import blocks, map_blocks, thread_count
 
@@ -76,6 +78,7 @@ class ExactSearcher(Searcher):
         self._columns = {"Z": Z, "half_norms": half_norms, "numbers": numbers[:-1]}
         self._size = len(Z)  # rows in use, removed ones included; there may be room for more
         self._longest: float | None = None
+        self._shared: dict[str, Growing] = {}  # columns that go on behind these rows, in searchers made by `changed`
 
     @property
     def Z(self) -> Stored:
@@ -92,6 +95,11 @@ class ExactSearcher(Searcher):
         """The number of each."""
         return self._columns["numbers"][: self._size]
 
+    @property
+    def shared(self) -> bool:
+        """Whether another searcher has the same rows, so that these must stay."""
+        return bool(self._shared)
+
     # ---------------------------------------------------------------------------------------------- adding, removing
 
     def add(self, Z: Stored) -> Ints:
@@ -101,12 +109,8 @@ class ExactSearcher(Searcher):
         >>> searcher.add(np.ones((1, 1), np.float32)).tolist()
         [2]
         """
-        own = self.Z
-        if Z.ndim != 2 or Z.shape[1] != own.shape[1] or Z.dtype != own.dtype:
-            raise DataError(
-                f"the embeddings to be added must be {own.dtype} of shape (n, {own.shape[1]}); got {Z.dtype} of "
-                f"shape {Z.shape}."
-            )
+        self._check_unshared()
+        self._check_alike(Z, "added")
         numbers = np.arange(self._next, self._next + len(Z))
         more = {"Z": Z, "half_norms": _half_norms(Z, "added", 1), "numbers": numbers}
         size = self._size + len(Z)
@@ -130,6 +134,76 @@ class ExactSearcher(Searcher):
         >>> searcher.query(np.zeros((1, 1), np.float32), 2)[0].tolist()
         [[1, 2]]
         """
+        self._check_unshared()
+        self.half_norms[self._places(rows)] = np.inf
+        self.n_rows -= len(rows)
+        self._longest = None
+        if 2 * self.n_rows < self._size:
+            kept = np.isfinite(self.half_norms)
+            self._columns = {name: column[: self._size][kept] for name, column in self._columns.items()}
+            self._size = self.n_rows
+
+    def changed(self, Z: Stored, removed: Ints) -> ExactSearcher:
+        """Share Z, where its rows lie end to end. One more row costs what it takes to read it, a removed one a copy of
+        all ½‖z‖².
+
+        >>> Z = np.array([[0.0], [3.0], [1.0]], np.float32)
+        >>> before = Exact().build(Z[:2])
+        >>> after = before.changed(Z, np.array([0]))
+        >>> [searcher.query(np.zeros((1, 1), np.float32), 2)[0].tolist() for searcher in (before, after)]
+        [[[0, 1]], [[2, 1]]]
+        """
+        if self._next != self._size:
+            raise DataError(
+                f"rows must have the numbers 0 … n − 1 to be changed; got {self._size} rows, and {self._next} as the "
+                "next number: build the index again."
+            )
+        self._check_alike(Z, "searched")
+        if len(Z) < self._size:
+            raise DataError(f"the embeddings to be searched must begin with the {self._size} so far; got {len(Z)}.")
+        half_norms = _half_norms(Z[self._size :], "searched", 1)
+        grown = {
+            "half_norms": self._grown("half_norms", half_norms),
+            "numbers": self._grown("numbers", np.arange(self._size, len(Z))),
+        }
+        other = copy.copy(self)
+        other._size = other._next = len(Z)
+        other._columns = {"Z": np.ascontiguousarray(Z), **{name: column.view for name, column in grown.items()}}
+        other._longest = max(self._reach(), _longest(half_norms))
+        place = other._places(removed)
+        if len(place):
+            if _longest(other.half_norms[place]) == other._longest:
+                other._longest = None
+            other._columns["half_norms"] = other.half_norms.copy()
+            other.half_norms[place] = np.inf
+            grown["half_norms"] = Growing(other.half_norms)
+        other.n_rows = self.n_rows + len(half_norms) - len(place)
+        other._shared = grown
+        return other
+
+    def _grown(self, name: str, more: NDArray[Any]) -> Growing:
+        """A column with more behind it, in the room behind its last row unless another searcher has taken that."""
+        growing = self._shared.get(name)
+        if growing is None or len(growing.view) != self._size:
+            growing = Growing(self._columns[name][: self._size])
+        self._shared[name] = growing
+        growing.append(more)
+        return growing
+
+    def _check_unshared(self) -> None:
+        if self.shared:
+            raise DataError("a searcher that shares rows with another cannot change in place; use `changed`.")
+
+    def _check_alike(self, Z: Stored, what: str) -> None:
+        own = self.Z
+        if Z.ndim != 2 or Z.shape[1] != own.shape[1] or Z.dtype != own.dtype:
+            raise DataError(
+                f"the embeddings to be {what} must be {own.dtype} of shape (n, {own.shape[1]}); got {Z.dtype} of "
+                f"shape {Z.shape}."
+            )
+
+    def _places(self, rows: Ints) -> Ints:
+        """Where the rows of these numbers are; they must be there, and different."""
         rows = np.asarray(rows, np.int64)
         place = np.searchsorted(self.numbers, rows)
         there = np.flatnonzero(place < self._size)
@@ -139,13 +213,7 @@ class ExactSearcher(Searcher):
             raise DataError(f"a row to be removed must be there; got {missing}, which was never given or is removed.")
         if len(np.unique(rows)) < len(rows):
             raise DataError("each row can be removed once; got the same number twice.")
-        self.half_norms[place] = np.inf
-        self.n_rows -= len(rows)
-        self._longest = None
-        if 2 * self.n_rows < self._size:
-            kept = np.isfinite(self.half_norms)
-            self._columns = {name: column[: self._size][kept] for name, column in self._columns.items()}
-            self._size = self.n_rows
+        return place
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """The numbers of the rows that are there and the next one, where they are not 0 … n."""
@@ -162,13 +230,11 @@ class ExactSearcher(Searcher):
         if not np.isfinite(Q).all():
             raise DataError("the embeddings to search for must be finite; got NaN or infinity.")
         ids, distances = np.empty((len(Q), k), np.int64), np.empty((len(Q), k))
-        if self._longest is None:
-            self._longest = float(np.sqrt(2 * self.half_norms.max(where=np.isfinite(self.half_norms), initial=0)))
         queries = list(blocks(len(Q), -(-len(Q) // max(1, -(-len(Q) // _QUERIES))) or 1))
         threads = thread_count(n_jobs)
         shares = 1 if len(queries) % threads == 0 else min(threads, max(1, len(Q) * self.Z.size // _SHARE))
         parts = list(blocks(self._size, -(-self._size // shares)))
-        found = map_blocks(lambda it: self._search(Q[it[0]], k, it[1]), itertools.product(queries, parts), n_jobs)
+        found = map_blocks(lambda it: self.nearest(Q[it[0]], k, it[1]), itertools.product(queries, parts), n_jobs)
         for i, block in enumerate(queries):
             share = found[i * len(parts) : (i + 1) * len(parts)]
             query, place, distance = share[0]
@@ -179,15 +245,20 @@ class ExactSearcher(Searcher):
             ids[block], distances[block] = self.numbers[place].reshape(-1, k), distance.reshape(-1, k)
         return ids, distances
 
-    def _search(self, Q: Floats, k: int, part: slice) -> Found:
+    def _reach(self) -> float:
+        """max ‖z‖ of the rows that are there."""
+        if self._longest is None:
+            self._longest = _longest(self.half_norms)
+        return self._longest
+
+    def nearest(self, Q: Floats, k: int, part: slice) -> Found:
         """The k nearest rows of a part for each query, or all if they are fewer: queries, places, squared distances."""
-        assert self._longest is not None
-        length = np.linalg.norm(Q.astype(np.float64), axis=1)
-        scale = length * self._longest + self._longest**2 / 2
-        dtype = np.float32 if scale.min() > 1e-30 and length.max() + self._longest < 1e15 else np.float64
+        length, longest = np.linalg.norm(Q.astype(np.float64), axis=1), self._reach()
+        scale = length * longest + longest**2 / 2
+        dtype = np.float32 if scale.min() > 1e-30 and length.max() + longest < 1e15 else np.float64
         # Twice a bound on the error of a score, (m + 2) eps (‖q‖ max‖z‖ + ½ max‖z‖²), and on that of a distance in the
         # verdict, so that all rows whose distances it cannot tell apart are candidates.
-        error = np.finfo(dtype).eps * scale + np.finfo(np.float64).eps * (length + self._longest) ** 2
+        error = np.finfo(dtype).eps * scale + np.finfo(np.float64).eps * (length + longest) ** 2
         margin = (2 * (Q.shape[1] + 2) * error).astype(dtype)
         wide_Q = np.ascontiguousarray(Q, dtype)
 
@@ -282,6 +353,11 @@ def _half_norms(Z: Stored, what: str, n_jobs: int | None) -> NDArray[np.float64]
     if not np.isfinite(half_norms).all():
         raise DataError(f"the embeddings to be {what} must be finite; got NaN or infinity.")
     return half_norms
+
+
+def _longest(half_norms: NDArray[np.float64]) -> float:
+    """max ‖z‖ of rows that are not removed."""
+    return float(np.sqrt(2 * half_norms.max(where=np.isfinite(half_norms), initial=0)))
 
 
 def _widened(Z: Stored, dtype: np.dtype[Any]) -> NDArray[Any]:

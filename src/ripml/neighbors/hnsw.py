@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ripml.errors import ParameterError, check_count
 from ripml.neighbors.approximate import ApproximateSearcher, faiss, one_thread, unit_scale, widened
 from ripml.neighbors.base import Arrays, Floats, Index, Ints, Stored
-from ripml.neighbors.exact import Exact, ExactSearcher
+from ripml.neighbors.exact import Exact
 from ripml.resources import blocks
 
 __all__ = ["HNSW"]
@@ -66,11 +66,9 @@ class HNSW(Index):
 
 
 class HNSWSearcher(ApproximateSearcher):
-    """A faiss graph over all places."""
+    """A faiss graph."""
 
-    def __init__(self, exact: ExactSearcher, options: HNSW, arrays: Arrays | None = None) -> None:
-        self.options = options
-        super().__init__(exact, arrays)
+    options: HNSW
 
     def _build(self, arrays: Arrays | None) -> None:
         package = faiss()
@@ -78,7 +76,7 @@ class HNSWSearcher(ApproximateSearcher):
         self.index = package.IndexHNSWFlat(self.exact.Z.shape[1], int(self.options.n_links))
         self.index.hnsw.efConstruction = int(self.options.ef_build)
         if arrays is None:
-            self._extend(0)
+            self._extend()
             return
         graph = self.index.hnsw
         widths = package.vector_to_array(graph.cum_nneighbor_per_level)
@@ -91,15 +89,15 @@ class HNSWSearcher(ApproximateSearcher):
         graph.entry_point, graph.max_level = entry, int(levels.max()) - 1
         self.index.ntotal = self.size
 
-    def _extend(self, start: int) -> None:
+    def _extend(self) -> None:
         with one_thread():
-            self.index.add(widened(self.exact.Z[start:], self.scale))
+            self.index.add(widened(self.exact.Z[self.covered :], self.scale))
 
     def _candidates(self, Q: Floats, k: int) -> tuple[Ints, Ints]:
         wide = Q.astype(np.float64) * self.scale
         wide /= np.maximum(np.linalg.norm(wide, axis=1, keepdims=True) / _FAR, 1)
         # Removed rows take places among what is found.
-        ef = min(self.size, max(int(self.options.ef), 2 * k) * self.size // self.n_rows)
+        ef = min(self.n_known, max(int(self.options.ef), 2 * k) * self.n_known // self.n_known_left)
         with one_thread():
             options = faiss().SearchParametersHNSW(efSearch=ef)
             _, found = self.index.search(wide.astype(np.float32), ef, params=options)

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from ripml.errors import ParameterError, check_count
 from ripml.neighbors.approximate import LEAST, ApproximateSearcher, faiss, one_thread, unit_scale, widened
 from ripml.neighbors.base import Arrays, Floats, Index, Ints, Stored
-from ripml.neighbors.exact import Exact, ExactSearcher
+from ripml.neighbors.exact import Exact
 from ripml.resources import blocks, map_blocks
 
 __all__ = ["IVF"]
@@ -76,9 +76,7 @@ class IVF(Index):
 class IVFSearcher(ApproximateSearcher):
     """A faiss index of codes, one call a query: so a batch has the answers of its queries one by one."""
 
-    def __init__(self, exact: ExactSearcher, options: IVF, arrays: Arrays | None = None) -> None:
-        self.options = options
-        super().__init__(exact, arrays)
+    options: IVF
 
     def _build(self, arrays: Arrays | None) -> None:
         m = self.exact.Z.shape[1]
@@ -100,7 +98,7 @@ class IVFSearcher(ApproximateSearcher):
         self.index.is_trained = True
         lists = len(self.centres)
         self.index.nprobe = lists if self.options.n_probe == "auto" else min(int(self.options.n_probe), lists)
-        self._extend(0)
+        self._extend()
 
     def _take(self, arrays: Arrays) -> None:
         fitting = set(arrays) == set(_ARRAYS) and all(array.dtype == np.float32 for array in arrays.values())
@@ -180,10 +178,10 @@ class IVFSearcher(ApproximateSearcher):
         rows[:, -4], rows[:, -2] = -coarse, coarse - half
         return rows
 
-    def _extend(self, start: int) -> None:
+    def _extend(self) -> None:
         with one_thread():
-            for part in blocks(self.size - start, _BLOCK):
-                self.index.add(self._rows(slice(start + part.start, start + part.stop)))
+            for part in blocks(self.size - self.covered, _BLOCK):
+                self.index.add(self._rows(slice(self.covered + part.start, self.covered + part.stop)))
         wanted = min(self.options.n_candidates, self.size)
         self.shortest = np.argpartition(self.exact.half_norms, wanted - 1)[:wanted]
 
@@ -197,7 +195,7 @@ class IVFSearcher(ApproximateSearcher):
         queries /= np.maximum(length, 1)  # the order of scores stays, and a long query does not overflow
         wide = queries.astype(np.float32)
         # Removed rows keep their codes and take places among the candidates.
-        wanted = min(self.size, max(self.options.n_candidates, 10 * k) * self.size // self.n_rows)
+        wanted = min(self.n_known, max(self.options.n_candidates, 10 * k) * self.n_known // self.n_known_left)
         with one_thread():
             found = np.stack([self.index.search(wide[row : row + 1], wanted)[1][0] for row in range(len(Q))])
         query, column = np.nonzero(found >= 0)

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from ripml.errors import ParameterError, check_count
 from ripml.neighbors.approximate import ApproximateSearcher, unit_scale
 from ripml.neighbors.base import Arrays, Floats, Index, Ints, Stored
-from ripml.neighbors.exact import Exact, ExactSearcher
+from ripml.neighbors.exact import Exact
 from ripml.resources import blocks, map_blocks
 
 __all__ = ["LSH"]
@@ -35,7 +35,7 @@ __all__ = ["LSH"]
 _WIDTH = 2.0  # of a bucket, in spreads of the projections
 _AGREE = 0.49  # chance that two rows at random agree in one hash: E max(0, 1 − |Δ|/w), Δ ~ N(0, 2σ²)
 _BUCKET = 64  # rows
-_TAIL = 64  # one in so many rows may wait unhashed, proposed to every query, until the tables are made again
+_TAIL = 64  # one in so many added rows may wait until the tables are made again
 _BLOCK = 16_384
 
 
@@ -79,11 +79,10 @@ class LSH(Index):
 
 
 class LSHSearcher(ApproximateSearcher):
-    """For each table the sorted keys of the first `hashed` rows and their places."""
+    """For each table the sorted keys of rows and their places."""
 
-    def __init__(self, exact: ExactSearcher, options: LSH, arrays: Arrays | None = None) -> None:
-        self.options = options
-        super().__init__(exact, arrays)
+    options: LSH
+    patience = 1 / _TAIL
 
     def _build(self, arrays: Arrays | None) -> None:
         Z, options = self.exact.Z, self.options
@@ -112,10 +111,9 @@ class LSHSearcher(ApproximateSearcher):
         # A key is Σ r h modulo 2⁶⁴ with r odd: the key of a neighbouring bucket is a sum, and few keys meet by chance.
         self.factors = rng.integers(0, 2**63, shape, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
         self.probes = _probes(K, options.n_probes)
-        self._hash()
+        self._extend()
 
-    def _hash(self) -> None:
-        self.hashed = self.size
+    def _extend(self) -> None:
         flat = self.directions.reshape(-1, self.directions.shape[2]).T
 
         def of_block(part: slice) -> NDArray[np.uint64]:
@@ -125,10 +123,6 @@ class LSHSearcher(ApproximateSearcher):
         keys = np.concatenate(map_blocks(of_block, blocks(self.size, _BLOCK)), axis=1)
         self.places = np.argsort(keys, axis=1, kind="stable")
         self.keys = np.take_along_axis(keys, self.places, axis=1)
-
-    def _extend(self, start: int) -> None:
-        if _TAIL * (self.size - self.hashed) > self.size:
-            self._hash()
 
     def _keys(self, products: NDArray[np.float64]) -> tuple[NDArray[np.uint64], NDArray[np.float64]]:
         """The keys (L, n) of rows with these ⟨a, z⟩/w, and where in their buckets they lie, from 0 to 1: (L, n, K)."""
@@ -153,9 +147,6 @@ class LSHSearcher(ApproximateSearcher):
             run = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
             places.append(self.places[table][np.repeat(first, counts) + run])
             queries.append(np.repeat(np.arange(len(Q)).repeat(len(self.probes)), counts))
-        tail = np.arange(self.hashed, self.size)
-        queries.append(np.repeat(np.arange(len(Q)), len(tail)))
-        places.append(np.tile(tail, len(Q)))
         return np.concatenate(queries), np.concatenate(places)
 
     def _structure(self) -> dict[str, NDArray[Any]]:

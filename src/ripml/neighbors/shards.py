@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ripml.neighbors.base import Floats, Index, Ints, Searcher, Stored
+from ripml.neighbors.base import Finder, Floats, Index, Ints, Stored
 from ripml.neighbors.exact import Exact
 from ripml.resources import blocks
 from ripml.rooms import release
@@ -39,12 +39,12 @@ class InBlocks(Index):
 
     n_rows: int = 65536
 
-    def build(self, Z: Stored, n_jobs: int | None = None) -> Searcher:
+    def build(self, Z: Stored, n_jobs: int | None = None) -> Finder:
         """Remember where Z is."""
-        return _BlockSearcher(Z, self.n_rows)
+        return _BlockFinder(Z, self.n_rows)
 
 
-class _BlockSearcher(Searcher):
+class _BlockFinder(Finder):
     def __init__(self, Z: Stored, height: int) -> None:
         self.n_rows, self._Z, self._height = len(Z), Z, height
 
@@ -55,9 +55,3 @@ class _BlockSearcher(Searcher):
             found = [merged([*found, (ids + rows.start, distances)], k)]
             release(self._Z[rows])
         return found[0]
-
-    def add(self, Z: Stored) -> Ints:
-        raise NotImplementedError("a file that is being searched does not grow")
-
-    def remove(self, rows: Ints) -> None:
-        raise NotImplementedError("a file that is being searched does not shrink")

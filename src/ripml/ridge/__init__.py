@@ -20,12 +20,13 @@ from ripml.errors import ParameterError
 from ripml.ridge.base import RidgeSolver, Solution, Solve
 from ripml.ridge.closed_form import Dual, Primal
 from ripml.ridge.iterative import ConjugateGradient, GradientDescent
-from ripml.ridge.sums import Sums
+from ripml.ridge.sums import PackedSums, Sums
 
 __all__ = [
     "ConjugateGradient",
     "Dual",
     "GradientDescent",
+    "PackedSums",
     "Primal",
     "RidgeSolver",
     "Solution",

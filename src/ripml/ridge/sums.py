@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ripml.products import Embedded, dense, gram_of, transposed_product
 from ripml.resources import blocks, map_blocks
 
-__all__ = ["Factor", "Sums"]
+__all__ = ["Factor", "PackedSums", "Sums"]
 
 Floats = NDArray[np.floating[Any]]
 
@@ -83,9 +83,43 @@ class Sums:
     def __sub__(self, other: Sums) -> Sums:
         return Sums(self.gram - other.gram, self.moment - other.moment, self.n_rows - other.n_rows)
 
+    def copied(self) -> Sums:
+        """The same in arrays of their own."""
+        return Sums(np.array(self.gram, np.float64), np.array(self.moment, np.float64), self.n_rows)
+
     def solve(self, alpha: float) -> Floats:
         """Psi (d, M) of the rows summed here."""
         return Factor(self.gram, alpha).solve(self.moment)
+
+
+@dataclass(frozen=True)
+class PackedSums:
+    """Sums at rest: of XᵀX the lower triangle alone, row by row.
+
+    >>> sums = Sums.of(np.array([[1.0, 2.0]]), np.array([[1.0]]))
+    >>> PackedSums.of(sums).triangle.tolist(), PackedSums.of(sums).unpacked().gram.tolist()
+    ([1.0, 2.0, 4.0], [[1.0, 2.0], [2.0, 4.0]])
+    """
+
+    triangle: Floats  # (d (d + 1) / 2,)
+    moment: Floats
+    n_rows: int
+
+    @classmethod
+    def of(cls, sums: Sums) -> PackedSums:
+        """The same sums, packed."""
+        lines = [line[: i + 1] for i, line in enumerate(sums.gram)]
+        return cls(np.concatenate(lines) if lines else np.empty(0), sums.moment, sums.n_rows)
+
+    def unpacked(self) -> Sums:
+        """The same sums in arrays of their own."""
+        d = len(self.moment)
+        gram = np.empty((d, d))
+        start = 0
+        for i in range(d):
+            gram[i, : i + 1] = gram[: i + 1, i] = self.triangle[start : start + i + 1]
+            start += i + 1
+        return Sums(gram, np.array(self.moment, np.float64), self.n_rows)
 
 
 class Factor:

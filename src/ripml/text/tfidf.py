@@ -108,6 +108,18 @@ class TfIdf:
         """Return the rows of the texts: CSR float32, shape (n, d); all zero where no word is known."""
         return _sorted_csr(self._fitted().transform(strings(texts)))
 
+    def without(self, gone: NDArray[np.bool_]) -> TfIdf:
+        """The same columns, but those of these words (d,) have in place of the word what no text can contain.
+
+        >>> vectorizer = TfIdf(min_df=1).fit(["red apple", "green apple"]).without(np.array([False, True, False]))
+        >>> vectorizer.feature_names, vectorizer.transform(["red 1 green"]).nnz
+        (['apple', ' 1', 'red'], 1)
+        """
+        # No token begins with a space, nor do several that are joined by one.
+        words = [f" {i}" if out else word for i, (word, out) in enumerate(zip(self.feature_names, gone, strict=True))]
+        parameters, arrays = self.to_state()
+        return self.from_state(parameters, {**arrays, **packed(words)})
+
     @property
     def feature_names(self) -> list[str]:
         """The d words, in the order of the columns."""

@@ -1,0 +1,339 @@
+"""`Store`: documents and their model in one folder, learning and forgetting while in use, safe against any crash.
+
+A write        validate → rows of the tables in a transaction → the next version of the model → commit → swap
+opening        the last snapshot of the model → the net difference of the journal behind it → the current version
+
+The database is the truth, the model follows from it. A call that returned is on the disk; one that failed or was killed
+left nothing. Readers in other threads hold a version, which never changes; readers in other processes follow by
+`refresh`. See `ripml.store.database` for the files, `journal` for the tables and `versions` for the model.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+
+from ripml.datasets import Dataset
+from ripml.documents import DocumentModel
+from ripml.errors import DataError, ModelFolderError, ParameterError, RipmlError
+from ripml.estimator import RIPML
+from ripml.multilabel import Multilabel
+from ripml.store.database import StoreError, WriterLock, check_store, create_database, is_unfinished, sweep
+from ripml.store.entries import checked_ids, label_names, parsed
+from ripml.store.journal import Delta, Draft, Label, Snapshot, State, all_documents, all_labels, labelset, unused_labels
+from ripml.store.reading import Reader
+from ripml.store.versions import Bodies, Version
+
+__all__ = ["Store"]
+
+# A snapshot is taken after a write when more changes than both were made since the last one.
+SNAPSHOT_LEAST, SNAPSHOT_SHARE = 1000, 10  # changes; one in so many rows
+_READ_BLOCK = 10_000  # documents whose words are looked at together
+
+
+class Store(Reader):
+    """Documents with their labels in a folder, and the model that they make.
+
+    One process at a time opens a store for writing, any number for reading. Methods may be called from any thread.
+
+    >>> import tempfile
+    >>> from scipy.sparse import csr_array
+    >>> texts, Y = ["red apple", "green apple", "blue sky", "grey sky"], np.array([[1, 0], [1, 0], [0, 1], [0, 1]])
+    >>> data = Dataset(X=None, Y=csr_array(Y), label_names=["fruit", "weather"], texts=texts, name="tiny")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with Store.create(folder + "/store", data, RIPML.paper(n_dims=8, n_neighbors=1)) as store:
+    ...         ids = store.learn([{"id": "pear", "text": "green apple sky", "labels": ["fruit", "new"]}])
+    ...         store.forget(["0"])
+    ...         len(store), store.document("pear")["labels"]
+    (4, ['fruit', 'new'])
+    """
+
+    def __init__(self, folder: Path, lock: WriterLock | None) -> None:
+        """Open the folder, with the lock to write or without; see `open` and `create`."""
+        super().__init__(folder, lock)
+        self._changes = 0  # since the snapshot
+        if lock is not None:
+            snapshot = self._database.read(Snapshot.read)
+            sweep(folder, snapshot.folder)
+            self._changes = self._version.change - snapshot.change
+
+    # ---------------------------------------------------------------------------------------------- create and open
+
+    @classmethod
+    def create(
+        cls,
+        path: str | os.PathLike[str],
+        data: Dataset,
+        model: Multilabel | None = None,
+        first_feature: int | None = None,
+    ) -> Store:
+        """Make a store of a data set in a new or empty folder, fit the model and open it for writing.
+
+        Documents have the data's ids, or else "0", "1", …. Of a row that has both features and a text, the features
+        are learnt from and kept. `first_feature` is as for `DocumentModel.fit`.
+        """
+        folder, settings = Path(path), RIPML() if model is None else clone(model)
+        if not isinstance(settings, RIPML):
+            raise ParameterError(f"a store needs a model that can forget, RIPML; got {type(settings).__name__}.")
+        ids = [str(i) for i in range(len(data))] if data.ids is None else data.ids
+        checked_ids(ids)
+        if folder.exists() and not is_unfinished(folder) and (not folder.is_dir() or any(folder.iterdir())):
+            raise StoreError(f"{folder}: there is something here already; choose a new or empty folder.")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(f"{folder}: cannot be created ({error.strerror}).") from error
+        lock = WriterLock(folder)
+        try:
+            sweep(folder)
+            fitted = DocumentModel.fit(data, first_feature, settings, always_named=True)
+            bodies = Bodies.of(fitted).packed(data)
+            rows = np.flatnonzero(np.diff(data.Y.indptr) > 0) + 1
+            version = Version.of(0, fitted, rows, np.arange(1, data.Y.shape[1] + 1))
+            snapshot = Snapshot(0, Snapshot.folder_of(0))
+            version.model.save(folder / snapshot.folder)
+
+            def fill(connection: sqlite3.Connection) -> None:
+                names = [(i, name, 0, 0, 0) for i, name in enumerate(data.label_names, 1)]
+                connection.executemany("INSERT INTO labels VALUES (?, ?, ?, ?, ?)", names)
+                for number, (id, body) in enumerate(zip(ids, bodies, strict=True), 1):
+                    labels = (data.Y.indices[data.Y.indptr[number - 1] : data.Y.indptr[number]] + 1).tolist()
+                    row = (number, id, body, labelset(labels))
+                    connection.execute("INSERT INTO documents VALUES (?, ?, ?, ?)", row)
+                    pairs = [(number, label) for label in labels]
+                    connection.executemany("INSERT INTO document_labels VALUES (?, ?)", pairs)
+                snapshot.write(connection)
+
+            create_database(folder, fill)
+            return cls(folder, lock)
+        except BaseException:
+            lock.release()
+            raise
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], readonly: bool = False) -> Store:
+        """Open a store that is there. With `readonly`, nothing is ever written, and no writer is in the way."""
+        folder = Path(path)
+        if readonly:
+            return cls(folder, None)
+        check_store(folder)  # before the lock's file is made in a folder that is none
+        lock = WriterLock(folder)
+        try:
+            return cls(folder, lock)
+        except BaseException:
+            lock.release()
+            raise
+
+    def close(self) -> None:
+        """Take a last snapshot, so that opening is quick, and let go of the folder; the last model stays readable."""
+        with self._turn:
+            if self._closed:
+                return
+            try:
+                if self._lock is not None and self._changes:
+                    self._snapshot_or_warn()
+            finally:
+                self._closed = True
+                self._database.close()
+                if self._lock is not None:
+                    self._lock.release()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -------------------------------------------------------------------------------------------------------- write
+
+    def learn(self, documents: Iterable[Mapping[str, Any]]) -> list[str]:
+        """Learn documents, all or none, and return their ids once they are on the disk.
+
+        Each has "text" or "features", "labels", and an "id" or not, as a line of JSONL. Without an id it gets a new
+        one; the document that has the same id already is replaced.
+        """
+        data = self.model.same_form(parsed(documents))
+        ids = data.ids or []
+        self.model.check(data)
+        bodies = self._bodies.packed(data)
+
+        def plan(draft: Draft) -> None:
+            numbers = [draft.label(name) for name in data.label_names]
+            for row, (id, body) in enumerate(zip(ids, bodies, strict=True)):
+                columns = data.Y.indices[data.Y.indptr[row] : data.Y.indptr[row + 1]]
+                draft.put(id, body, [numbers[column] for column in columns])
+
+        self._write(plan)
+        return ids
+
+    def forget(self, ids: Iterable[str]) -> None:
+        """Forget documents, all or none: the model becomes what it would be had it never seen them."""
+        names = checked_ids(ids)
+
+        def plan(draft: Draft) -> None:
+            for id in names:
+                draft.remove(id)
+
+        self._write(plan)
+
+    def relabel(self, documents: str | Mapping[str, Iterable[str]], labels: Iterable[str] | None = None) -> None:
+        """Give a document other labels, or each of several: `relabel(id, labels)` or `relabel({id: labels, …})`."""
+        if isinstance(documents, str):
+            if labels is None:
+                raise DataError(f"the new labels of document {documents!r} are missing.")
+            documents = {documents: labels}
+        wanted = {id: label_names(names) for id, names in documents.items()}
+
+        def plan(draft: Draft) -> None:
+            for id, names in wanted.items():
+                draft.relabel(id, [draft.label(name) for name in names])
+
+        self._write(plan)
+
+    def add_labels(self, names: Iterable[str]) -> None:
+        """Declare labels that no document carries yet; `compact` keeps them."""
+        wanted = label_names(names)
+        self._write(lambda draft: draft.add_labels(wanted))
+
+    def rename_label(self, old: str, new: str) -> None:
+        """Give a label another name."""
+        label_names([new])
+        self._write(lambda draft: draft.rename_label(old, new))
+
+    def merge_labels(self, names: Iterable[str], into: str) -> None:
+        """Make one label of several: documents that carry one of `names` carry `into` instead, and these are gone."""
+        wanted = label_names(names)
+        label_names([into])
+        self._write(lambda draft: draft.merge_labels(wanted, into))
+
+    def retire_label(self, name: str) -> None:
+        """Suggest a label no more; documents keep it."""
+        self._write(lambda draft: draft.retire_label(name, True))
+
+    def reinstate_label(self, name: str) -> None:
+        """Suggest a retired label again."""
+        self._write(lambda draft: draft.retire_label(name, False))
+
+    def _write(self, plan: Callable[[Draft], None]) -> None:
+        """One call: its rows in the database and the next version of the model, or neither."""
+        with self._changing():
+            with self._database.transaction() as connection:
+                draft = Draft(connection)
+                plan(draft)
+                delta = draft.delta
+                self._stale = True  # from here on the current version may be unable to learn on
+                version = self._advanced(self._version, delta)
+            self._changes += delta.change - self._version.change
+            self._version, self._stale = version, False
+            if self._changes > max(SNAPSHOT_LEAST, self.model.model.n_rows_ // SNAPSHOT_SHARE):
+                self._snapshot_or_warn()
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """A writer's turn, with a version that can be advanced."""
+        with self._turn:
+            self._open()
+            if self._lock is None:
+                raise StoreError(f"{self._folder}: this store was opened with readonly=True; nothing was changed.")
+            if self._stale:
+                self._follow()
+            yield
+
+    # ------------------------------------------------------------------------------------------------------ upkeep
+
+    def snapshot(self) -> None:
+        """Save the model, so that the next opening need not bring an older one up to date."""
+        with self._changing():
+            if self._changes:
+                self._save(self._version)
+
+    def _snapshot_or_warn(self) -> None:
+        """A snapshot that nobody asked for must not make a change that is on the disk look like a failure."""
+        try:
+            if not self._stale:
+                self._save(self._version)
+        except RipmlError as error:
+            warnings.warn(f"{error} All changes are stored, but opening will take longer.", RuntimeWarning, 3)
+
+    def refit(self) -> None:
+        """Fit the model anew on all documents, with the same settings; the one before serves meanwhile."""
+        with self._changing():
+            documents, labels = self._database.read(lambda c: (list(all_documents(c)), all_labels(c)))
+            data = self._bodies.data([state for _, state in documents], labels)
+            fitted = DocumentModel.fit(data, self.model.first_feature, clone(self.model.model), always_named=True)
+            for label in labels:
+                if label.retired:
+                    fitted.model.retire_label(label.name)
+            rows = [number for number, state in documents if state.labels]
+            numbers = [label.number for label in labels]
+            self._save(Version.of(self._version.change + 1, fitted, rows, numbers), "refit")
+
+    def compact(self) -> None:
+        """Leave no trace of what is gone: no byte of it is in any file of the folder afterwards.
+
+        Labels that no document carries and nobody declared are dropped; words and names of features that no document
+        has any more are taken out of the model, whose columns stay; what the journal says of the past is deleted.
+        """
+        with self._changing():
+            unused = self._database.read(unused_labels)
+            self._stale = True
+            delta = Delta(self._version.change + 1, [Label(n, None, False) for n in unused], [])
+            version = self._advanced(self._version, delta)
+            gone = self._unused_features()
+            version = replace(version, model=version.model.without_features(gone))
+
+            def clean(connection: sqlite3.Connection) -> None:
+                connection.executemany("DELETE FROM labels WHERE number = ?", [(number,) for number in unused])
+                connection.execute("UPDATE changes SET detail = NULL")
+
+            self._save(version, "compact", clean)
+            self._database.shrink()
+
+    def _unused_features(self) -> NDArray[np.bool_]:
+        """The features that no document has, (d,)."""
+        unused = np.ones(self.model.model.n_features_in_, bool)
+        if self._bodies.form == "lists":
+            return unused
+
+        def question(connection: sqlite3.Connection) -> None:
+            bodies = connection.execute("SELECT body FROM documents")
+            while block := bodies.fetchmany(_READ_BLOCK):
+                states = [State(bytes(body), ()) for (body,) in block]
+                unused[self._version.features(states).indices] = False
+
+        self._database.read(question)
+        return unused
+
+    def _save(
+        self, version: Version, kind: str | None = None, also: Callable[[sqlite3.Connection], None] | None = None
+    ) -> None:
+        """Make a version the snapshot and the current one: folder, then pointer, then older folders are removed."""
+        snapshot = Snapshot(version.change, Snapshot.folder_of(version.change))
+        place = self._folder / snapshot.folder
+        try:
+            version.model.save(place)
+        except ModelFolderError as error:
+            shutil.rmtree(place, ignore_errors=True)
+            raise StoreError(f"{self._folder}: no snapshot was taken: {error}") from error
+        with self._database.transaction() as connection:
+            if kind is not None:
+                Draft(connection).note(kind)
+            if also is not None:
+                also(connection)
+            snapshot.write(connection)
+        self._version, self._stale, self._changes = version, False, 0
+        sweep(self._folder, snapshot.folder)

@@ -1,0 +1,259 @@
+"""A process that writes to a store and is killed at a random moment, and what must be true of the store afterwards.
+
+    python store_writer.py        commands on standard input, one JSON object a line; an answer each
+
+Imports take long, so the process stays and does each command in a fork of itself. Every call of the writer is about a
+*pair* of documents, `mark/a` and `mark/b`, which must come, change and go together. It says what it is about to do and,
+when the call returned, that it is done.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+import resource
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from scipy.sparse import csr_array
+
+from ripml.datasets import Dataset
+from ripml.estimator import RIPML
+from ripml.store import Store, StoreError
+
+Say = Callable[[list[Any]], None]
+
+WORDS = [f"word{i}" for i in range(40)]
+LABELS = [f"label {i}" for i in range(6)]
+
+
+def example(n: int = 40, seed: int = 0) -> Dataset:
+    """A small set of texts, each with a label or two."""
+    rng = random.Random(seed)
+    texts = [" ".join(rng.choices(WORDS, k=8)) for _ in range(n)]
+    rows = [
+        [float(label in chosen) for label in LABELS]
+        for chosen in (rng.sample(LABELS, rng.randint(1, 2)) for _ in texts)
+    ]
+    return Dataset(X=None, Y=csr_array(rows), label_names=LABELS, texts=texts, name="example")
+
+
+def settings() -> RIPML:
+    """A model that is quick to fit."""
+    return RIPML.paper(n_dims=8, n_neighbors=3, n_learners=2, ridge=1.0, n_jobs=1, random_state=0)
+
+
+# ------------------------------------------------------------------------------------------------- in the fork
+
+
+def write_pairs(folder: str, kind: str, seed: int, say: Say) -> None:
+    """Calls without end, with a snapshot, a compaction or a close and open behind each if the kind says so."""
+    rng = random.Random(seed)
+    store = Store.open(folder)
+    say(["open", "", None])
+    marks = sorted(id[:-2] for id in store.ids() if id.endswith("/a"))
+    for call in itertools.count():
+        action = rng.choice(["learn", "learn", "relabel", "forget"]) if marks else "learn"
+        mark = f"{seed}.{call}" if action == "learn" else rng.choice(marks)
+        labels = sorted({rng.choice(LABELS), f"new {rng.randrange(20)}"})
+        after = None if action == "forget" else labels
+        say(["begin", mark, after])
+        if action == "learn":
+            texts = (" ".join(rng.choices(WORDS, k=6)) for _ in "ab")
+            store.learn([{"id": f"{mark}/{s}", "text": t, "labels": labels} for s, t in zip("ab", texts, strict=True)])
+            marks.append(mark)
+        elif action == "relabel":
+            store.relabel({f"{mark}/{side}": labels for side in "ab"})
+        else:
+            store.forget([f"{mark}/{side}" for side in "ab"])
+            marks.remove(mark)
+        say(["done", mark, after])
+        if kind == "snapshot":
+            store.snapshot()
+        elif kind == "compact":
+            store.compact()
+        elif kind == "close":
+            store.close()
+            store = Store.open(folder)
+
+
+def create(folder: str, kind: str, seed: int, say: Say) -> None:
+    """A store, made anew."""
+    with Store.create(folder, example(200), settings()) as store:
+        store.learn([{"text": "word1", "labels": ["label 1"]}])
+    say(["done", "", None])
+
+
+def fill_up(folder: str, kind: str, seed: int, say: Say) -> None:
+    """Calls, then a snapshot, while no file may grow; and the same when they may again."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    big = [{"id": f"big/{side}", "text": "word1 " * 100_000, "labels": ["label 1"]} for side in "ab"]
+    store = Store.open(folder)
+    store.learn([{"id": f"small/{side}", "text": "word1", "labels": ["label 1"]} for side in "ab"])
+    for number, action in enumerate((lambda: store.learn(big), store.snapshot)):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (300_000 if number == 0 else 200, most))
+        try:
+            action()
+        except StoreError as error:
+            say(["error", str(error), [len(store), store.model.model.n_rows_]])
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+        action()
+        say(["done", "", [len(store), store.model.model.n_rows_]])
+    store.close()
+
+
+_WORK = {"create": create, "full": fill_up}
+_AT_ONCE = {"create", "open"}  # the time until the kill begins with the work, and not when the store is open
+
+
+def serve() -> None:
+    """Do what is asked for, each in a fork that is killed after some seconds."""
+    with (
+        tempfile.TemporaryDirectory() as scratch
+    ):  # all that is imported when first needed is there before the first fork
+        create(f"{scratch}/store", "create", 0, lambda words: None)
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
+    for line in sys.stdin:
+        order = json.loads(line)
+        reader, writer = os.pipe()
+        child = os.fork()
+        if not child:
+            status = 1
+            try:
+                os.close(reader)
+                work = _WORK.get(order["kind"], write_pairs)
+                work(order["folder"], order["kind"], order["seed"], partial(_say, writer))
+                status = 0
+            finally:
+                os._exit(status)
+        os.close(writer)
+        if order["kind"] not in _AT_ONCE:
+            select.select([reader], [], [])
+        signal.sigtimedwait([signal.SIGCHLD], order["seconds"])
+        os.kill(child, signal.SIGKILL)
+        with os.fdopen(reader) as pipe:
+            said = [json.loads(words) for words in pipe if words.endswith("\n")]
+        _, status = os.waitpid(child, 0)
+        signal.sigtimedwait([signal.SIGCHLD], 0)
+        print(json.dumps({"said": said, "status": status}), flush=True)
+
+
+def _say(pipe: int, words: list[Any]) -> None:
+    os.write(pipe, json.dumps(words).encode() + b"\n")  # at once: a line is there whole, or not at all
+
+
+# ----------------------------------------------------------------------------------------------- at the other end
+
+
+class Server:
+    """The process that forks writers."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, __file__]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait()
+        self._process.stdout.close()
+
+    def run(
+        self, folder: Path, kind: str, seed: int, seconds: float, meanwhile: Callable[[], object] | None = None
+    ) -> dict[str, Any]:
+        """What a writer said until it was killed or had finished."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        order = {"folder": str(folder), "kind": kind, "seed": seed, "seconds": seconds}
+        self._process.stdin.write(json.dumps(order) + "\n")
+        self._process.stdin.flush()
+        while meanwhile is not None and not select.select([self._process.stdout], [], [], 0.02)[0]:
+            meanwhile()
+        answer: dict[str, Any] = json.loads(self._process.stdout.readline())
+        return answer
+
+
+@dataclass
+class Ledger:
+    """What a store must hold by what its writers said, and how often it did not."""
+
+    pairs: dict[str, list[str]] = field(default_factory=dict)
+    calls: int = 0
+    kills: int = 0
+    lost: int = 0  # calls that were done and are not there
+    half: int = 0  # pairs of which one is there, or that differ
+    unreadable: int = 0  # stores that could not be opened, or whose model is not that of their documents
+    complaints: list[str] = field(default_factory=list)
+
+    def look(self, store: Store) -> None:
+        """What must be true of a store at any time."""
+        model = store.refresh().model
+        if model.n_rows_ % 2:
+            self.half += 1
+            self.complaints.append(f"a reader saw {model.n_rows_} rows")
+        ids = {id for id in store.ids() if "/" in id}
+        self.half += sum(f"{id[:-1]}{'b' if id.endswith('a') else 'a'}" not in ids for id in ids)
+
+    def settle(self, folder: Path, said: list[list[Any]]) -> None:
+        """Compare what is there with what was said by a writer that was killed."""
+        self.kills += 1
+        last = None
+        for word, mark, after in said:
+            if word == "begin":
+                last = (mark, after)
+            elif word == "done":
+                last = None
+                self.calls += 1
+                self._note(mark, after)
+        try:
+            with Store.open(folder) as store:
+                found = self._found(store)
+                labelled = sum(bool(store.document(id)["labels"]) for id in store.ids())
+                if store.model.model.n_rows_ != labelled:
+                    self.unreadable += 1
+                    self.complaints.append(f"{labelled} documents, {store.model.model.n_rows_} rows of the model")
+        except Exception as error:
+            self.unreadable += 1
+            self.complaints.append(f"{type(error).__name__}: {error}")
+            return
+        if last is not None and found.get(last[0]) == last[1]:  # done, though nobody heard of it
+            self._note(*last)
+        if found != self.pairs:
+            self.lost += sum(found.get(mark) != self.pairs.get(mark) for mark in {*found, *self.pairs})
+            self.complaints.append("documents are not as was said")
+            self.pairs = found
+
+    def _note(self, mark: str, after: list[str] | None) -> None:
+        if after is None:
+            self.pairs.pop(mark, None)
+        else:
+            self.pairs[mark] = after
+
+    def _found(self, store: Store) -> dict[str, list[str]]:
+        found: dict[str, dict[str, list[str]]] = {}
+        for id in store.ids():
+            mark, _, side = id.rpartition("/")
+            if mark:
+                found.setdefault(mark, {})[side] = sorted(store.document(id)["labels"])
+        for sides in found.values():
+            self.half += len(sides) != 2 or sides["a"] != sides["b"]
+        return {mark: sides.get("a", []) for mark, sides in found.items()}
+
+
+if __name__ == "__main__":
+    serve()

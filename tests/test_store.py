@@ -1,0 +1,762 @@
+"""The store: what is in it survives any crash, and its model is always that of its documents."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import shutil
+import sqlite3
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+from store_writer import LABELS, WORDS, Ledger, Server, example, settings
+
+from ripml.baselines import PLST
+from ripml.datasets import Dataset
+from ripml.errors import DataError, ParameterError
+from ripml.estimator import RIPML
+from ripml.store import Store, StoreError, store
+from ripml.store.database import SCHEMA
+from ripml.store.journal import Draft, Label, State, all_documents, all_labels, since
+
+FORMS = ["text", "lists", "objects"]
+
+
+def data_of(form: str) -> Dataset:
+    """The example in each form that documents can have."""
+    data = example()
+    if form == "text":
+        return data
+    rng = np.random.default_rng(0)
+    X = rng.random((len(data), 6)).astype(np.float32) * (rng.random((len(data), 6)) < 0.7)
+    X[:, 0] = 1
+    names = [f"feature {j}" for j in range(6)] if form == "objects" else None
+    return Dataset(X=csr_array(X), Y=data.Y, label_names=data.label_names, feature_names=names, name="example")
+
+
+def body(form: str, seed: int) -> dict[str, Any]:
+    """A new document's body."""
+    rng = random.Random(seed)
+    values = [1, *(round(rng.random(), 3) for _ in range(5))]
+    if form == "text":
+        return {"text": " ".join(rng.choices(WORDS, k=7))}
+    return {"features": values if form == "lists" else {f"feature {j}": x for j, x in enumerate(values)}}
+
+
+def dense_scores(asked: Store, others: Store | None = None) -> Any:
+    """Scores of all documents of a store by label name, in the order of names."""
+    model = asked.model
+    source = others or asked
+    data = source._bodies.data([state for _, state in source._database.read(lambda c: list(all_documents(c)))])
+    scores = model.model.decision_function(model.features(data)).toarray()
+    return scores[:, np.argsort(model.model.classes_.astype(str))]
+
+
+def assert_is_that_of_its_documents(found: Store, tolerance: float = 1e-8) -> None:
+    """The law: the model is the one that learns all documents with the same frozen parts."""
+    model = found.model.model
+    documents = [found.document(id) for id in found.ids()]
+    states = [state for _, state in found._database.read(lambda c: list(all_documents(c)))]
+    X = found.model.features(found._bodies.data(states))
+    fresh = model.without_rows().partial_fit(X, [document["labels"] for document in documents])
+    assert fresh.n_rows_ == model.n_rows_
+    assert fresh.n_unlabelled_ == model.n_unlabelled_
+    order, other = (np.argsort(m.classes_.astype(str)) for m in (model, fresh))
+    scores, expected = model.decision_function(X).toarray(), fresh.decision_function(X).toarray()
+    np.testing.assert_allclose(scores[:, order], expected[:, other], atol=tolerance)
+
+
+def crash_image(folder: Path) -> Path:
+    """A copy of the files as they are, which a crash would leave. Not by Python, whose close drops SQLite's locks."""
+    copy = folder.with_name(f"crashed {len(os.listdir(folder.parent))}")
+    subprocess.run(["cp", "-r", folder, copy], check=True)
+    return copy
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with Server() as started:
+        yield started
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def small(folder: Path) -> Iterator[Store]:
+    """A store of texts, open for writing."""
+    with Store.create(folder, example(), settings()) as created:
+        yield created
+
+
+def everything(opened: Store) -> None:
+    """One call of each kind."""
+    form = opened._bodies.form
+    opened.learn([{"id": "x", **body(form, 1), "labels": ["label 1", "new"]}, {**body(form, 2), "labels": []}])
+    opened.learn([{"id": "x", **body(form, 1), "labels": ["label 2"]}, {"id": "y", **body(form, 4), "labels": ["new"]}])
+    opened.learn([{"id": "x", **body(form, 3), "labels": ["label 2", "newer"]}])
+    opened.relabel("3", ["label 0", "label 5"])
+    opened.relabel({"4": [], "5": ["label 1"]})
+    opened.forget(["0", "1", "2"])
+    opened.rename_label("label 3", "third")
+    opened.merge_labels(["label 4", "label 5"], "high")
+    opened.add_labels(["declared"])
+    opened.retire_label("label 0")
+
+
+# ------------------------------------------------------------------------------------------------------ round trips
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_was_created_is_there_after_opening(folder: Path, form: str) -> None:
+    data = data_of(form)
+    with Store.create(folder, data, settings()) as created:
+        scores = dense_scores(created)
+    with Store.open(folder, readonly=True) as opened:
+        assert opened.ids() == [str(i) for i in range(40)]
+        assert len(opened) == 40
+        np.testing.assert_array_equal(dense_scores(opened), scores)
+        found = opened.document("7")
+        assert found["labels"] == [LABELS[j] for j in data.Y[[7]].indices]
+        if data.texts:
+            assert found["text"] == data.texts[7]
+        elif form == "lists":
+            np.testing.assert_array_equal(np.float32(found["features"]), data.X[[7]].toarray()[0])
+        else:
+            assert np.float32(found["features"]["feature 0"]) == 1
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_after_every_kind_of_call_the_model_is_that_of_the_documents(folder: Path, form: str) -> None:
+    with Store.create(folder, data_of(form), settings()) as opened:
+        everything(opened)
+        assert_is_that_of_its_documents(opened)
+        assert sorted(opened.document("x")["labels"]) == ["label 2", "newer"]
+        assert set(opened.model.model.classes_) == {
+            *("label 0", "label 1", "label 2", "third", "high", "new", "newer", "declared")
+        }
+        assert opened.model.model.classes_[opened.model.model.labels_.retired].tolist() == ["label 0"]
+        opened.refit()
+        assert opened.model.model.classes_[opened.model.model.labels_.retired].tolist() == ["label 0"]
+        everything_again = opened.learn([{"id": "x", **body(form, 1), "labels": ["label 1", "last"]}])
+        assert everything_again == ["x"]
+        assert_is_that_of_its_documents(opened)
+
+
+def test_the_default_model_follows_its_documents_too(folder: Path) -> None:
+    with Store.create(folder, example(), RIPML(random_state=0, n_jobs=1)) as opened:
+        everything(opened)
+        assert_is_that_of_its_documents(opened, 1e-4)
+        with Store.open(crash_image(folder), readonly=True) as again:
+            np.testing.assert_allclose(dense_scores(again), dense_scores(opened), atol=1e-4)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_snapshot_and_the_journal_behind_it_give_the_same_model(folder: Path, form: str) -> None:
+    with Store.create(folder, data_of(form), settings()) as opened:
+        everything(opened)
+        for readonly in (True, False):
+            with Store.open(crash_image(folder), readonly=readonly) as again:
+                assert set(again.ids()) == set(opened.ids())
+                np.testing.assert_allclose(dense_scores(again), dense_scores(opened), atol=1e-8)
+                assert (again.model.model.classes_ == opened.model.model.classes_).all()
+    with Store.open(folder) as closed_well:
+        assert closed_well._changes == 0
+        np.testing.assert_allclose(dense_scores(closed_well), dense_scores(opened_anew(folder)), atol=1e-8)
+
+
+def opened_anew(folder: Path) -> Store:
+    return Store.open(folder, readonly=True)
+
+
+def test_a_reader_follows_the_writer_through_snapshots_refits_and_compactions(small: Store, folder: Path) -> None:
+    steps: list[Callable[[], object]] = [
+        lambda: everything(small),
+        small.snapshot,
+        lambda: small.learn([{"id": "z", "text": "word1 word2", "labels": ["label 1", "later"]}]),
+        small.refit,
+        lambda: small.forget("z"),
+        small.compact,
+        lambda: small.reinstate_label("label 0"),
+    ]
+    with Store.open(folder, readonly=True) as reader:
+        for step in steps:
+            step()
+            reader.refresh()
+            assert reader.ids() == small.ids()
+            assert reader.model.model.classes_.tolist() == small.model.model.classes_.tolist()
+            assert (reader.model.model.labels_.retired == small.model.model.labels_.retired).all()
+            np.testing.assert_allclose(dense_scores(reader), dense_scores(small), atol=1e-8)
+
+
+def test_names_may_be_exchanged_and_given_again(small: Store, folder: Path) -> None:
+    with Store.open(folder, readonly=True) as reader:
+        small.rename_label("label 0", "aside")
+        small.rename_label("label 1", "label 0")
+        small.rename_label("aside", "label 1")
+        small.merge_labels(["label 2"], "label 3")
+        small.learn([{"id": "x", "text": "word1", "labels": ["label 2", "label 1"]}])
+        reader.refresh()
+        assert set(reader.document("x")["labels"]) == {"label 1", "label 2"}
+        assert_is_that_of_its_documents(reader)
+        assert_is_that_of_its_documents(small)
+        np.testing.assert_allclose(reader.model.model.frequency_, small.model.model.frequency_)
+
+
+def test_rows_and_carriers_lead_back_to_documents(folder: Path) -> None:
+    with Store.create(folder, example(), RIPML(random_state=0, kernel="rbf", n_jobs=1)) as opened:
+        everything(opened)
+        for asked in (opened, Store.open(crash_image(folder), readonly=True)):
+            model = asked.model.model
+            ids = asked.rows(range(model.n_seen_))
+            assert ids[3] == "3"
+            assert {id for id in asked.ids() if asked.document(id)["labels"]} <= set(ids.values())
+            part, last = model.parts_[0], {id: number for number, id in ids.items()}
+            for number, label_set in zip(part.row_numbers.tolist(), part.set_of_row.tolist(), strict=True):
+                id = ids.get(number)
+                if id is not None and last[id] == number and asked.document(id)["labels"]:
+                    names = model.classes_[part.sets[[label_set]].indices]
+                    assert sorted(names) == sorted(asked.document(id)["labels"])
+        labels = opened.document("x")["labels"]
+        assert "x" in opened.carriers(labels, n=100)
+        assert all(set(opened.document(id)["labels"]) == set(labels) for id in opened.carriers(labels))
+        with pytest.raises(ParameterError, match=r"row numbers must be from 0 to \d+; got -1"):
+            opened.rows([-1])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_journal_leads_from_any_change_to_now(seed: int) -> None:
+    rng, connection = random.Random(seed), sqlite3.connect(":memory:")
+    for statement in SCHEMA:
+        connection.execute(statement)
+    seen: list[tuple[int, dict[int, State], dict[int, Label]]] = []
+    for _ in range(60):
+        draft = Draft(connection)
+        ids = [id for (id,) in connection.execute("SELECT id FROM documents")]
+        names = [label.name for label in all_labels(connection)]
+        action = rng.choice(["put", "put", "put", "remove", "relabel", "merge", "rename", "retire"])
+        labels = [draft.label(f"label {rng.randrange(8)}") for _ in range(rng.randrange(3))]
+        if action == "put":
+            draft.put(f"{rng.randrange(12)}", b"%d" % rng.randrange(3), set(labels))
+        elif action == "remove" and ids:
+            draft.remove(rng.choice(ids))
+        elif action == "relabel" and ids:
+            draft.relabel(rng.choice(ids), set(labels))
+        elif action == "merge" and len(names) > 1:
+            draft.merge_labels([str(names[0])], str(names[-1]))
+        elif action == "rename" and names:
+            draft.rename_label(str(names[0]), f"name {len(seen)}")
+        elif names:
+            draft.retire_label(str(names[0]), rng.random() < 0.5)
+        now = dict(all_documents(connection))
+        for change, documents, known in seen:
+            delta, there = since(connection, change), dict(documents)
+            for edit in delta.edits:
+                assert there.pop(edit.document, None) == edit.before
+                there |= {edit.document: edit.after} if edit.after else {}
+            assert there == now
+            labelled = known | {label.number: label for label in delta.labels}
+            named = [label for number, label in sorted(labelled.items()) if label.name is not None]
+            assert named == all_labels(connection)
+        seen.append((draft.delta.change, now, {label.number: label for label in all_labels(connection)}))
+    connection.close()
+
+
+def test_history_says_what_happened_newest_first(small: Store) -> None:
+    small.learn([{"id": "x", "text": "word1", "labels": ["label 1"]}])
+    small.relabel("x", ["label 2"])
+    small.rename_label("label 2", "second")
+    small.forget("x")
+    forgot, renamed, relabelled, learnt = small.history(4)
+    assert (learnt["kind"], learnt["id"], learnt["before"], learnt["after"]) == ("learn", "x", None, ["label 1"])
+    assert (relabelled["kind"], relabelled["before"], relabelled["after"]) == ("relabel", ["label 1"], ["second"])
+    assert (renamed["kind"], renamed["old"], renamed["new"]) == ("rename label", "label 2", "second")
+    assert (forgot["kind"], forgot["id"], forgot["before"], forgot["after"]) == ("forget", "x", ["second"], None)
+    assert forgot["time"].endswith("+00:00")
+    assert [entry["number"] for entry in small.history(4)] == [4, 3, 2, 1]
+
+
+def test_a_snapshot_is_taken_when_much_has_changed(small: Store, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "SNAPSHOT_LEAST", 3)
+    small.relabel({"0": ["label 1", "label 2"], "1": ["label 3", "label 4"]})
+    assert (folder / "model-000000000000").is_dir()
+    small.learn([{"id": f"{i}", "text": "word2", "labels": ["label 1"]} for i in range(10, 15)])
+    assert [path.name for path in folder.glob("model-*")] == ["model-000000000007"]
+    assert small.history(1)[0]["before"] is None
+
+
+# ------------------------------------------------------------------------------------------------------------ errors
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda s: s.learn([]), "there are no documents"),
+        (lambda s: s.learn(["text"]), "document 1 must be a mapping"),
+        (lambda s: s.learn([{"labels": ["a"]}]), "the model was trained on texts, but document has none"),
+        (lambda s: s.learn([{"text": "a"}, {"features": [1]}]), "document:2: 'text' is missing"),
+        (lambda s: s.learn([{"text": "a", "labels": "b"}]), "document:1: 'labels' must be a list"),
+        (lambda s: s.learn([{"text": "a", "labels": ["b", "b"]}]), "document:1: label 'b' is given twice"),
+        (lambda s: s.learn([{"text": "a", "labels": [{1, 2}]}]), "document 1 is not as in JSON"),
+        (lambda s: s.learn([{"id": "a", "text": "b"}] * 2), "document 'a' is given twice"),
+        (lambda s: s.learn([{"id": "", "text": "b"}]), "an id must be a string with something in it; got ''"),
+        (lambda s: s.forget(["1", "nobody"]), "there is no document 'nobody'"),
+        (lambda s: s.forget(["1", "1"]), "document '1' is given twice"),
+        (lambda s: s.relabel("nobody", ["a"]), "there is no document 'nobody'"),
+        (lambda s: s.relabel("1"), "the new labels of document '1' are missing"),
+        (lambda s: s.relabel("1", "label"), "a list of label names is needed; got the string 'label'"),
+        (lambda s: s.rename_label("none", "b"), "there is no label 'none'"),
+        (lambda s: s.rename_label("label 1", "label 2"), "there is a label 'label 2' already; merge_labels"),
+        (lambda s: s.rename_label("label 1", "\ud800"), "a label must be a string that UTF-8 can hold"),
+        (lambda s: s.merge_labels(["label 1", "label 2"], "label 1"), "'label 1' cannot be merged into itself"),
+        (lambda s: s.retire_label("none"), "there is no label 'none'"),
+        (lambda s: s.document("nobody"), "there is no document 'nobody'"),
+        (lambda s: s.carriers(["none"]), "there is no label 'none'"),
+    ],
+)
+def test_a_call_that_cannot_be_done_leaves_everything_as_it_was(
+    small: Store, call: Callable[[Store], object], sentence: str
+) -> None:
+    before, ids = dense_scores(small), small.ids()
+    with pytest.raises(DataError, match=sentence):
+        call(small)
+    assert small.ids() == ids
+    assert small.history() == []
+    np.testing.assert_array_equal(dense_scores(small), before)
+    small.forget("1")
+    assert_is_that_of_its_documents(small)
+
+
+def test_there_is_one_writer_and_readers_cannot_write(small: Store, folder: Path) -> None:
+    with pytest.raises(StoreError, match=f"is open for writing by process {os.getpid()}; open it with readonly=True"):
+        Store.open(folder)
+    with Store.open(folder, readonly=True) as reader:
+        calls: list[Callable[[], None]] = [lambda: reader.forget("1"), reader.snapshot, reader.compact, reader.refit]
+        for call in calls:
+            with pytest.raises(StoreError, match="opened with readonly=True; nothing was changed"):
+                call()
+    with pytest.raises(StoreError, match="this store was closed; open it again"):
+        reader.refresh()
+    small.close()
+    with pytest.raises(StoreError, match="this store was closed"):
+        small.forget("1")
+    with Store.open(folder) as next_one:
+        next_one.forget("1")
+
+
+def test_a_folder_with_something_in_it_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "letter.txt").write_text("dear")
+    with pytest.raises(StoreError, match="there is something here already"):
+        Store.create(tmp_path, example(), settings())
+    with pytest.raises(StoreError, match="this is no store"):
+        Store.open(tmp_path)
+    with pytest.raises(StoreError, match="this is no store"):
+        Store.open(tmp_path / "nowhere", readonly=True)
+    assert os.listdir(tmp_path) == ["letter.txt"]
+    with pytest.raises(ParameterError, match="a store needs a model that can forget, RIPML; got PLST"):
+        Store.create(tmp_path / "new", example(), PLST())
+
+
+def _foreign_tables(path: Path) -> None:
+    path.unlink()
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE meta (key, value)")
+
+
+def _trigger(path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TRIGGER t AFTER INSERT ON labels BEGIN DELETE FROM documents; END")
+
+
+def _newer(path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA user_version=99")
+
+
+def _elsewhere(path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("UPDATE meta SET value = '../../elsewhere' WHERE key = 'folder'")
+
+
+def _zeros_in_the_middle(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[4096:] = bytes(len(content) - 4096)
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("damage", "sentence"),
+    [
+        (lambda path: path.write_bytes(b"no database at all" * 1000), r"store\.db is not a database"),
+        (lambda path: path.write_bytes(b""), r"store\.db is not the database of a store"),
+        (lambda path: path.write_bytes(path.read_bytes()[:5000]), r"store\.db is damaged"),
+        (_zeros_in_the_middle, r"store\.db is damaged"),
+        (_foreign_tables, r"store\.db is not the database of a store"),
+        (_trigger, r"store\.db is not the database of a store"),
+        (_newer, "upgrade with `pip install -U ripml`"),
+        (_elsewhere, r"store\.db is damaged \(the model of change 0 cannot be in '../../elsewhere'\)"),
+        (
+            lambda path: next(path.parent.glob("model-*/Psi*")).write_bytes(b"?"),
+            "The documents are intact",
+        ),
+        (lambda path: shutil.rmtree(next(path.parent.glob("model-*"))), "The documents are intact, but their model"),
+    ],
+)
+@pytest.mark.parametrize("readonly", [True, False])
+def test_what_is_damaged_or_foreign_is_one_sentence(
+    folder: Path, damage: Callable[[Path], object], sentence: str, readonly: bool
+) -> None:
+    Store.create(folder, example(), settings()).close()
+    damage(folder / "store.db")
+    with pytest.raises(StoreError, match=sentence):
+        Store.open(folder, readonly=readonly)
+
+
+def test_what_a_killed_creation_left_can_be_created_again(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "writer.lock").write_text("")
+    (folder / "store.db.part").write_text("half")
+    (folder / "model-000000000000").mkdir()
+    with pytest.raises(StoreError, match="the creation of this store was not finished; create it again"):
+        Store.open(folder)
+    with Store.create(folder, example(), settings()) as created:
+        assert len(created) == 40
+    assert sorted(os.listdir(folder)) == ["model-000000000000", "store.db", "writer.lock"]
+
+
+def test_the_next_writer_removes_what_a_killed_snapshot_left(small: Store, folder: Path) -> None:
+    small.forget("1")
+    small.close()
+    (folder / "model-000000000099").mkdir()
+    (folder / "model-000000000099" / "half.npy").write_text("half")
+    with Store.open(folder, readonly=True):
+        pass
+    assert (folder / "model-000000000099").is_dir()
+    Store.open(folder).close()
+    assert [path.name for path in folder.glob("model-*")] == ["model-000000000001"]
+
+
+# ----------------------------------------------------------------------------------------------------------- crashes
+
+
+def test_a_killed_writer_loses_nothing_and_leaves_nothing_half_done(folder: Path, server: Server) -> None:
+    Store.create(folder, even(), settings()).close()
+    ledger, rng = Ledger(), random.Random(0)
+    with Store.open(folder, readonly=True) as reader:
+        for round, kind in enumerate(["learn", "snapshot", "compact", "close"] * 2):
+            answer = server.run(folder, kind, round, rng.uniform(0.1, 0.6), lambda: ledger.look(reader))
+            ledger.settle(folder, answer["said"])
+    assert ledger.complaints == []
+    assert (ledger.kills, ledger.lost, ledger.half, ledger.unreadable) == (8, 0, 0, 0)
+    with Store.open(folder) as survivor:
+        assert_is_that_of_its_documents(survivor)
+
+
+def even() -> Dataset:
+    """The example, which has an even number of rows."""
+    return example(40)
+
+
+def test_a_creation_that_is_killed_leaves_no_store_or_a_whole_one(tmp_path: Path, server: Server) -> None:
+    for round in range(4):
+        folder = tmp_path / str(round)
+        answer = server.run(folder, "create", round, random.Random(round).uniform(0.0, 0.15))
+        if not (folder / "store.db").exists():
+            assert answer["said"] == []
+            with pytest.raises(StoreError, match=r"was not finished|this is no store"):
+                Store.open(folder)
+            Store.create(folder, example(200), settings()).close()
+        with Store.open(folder) as opened:
+            assert len(opened) in (200, 201)  # with the document that is learnt behind the creation
+            assert_is_that_of_its_documents(opened)
+
+
+def test_readers_in_threads_see_whole_calls_only(small: Store) -> None:
+    stop, wrong = threading.Event(), list[int]()
+
+    def read() -> None:
+        while not stop.is_set():
+            model = small.model
+            rows = model.model.n_rows_
+            scores = model.model.decision_function(model.tfidf.transform(["word1 word2"])) if model.tfidf else None
+            if rows % 2 or scores is None or scores.shape[1] != len(model.model.classes_):
+                wrong.append(rows)
+
+    threads = [threading.Thread(target=read) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        for call in range(15):
+            pair = [{"id": f"{call}/{s}", "text": f"word{call} word1", "labels": [f"new {call}"]} for s in "ab"]
+            small.learn(pair)
+            if call % 3 == 2:
+                small.forget([f"{call - 1}/a", f"{call - 1}/b"])
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert wrong == []
+    assert_is_that_of_its_documents(small)
+
+
+# ------------------------------------------------------------------------------------------- full and read-only disks
+
+
+def test_where_files_cannot_grow_nothing_changes_and_the_next_call_works(folder: Path, server: Server) -> None:
+    Store.create(folder, even(), settings()).close()
+    answer = server.run(folder, "full", 0, 60)
+    refused, done, no_snapshot, snapshot = answer["said"]
+    assert answer["status"] == 0
+    assert refused[0] == no_snapshot[0] == "error"
+    assert refused[1].endswith("nothing was changed.")
+    assert "no snapshot was taken" in no_snapshot[1]
+    assert (refused[2], done[2], no_snapshot[2], snapshot[2]) == ([42, 42], [44, 44], [44, 44], [44, 44])
+    with Store.open(folder) as opened:
+        assert_is_that_of_its_documents(opened)
+
+
+def test_a_full_database_is_said_so_and_the_old_model_goes_on(small: Store) -> None:
+    writer = small._database._open_writer()
+    pages = writer.execute("PRAGMA page_count").fetchone()[0]
+    writer.execute(f"PRAGMA max_page_count={pages + 2}")
+    before = dense_scores(small)
+    with pytest.raises(StoreError, match="the disk is full; nothing was changed"):
+        small.learn([{"id": "big", "text": "word1 " * 10_000, "labels": ["label 1", "unheard of"]}])
+    np.testing.assert_array_equal(dense_scores(small), before)
+    assert "unheard of" not in small.model.model.classes_
+    writer.execute("PRAGMA max_page_count=1000000")
+    small.learn([{"id": "big", "text": "word1 " * 10_000, "labels": ["label 1"]}])
+    assert_is_that_of_its_documents(small)
+
+
+@contextlib.contextmanager
+def mounted(where: Path, *words: str) -> Iterator[None]:
+    """Something mounted on a folder; skips where that is not allowed."""
+    if os.getuid() != 0:
+        pytest.skip("only root can mount")
+    where.mkdir(exist_ok=True)
+    try:
+        done = subprocess.run(["mount", *words, str(where)], capture_output=True, check=False)
+    except FileNotFoundError:
+        pytest.skip("there is no mount")
+    if done.returncode:
+        pytest.skip(f"mounting is not allowed here ({done.stderr.decode().strip()})")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(where)], check=True)  # models are mapped from it as long as they live
+
+
+def test_a_disk_that_is_full_loses_nothing(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    with mounted(disk, "-t", "tmpfs", "-o", "size=4m", "tmpfs"):
+        opened = Store.create(disk / "store", example(), settings())
+        opened.forget("2")
+        filler = disk / "filler"
+        with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+            while file.write(bytes(1000)):
+                pass
+        with pytest.raises(StoreError, match="the disk is full; nothing was changed"):
+            opened.learn([{"id": "x", "text": "word1 " * 10_000, "labels": ["label 1"]}])
+        assert len(opened) == opened.model.model.n_rows_ == 39
+        with pytest.raises(StoreError, match=r"no snapshot was taken: .*No space left"):
+            opened.snapshot()
+        with pytest.warns(RuntimeWarning, match="All changes are stored, but opening will take longer"):
+            opened.close()
+        filler.unlink()
+        with Store.open(disk / "store") as again:
+            again.learn([{"id": "x", "text": "word1 " * 10_000, "labels": ["label 1"]}])
+            assert_is_that_of_its_documents(again)
+
+
+@contextlib.contextmanager
+def read_only(source: Path, place: Path) -> Iterator[Path]:
+    """The folder on a disk that cannot be written, or where only root could mount one, without the right to write."""
+    if os.getuid() == 0:
+        with mounted(place, "--bind", str(source)):
+            subprocess.run(["mount", "-o", "remount,ro,bind", str(place)], check=True)
+            yield place
+        return
+    paths = [source, *source.rglob("*")]
+    modes = [path.stat().st_mode for path in paths]
+    for path, mode in zip(paths, modes, strict=True):
+        path.chmod(mode & ~0o222)
+    try:
+        yield source
+    finally:
+        for path, mode in zip(paths, modes, strict=True):
+            path.chmod(mode)
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_a_store_on_a_read_only_disk_can_be_read(small: Store, folder: Path, tmp_path: Path, closed: bool) -> None:
+    small.learn([{"id": "x", "text": "word1", "labels": ["label 1"]}])
+    source = crash_image(folder)
+    if closed:
+        small.close()
+        source = folder
+    files = {path.name for path in source.iterdir()}
+    assert ("store.db-wal" in files) != closed
+    with read_only(source, tmp_path / "disk") as place:
+        with pytest.raises(StoreError, match=r"cannot be written .*; open it with readonly=True"):
+            Store.open(place)
+        with Store.open(place, readonly=True) as opened:
+            assert opened.document("x")["labels"] == ["label 1"]
+            opened.refresh()
+            assert_is_that_of_its_documents(opened)
+    assert {path.name for path in source.iterdir()} == files
+
+
+def test_a_log_without_its_index_on_a_read_only_disk_is_explained(small: Store, folder: Path, tmp_path: Path) -> None:
+    small.forget("1")
+    source = crash_image(folder)
+    (source / "store.db-shm").unlink()
+    with (
+        read_only(source, tmp_path / "disk") as place,
+        pytest.raises(StoreError, match="was not closed and the folder cannot be written; make a copy"),
+    ):
+        Store.open(place, readonly=True)
+    with Store.open(source) as opened:
+        assert "1" not in opened.ids()
+
+
+def test_a_question_is_asked_again_if_a_writer_came_meanwhile(folder: Path) -> None:
+    Store.create(folder, example(), settings()).close()
+    counts, writers = list[int](), list[Store]()
+
+    def question(connection: sqlite3.Connection) -> int:
+        counts.append(connection.execute("SELECT count(*) FROM documents").fetchone()[0])
+        if not writers:
+            writers.append(Store.open(folder))
+            writers[0].forget("1")
+        return counts[-1]
+
+    with Store.open(folder, readonly=True) as reader:
+        assert reader._database.read(question) == 39
+    assert counts == [40, 39]
+    writers[0].close()
+
+
+def test_a_model_that_fails_leaves_the_store_as_it_was(small: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise DataError("the model refuses.")
+
+    before = dense_scores(small)
+    with monkeypatch.context() as patch:
+        patch.setattr(RIPML, "partial_fit", refuse)
+        with pytest.raises(DataError, match="the model refuses"):
+            small.learn([{"id": "0", "text": "word1", "labels": ["label 1", "new"]}])  # the old text is forgotten first
+    np.testing.assert_array_equal(dense_scores(small), before)
+    assert len(small) == 40
+    small.learn([{"id": "0", "text": "word1", "labels": ["label 1", "new"]}])
+    assert_is_that_of_its_documents(small)
+
+
+def test_reading_leaves_a_closed_store_as_it_is(small: Store, folder: Path) -> None:
+    small.forget("1")
+    small.close()
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    with Store.open(folder, readonly=True) as reader:
+        reader.refresh()
+        reader.document("2")
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
+
+
+# -------------------------------------------------------------------------------------------------------- forgetting
+
+
+def files_with(folder: Path, needle: bytes) -> list[str]:
+    return [path.name for path in folder.rglob("*") if path.is_file() and needle in path.read_bytes()]
+
+
+def test_nothing_of_a_forgotten_text_is_left_after_compacting(folder: Path) -> None:
+    texts = [*(example().texts or []), "zanzibar quagga word1", "zanzibar quagga word2"]
+    Y = csr_array(np.vstack([np.hstack([example().Y.toarray(), np.zeros((40, 1))]), [[0] * 6 + [1]] * 2]))
+    ids = [*(f"id{i}" for i in range(40)), "first-secret-id", "second-secret-id"]
+    data = Dataset(X=None, Y=Y, label_names=[*LABELS, "secret label"], texts=texts, ids=ids, name="secrets")
+    later = {"id": "third-secret-id", "text": "xylophone word3", "labels": ["later secret"]}
+    needles = [
+        *(b"zanzibar", b"quagga", b"secret", b"xylophone"),
+        *(f"{word} {text.split()[2]}".encode() for text in texts[-2:] for word in ("quagga",)),
+    ]
+    with Store.create(folder, data, settings()) as opened:
+        model = opened.model.model
+        embedding = model.parts_[0].Z[:, model.parts_[0].sets[:, [6]].toarray()[:, 0] > 0]
+        assert embedding.size
+        opened.learn([later])
+        opened.relabel("third-secret-id", ["another secret"])
+        opened.snapshot()
+        opened.forget(["first-secret-id", "second-secret-id", "third-secret-id"])
+        opened.compact()
+        assert opened.history(1)[0]["kind"] == "compact"
+        scores = dense_scores(opened)
+        assert opened.model.features(Dataset(X=None, Y=csr_array((1, 0)), label_names=[], texts=["quagga"])).nnz == 0
+    image = {needle: files_with(folder, needle) for needle in needles}
+    assert image == {needle: [] for needle in needles}
+    for learner in embedding.reshape(-1, embedding.shape[-1]):
+        assert files_with(folder, learner.astype(np.float32).tobytes()) == []
+        assert files_with(folder, learner.astype(np.float64).tobytes()) == []
+    with Store.open(folder) as opened:
+        np.testing.assert_array_equal(dense_scores(opened), scores)
+        assert_is_that_of_its_documents(opened)
+
+
+@pytest.mark.parametrize("model", [settings(), RIPML(random_state=0, n_jobs=1)], ids=["paper", "default"])
+@pytest.mark.parametrize("form", ["lists", "objects"])
+def test_nothing_of_forgotten_features_is_left_after_compacting(folder: Path, form: str, model: RIPML) -> None:
+    values = [0.7392847, 0.1928374, 0.8374652, 0.3310297, 0.5647382, 0.2233445]
+    features: Any = values
+    if form == "objects":
+        features = {**{f"feature {j}": x for j, x in enumerate(values)}, "secret feature": 3}
+    with Store.create(folder, data_of(form), model) as opened:
+        opened.learn([{"id": "secret id", "features": features, "labels": ["label 1", "secret label"]}])
+        opened.snapshot()
+        opened.forget(["secret id"])
+        opened.learn([{"id": "kept", **body(form, 1), "labels": ["label 1"]}])
+        opened.compact()
+        assert_is_that_of_its_documents(opened, 1e-4)
+    assert files_with(folder, b"secret") == []
+    unit = np.array(values) / np.linalg.norm(values)
+    for number in (*values, *unit):
+        assert files_with(folder, np.float32(number).tobytes()) == []
+        assert files_with(folder, np.float64(number).tobytes()) == []
+        assert files_with(folder, np.float64(np.float32(number)).tobytes()) == []
+    assert files_with(folder, json.dumps(values[0]).encode()) == []
+
+
+@pytest.mark.parametrize(
+    ("model", "tolerance"), [(settings(), 1e-8), (RIPML(random_state=0, n_jobs=1), 1e-4)], ids=["paper", "default"]
+)
+def test_a_planted_document_has_no_influence_once_it_is_forgotten(folder: Path, model: RIPML, tolerance: float) -> None:
+    with Store.create(folder, example(), model) as opened:
+        before = dense_scores(opened)
+        text = (example().texts or [""])[0]
+        labels = ["label 5", "planted"]
+        planted = opened.learn([{"id": f"planted {i}", "text": text, "labels": labels} for i in range(20)])
+        asked = opened.model
+        best = asked.model.recommend(asked.features(Dataset(X=None, Y=csr_array((1, 0)), label_names=[], texts=[text])))
+        assert "planted" in [name for name, _ in best[0]]
+        opened.forget(planted)
+        opened.compact()
+        np.testing.assert_allclose(dense_scores(opened), before, atol=tolerance)
+
+
+def test_compacting_keeps_declared_labels_and_drops_others_that_nobody_carries(small: Store) -> None:
+    small.add_labels(["declared"])
+    small.learn([{"id": "x", "text": "word1", "labels": ["passing"]}])
+    small.forget("x")
+    small.compact()
+    assert small.model.model.classes_.tolist() == [*LABELS, "declared"]
+    assert {"id": None, "before": None, "after": None}.items() <= small.history(2)[1].items()
+    small.learn([{"id": "x", "text": "word1", "labels": ["passing"]}])
+    assert_is_that_of_its_documents(small)
