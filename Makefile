@@ -31,7 +31,7 @@ docs: .venv/.installed ## write the pages that are made from the code
 # What takes hours runs in its quick form here, and writes nothing, so that the figures of a whole run stay.
 LONG := benchmarks/rivals.py benchmarks/losses.py benchmarks/missing_labels.py benchmarks/kernels.py \
 	benchmarks/wikipedia_scale.py benchmarks/growth.py benchmarks/streaming.py benchmarks/dask_scale.py \
-	benchmarks/indexes.py benchmarks/wide.py
+	benchmarks/indexes.py benchmarks/wide.py benchmarks/updates.py benchmarks/crashes.py
 
 bench: .venv/.installed ## every benchmark, the long ones in short; the figures go to benchmarks/results/
 	@mkdir -p benchmarks/results

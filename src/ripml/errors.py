@@ -14,6 +14,7 @@ __all__ = [
     "NoLabelsError",
     "ParameterError",
     "RipmlError",
+    "StoreError",
     "check_count",
     "check_positive",
     "check_ridge",
@@ -39,6 +40,10 @@ class NoLabelsError(DataError):
 
 class ModelFolderError(RipmlError, ValueError):
     """A model folder is missing, damaged, hostile, or of a format this version cannot read."""
+
+
+class StoreError(RipmlError):
+    """A store is missing, damaged, in use by another writer, or could not be written; nothing was changed."""
 
 
 class MemoryLimitError(RipmlError, MemoryError):

@@ -29,9 +29,9 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
 
-from ripml.errors import RipmlError
+from ripml.errors import RipmlError, StoreError
 
-__all__ = ["SCHEMA", "Database", "StoreError", "WriterLock", "check_store", "create_database", "is_unfinished", "sweep"]
+__all__ = ["SCHEMA", "Database", "WriterLock", "check_store", "create_database", "is_unfinished", "sweep"]
 
 FILE, PART, LOCK = "store.db", "store.db.part", "writer.lock"
 _MODEL = re.compile(r"model-[0-9]{12}")
@@ -57,15 +57,6 @@ SCHEMA = (
 )
 
 T = TypeVar("T")
-
-
-class StoreError(RipmlError):
-    """A store cannot be opened, read or written; the message says what was kept.
-
-    >>> raise StoreError("store: the disk is full; nothing was changed.")
-    Traceback (most recent call last):
-    ripml.store.database.StoreError: store: the disk is full; nothing was changed.
-    """
 
 
 def _reason(error: sqlite3.Error) -> str:
@@ -272,7 +263,7 @@ def check_store(folder: Path) -> None:
 
     >>> check_store(Path("no/such/store"))
     Traceback (most recent call last):
-    ripml.store.database.StoreError: no/such/store: this is no store; Store.create makes one.
+    ripml.errors.StoreError: no/such/store: this is no store; Store.create makes one.
     """
     if not (folder / FILE).is_file():
         if is_unfinished(folder):

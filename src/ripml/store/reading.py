@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ripml.documents import DocumentModel
-from ripml.errors import DataError, ModelFolderError, ParameterError, RipmlError, check_count
+from ripml.errors import DataError, ModelFolderError, ParameterError, RipmlError, StoreError, check_count
 from ripml.store import journal
-from ripml.store.database import Database, StoreError, WriterLock
+from ripml.store.database import Database, WriterLock
 from ripml.store.entries import label_names
 from ripml.store.history import history
 from ripml.store.journal import Delta, Snapshot, since

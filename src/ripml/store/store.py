@@ -27,10 +27,10 @@ from sklearn.base import clone
 
 from ripml.datasets import Dataset
 from ripml.documents import DocumentModel
-from ripml.errors import DataError, ModelFolderError, ParameterError, RipmlError
+from ripml.errors import DataError, ModelFolderError, ParameterError, RipmlError, StoreError
 from ripml.estimator import RIPML
 from ripml.multilabel import Multilabel
-from ripml.store.database import StoreError, WriterLock, check_store, create_database, is_unfinished, sweep
+from ripml.store.database import WriterLock, check_store, create_database, is_unfinished, sweep
 from ripml.store.entries import checked_ids, label_names, parsed
 from ripml.store.journal import Delta, Draft, Label, Snapshot, State, all_documents, all_labels, labelset, unused_labels
 from ripml.store.reading import Reader

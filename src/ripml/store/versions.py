@@ -21,9 +21,8 @@ from ripml.datasets import Dataset
 from ripml.datasets.dataset import SparseRows, csr
 from ripml.datasets.rows import shortest
 from ripml.documents import DocumentModel
-from ripml.errors import ModelFolderError
+from ripml.errors import ModelFolderError, StoreError
 from ripml.growing import Growing
-from ripml.store.database import StoreError
 from ripml.store.journal import Delta, Edit, Label, State
 
 __all__ = ["Bodies", "Version", "advance", "load"]
@@ -161,11 +160,11 @@ def advance(version: Version, delta: Delta) -> Version:
     leave, change, come = _sorted_out(delta.edits)
     if leave:
         states = [edit.before for edit in leave if edit.before is not None]
-        model.forget(version.features(states), naming.of(states))
+        model.forget(version.features(states), naming.of(states), _row_numbers(version, leave))
     if change:
         old = [edit.before for edit in change if edit.before is not None]
         new = [edit.after for edit in change if edit.after is not None]
-        model.relabel(version.features(old), naming.of(old), naming.of(new))
+        model.relabel(version.features(old), naming.of(old), naming.of(new), _row_numbers(version, change))
     if come:
         states = [edit.after for edit in come if edit.after is not None]
         model.partial_fit(version.features(states), naming.of(states))
@@ -175,6 +174,14 @@ def advance(version: Version, delta: Delta) -> Version:
     numbers = naming.finish()
     changed = replace(version.model, model=model, row_documents=documents.view, label_numbers=numbers.view)
     return Version(delta.change, changed, documents, numbers)
+
+
+def _row_numbers(version: Version, edits: Sequence[Edit]) -> list[int]:
+    """The numbers of the rows that documents were last learnt as, −1 for those that never were."""
+    documents = version.rows.view
+    rows = np.flatnonzero(np.isin(documents, [edit.document for edit in edits]))
+    latest = dict(zip(documents[rows].tolist(), rows.tolist(), strict=True))
+    return [latest.get(edit.document, -1) for edit in edits]
 
 
 def _sorted_out(edits: Sequence[Edit]) -> tuple[list[Edit], list[Edit], list[Edit]]:

@@ -1,0 +1,376 @@
+"""Learning and forgetting while in use: as exact as a fresh fit, without drift, fast, and out of the readers' way.
+
+    python benchmarks/updates.py [--quick] [--only mixes,drift,speed,readers] [--rows FOLDER] [--json PATH]
+
+    mixes    1,000 random mixes of five changes (rows learnt, forgotten, relabelled, new labels) over all settings that
+             claim exactness: the largest difference of a score from that of a fresh fit, which has the same frozen
+             parts where a fit chooses some
+    drift    100,000 single rows learnt or forgotten one after another: the relative error of Psi, the largest of ten
+             looks, against a fresh solution in float64
+    speed    a fit at the paper's Wikipedia shape, M = 500, against the learning and forgetting of single rows; with
+             RIPML_DATA, the default on Delicious and EUR-Lex as well
+    readers  single rows asked by one thread, without and with another that writes, in turns: in memory as fast as it
+             can, and in a store 20 times a second
+
+--quick takes a twentieth to a tenth of it. --rows names a folder with the rows of `ripml.datasets.generated.generate`
+(X.npy, indices.npy and indptr.npy of at least 501,039 rows), which are made otherwise. All seconds are of one run; the
+load of the machine is beside them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse
+from harness import Row, finish, has_data
+from numpy.typing import NDArray
+
+from ripml import RIPML, datasets
+from ripml.datasets import Dataset
+from ripml.datasets.generated import generate
+from ripml.features import unit_rows
+from ripml.ridge import Sums
+from ripml.ridge.linear_memory import LinearMemory
+from ripml.store import Store
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+from test_online import CHOSEN, FIXED, World, rows, scores_by_name
+
+N_ROWS, N_LABELS, SINGLE = 500_539, 359_524, 200
+EXACT, ROUNDED, DRIFT = 1e-8, 1e-4, 1e-6  # bars: float64, float32, Psi
+STEPS, QUERIES = 5, 25
+LOOKS = 10  # at the drift
+SECONDS, TURNS, WRITES = 20.0, 4, 20  # of readers, in so many turns; a second, into the store
+
+
+@contextmanager
+def loaded(found: list[Row], section: str) -> Iterator[None]:
+    """Add the load of the machine before and after."""
+    before = os.getloadavg()[0]
+    yield
+    found += [(f"{section}: load before", before, ""), (f"{section}: load after", os.getloadavg()[0], "")]
+
+
+# --------------------------------------------------------------------------------------------------------------- mixes
+
+
+class TypedWorld(World):
+    """The same with features in float32 or float64."""
+
+    def __init__(self, model: RIPML, seed: int, sparse: bool, dtype: str) -> None:
+        self.random = np.random.default_rng(seed)
+        self.X, self.Y = rows(160, seed, sparse)
+        self.X = self.X.astype(dtype)
+        self.inside = list(range(90))
+        self.model = model.fit(*self.known())
+        self.new_labels = 0
+
+
+def difference_of_a_mix(settings: RIPML, seed: int, dtype: str, chooses: bool) -> float:
+    """The largest difference of a score from a fresh fit after a few changes."""
+    sparse = bool(seed % 2)
+    world = TypedWorld(copy.deepcopy(settings).set_params(random_state=seed), seed, sparse, dtype)
+    for _ in range(STEPS):
+        world.step()
+    if chooses:
+        fresh = world.model.without_rows().partial_fit(*world.known())
+    else:
+        fresh = copy.deepcopy(settings).set_params(random_state=seed).fit(*world.known())
+    names = sorted({*world.model.classes_.tolist(), *fresh.classes_.tolist()})
+    X = rows(QUERIES, 10_000 + seed, sparse)[0].astype(dtype)
+    return float(np.abs(scores_by_name(world.model, X, names) - scores_by_name(fresh, X, names)).max())
+
+
+def mixes(arguments: argparse.Namespace) -> list[Row]:
+    n_mixes = 50 if arguments.quick else 1000
+    cases: list[tuple[str, RIPML, str, bool]] = []
+    for name, (settings, _) in FIXED.items():
+        kinds = ("float64", "float32") if name.startswith("paper") else ("float64",)
+        cases += [(name, settings, dtype, settings.n_clusters > 1) for dtype in kinds]
+    cases += [(name, settings, "float64", True) for name, settings in CHOSEN.items()]
+    differences: list[list[float]] = [[] for _ in cases]
+    for seed in range(n_mixes):
+        case = seed % len(cases)
+        differences[case].append(difference_of_a_mix(cases[case][1], seed // len(cases), *cases[case][2:]))
+    found: list[Row] = []
+    above = 0
+    for (name, _, dtype, _), of in zip(cases, differences, strict=True):
+        plain = name.startswith("paper")
+        bar = EXACT if plain and dtype == "float64" else ROUNDED
+        above += sum(difference > bar for difference in of)
+        title = f"{name}, {dtype}" if plain else name
+        found.append((f"mixes: {title}, largest difference of {len(of)}", max(of), f"≤ {bar:g}"))
+    return [*found, (f"mixes: above their bar of {n_mixes:,}", above, "0")]
+
+
+# --------------------------------------------------------------------------------------------------------------- drift
+
+
+def coming_and_going(n_all: int, n_inside: int, n_changes: int, seed: int) -> Iterator[tuple[bool, int]]:
+    """Changes (learn, row) of which as many come as go in the long run; the first rows are inside at the start."""
+    random = np.random.default_rng(seed)
+    inside, outside = list(range(n_inside)), list(range(n_inside, n_all))
+    for _ in range(n_changes):
+        learn = bool(random.random() < 0.5 + (n_inside - len(inside)) / n_inside)
+        source, target = (outside, inside) if learn else (inside, outside)
+        at = int(random.integers(len(source)))
+        source[at], source[-1] = source[-1], source[at]
+        target.append(source.pop())
+        yield learn, target[-1]
+
+
+def relative_error(one: NDArray[Any], other: NDArray[Any]) -> float:
+    return float(np.linalg.norm(one.astype(np.float64) - other) / np.linalg.norm(other))
+
+
+def drift_of_sums(d: int, n_targets: int, n_inside: int, n_changes: int, ridge: float) -> tuple[float, ...]:
+    """The largest error of Psi and the largest that was said of it; how often it was solved anew; seconds a change."""
+    X = unit_rows(generate(4 * n_inside, d, 1000, 5.0)[0].astype(np.float64), None)
+    Z = np.random.default_rng(1).normal(size=(len(X), n_targets)) / np.sqrt(n_targets)
+    there = np.arange(len(X)) < n_inside
+    memory = LinearMemory.of(X[there], Z[there], ridge)
+    errors, said, seconds = [], [], 0.0
+    for number, (learn, row) in enumerate(coming_and_going(len(X), n_inside, n_changes, 2), 1):
+        there[row] = learn
+        one = X[row : row + 1], Z[row : row + 1]
+        start = time.perf_counter()
+        memory.change(one if learn else None, None if learn else one)
+        seconds += time.perf_counter() - start
+        if number % (n_changes // LOOKS) == 0:
+            sums = Sums.of(X[there], Z[there])
+            fresh = scipy.linalg.solve(sums.gram + ridge * np.eye(d), sums.moment, assume_a="pos")
+            errors.append(relative_error(memory.Psi, fresh))
+            said.append(memory.drift())
+    return max(errors), max(said), memory.n_refactorised, seconds / n_changes
+
+
+def drift_of_a_model(d: int, n_inside: int, n_changes: int) -> tuple[float, float, float, float]:
+    """The largest error of Psi in float32, and what the model said of it; the difference of scores; seconds a change."""
+    X, Y = generate(4 * n_inside, d, 1000, 5.0)
+    X = X.astype(np.float64)
+    settings = RIPML.paper(n_dims=10, n_learners=5, ridge=1.0, random_state=0)
+    there = np.arange(len(X)) < n_inside
+    model = copy.deepcopy(settings).fit(X[there], Y[there])
+    errors, said, scores, seconds = [], [], [], 0.0
+    for number, (learn, row) in enumerate(coming_and_going(len(X), n_inside, n_changes, 3), 1):
+        there[row] = learn
+        start = time.perf_counter()
+        (model.partial_fit if learn else model.forget)(X[row : row + 1], Y[row : row + 1])
+        seconds += time.perf_counter() - start
+        if number % (n_changes // LOOKS) == 0:
+            fresh = copy.deepcopy(settings).fit(X[there], Y[there])
+            errors.append(relative_error(model.parts_[0].Psi, fresh.parts_[0].Psi))
+            said.append(model.warm_["drift"])
+            queries = X[:200]
+            scores.append(float(abs(model.decision_function(queries) - fresh.decision_function(queries)).max()))
+    return max(errors), max(said), max(scores), seconds / n_changes
+
+
+def drift(arguments: argparse.Namespace) -> list[Row]:
+    share = 20 if arguments.quick else 1
+    found: list[Row] = []
+    with loaded(found, "drift"):
+        for n_targets, ridge in ((50, 1.0), (50, 1e-3), (500, 1.0)):
+            n_changes = 100_000 // share
+            error, said, solved, seconds = drift_of_sums(400, n_targets, 5000, n_changes, ridge)
+            name = f"drift: {n_changes:,} changes, M = {n_targets}, ridge {ridge:g}"
+            found += [
+                (f"{name}, error of Psi", error, f"≤ {DRIFT:g}"),
+                (f"{name}, drift() said", said, ""),
+                (f"{name}, solved anew", solved, ""),
+                (f"{name}, ms a change", 1e3 * seconds, ""),
+            ]
+        n_changes = 20_000 // share
+        error, said, score, seconds = drift_of_a_model(50, 5000, n_changes)
+        name = f"drift: {n_changes:,} changes of a model"
+        found += [
+            (f"{name}, error of Psi (float32)", error, f"≤ {DRIFT:g}"),
+            (f"{name}, warm_ said", said, ""),
+            (f"{name}, difference of scores", score, f"≤ {EXACT:g}"),
+            (f"{name}, ms a change", 1e3 * seconds, ""),
+        ]
+    return found
+
+
+# --------------------------------------------------------------------------------------------------------------- speed
+
+
+def wikipedia_shape(n: int, folder: Path | None) -> tuple[Any, Any]:
+    """Rows of the paper's Wikipedia shape, from the folder if there is one."""
+    if folder is None:
+        return generate(n)
+    X, indices, indptr = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("X", "indices", "indptr"))
+    ends = np.array(indptr[: n + 1])
+    ones = np.ones(ends[-1], np.float32)
+    return np.array(X[:n]), scipy.sparse.csr_array((ones, np.array(indices[: ends[-1]]), ends), shape=(n, N_LABELS))
+
+
+def seconds_of(work: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def speed_of(name: str, model: RIPML, X: Any, Y: Any, n: int, bar: str, size: int) -> list[Row]:
+    """A fit on the first n rows; then single rows behind them are learnt, and rows from among them forgotten."""
+    of_fit = seconds_of(lambda: model.fit(X[:n], Y[:n]))
+    first = seconds_of(lambda: model.partial_fit(X[n : n + 1], Y[n : n + 1]))
+    learn = [seconds_of(lambda row=row: model.partial_fit(X[row : row + 1], Y[row : row + 1]))  # type: ignore[misc]
+             for row in range(n + 1, n + 1 + size)]  # fmt: skip
+    leaving = np.random.default_rng(0).permutation(n)[:size].tolist()
+    forget = [seconds_of(lambda row=row: model.forget(X[row : row + 1], Y[row : row + 1]))  # type: ignore[misc]
+              for row in leaving]  # fmt: skip
+    found: list[Row] = [(f"{name}: fit, s", of_fit, ""), (f"{name}: first update, s", first, "")]
+    for kind, seconds in (("learn", learn), ("forget", forget)):
+        found += [
+            (f"{name}: {kind} a row, median ms", 1e3 * float(np.median(seconds)), ""),
+            (f"{name}: {kind} a row, mean ms", 1e3 * float(np.mean(seconds)), ""),
+            (f"{name}: {kind} a row, 99 % ms", 1e3 * float(np.quantile(seconds, 0.99)), ""),
+        ]
+    return [*found, (f"{name}: fit / median update", of_fit / float(np.median(learn + forget)), bar)]
+
+
+def speed(arguments: argparse.Namespace) -> list[Row]:
+    n = N_ROWS // 10 if arguments.quick else N_ROWS
+    size = SINGLE // 10 if arguments.quick else SINGLE
+    found: list[Row] = []
+    with loaded(found, "speed"):
+        X, Y = wikipedia_shape(n + size + 1, arguments.rows)
+        paper = RIPML.paper(n_dims=100, n_neighbors=5, n_learners=5, ridge=1.0, random_state=0)
+        found += speed_of(f"speed: {n:,} × 400", paper, X, Y, n, "≥ 2,000 at 500,539 rows", size)
+        del X, Y, paper
+        if not has_data():
+            print("the default is left out: RIPML_DATA is not set", file=sys.stderr)
+            return found
+        sizes = [("delicious", 4000)] if arguments.quick else [("delicious", 4000), ("delicious", 12_000)]
+        for name, n_kernel in sizes if arguments.quick else [*sizes, ("eurlex", 12_000)]:
+            train = datasets.load(name)[0]
+            model = RIPML(random_state=0)
+            found += speed_of(f"speed: default, {name}, {n_kernel:,}", model, train.X, train.Y, n_kernel, "", size)
+    return found
+
+
+# ------------------------------------------------------------------------------------------------------------- readers
+
+
+def asked(ask: Callable[[Any], Any], X: Any, seconds: float) -> list[float]:
+    """Seconds of single rows that are asked one after another."""
+    taken: list[float] = []
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        row = len(taken) % X.shape[0]
+        x = X[row : row + 1]
+        taken.append(seconds_of(lambda x=x: ask(x)))  # type: ignore[misc]
+    return taken
+
+
+def beside_a_writer(ask: Callable[[Any], Any], X: Any, write: Callable[[], None], pace: float, span: float) -> Any:
+    """Seconds of single rows without and with a writer, in turns, and how many writes a second there were."""
+    taken: dict[str, list[float]] = {"alone": [], "beside": []}
+    written = 0
+    asked(ask, X, 1.0)
+    write()
+    for _ in range(TURNS):
+        taken["alone"] += asked(ask, X, span / TURNS)
+        stop = threading.Event()
+
+        def work(stop: threading.Event = stop) -> None:
+            nonlocal written
+            due = time.perf_counter()
+            while not stop.is_set():
+                write()
+                written += 1
+                due += pace
+                stop.wait(max(0.0, due - time.perf_counter()) if pace else 0)
+
+        writer = threading.Thread(target=work)
+        writer.start()
+        taken["beside"] += asked(ask, X, span / TURNS)
+        stop.set()
+        writer.join()
+    return taken, written / span
+
+
+def of_readers(name: str, ask: Callable[[Any], Any], X: Any, write: Callable[[], None], pace: float, span: float
+               ) -> list[Row]:  # fmt: skip
+    taken, writes = beside_a_writer(ask, X, write, pace, span)
+    found: list[Row] = [(f"{name}: writes a second", writes, "")]
+    for kind, seconds in taken.items():
+        half, most = (1e3 * float(np.quantile(seconds, q)) for q in (0.5, 0.99))
+        found += [(f"{name}: p50 {kind}, ms", half, ""), (f"{name}: p99 {kind}, ms", most, "")]
+    return [*found, (f"{name}: p99 beside / alone", found[-1][1] / found[-3][1], "≤ 2")]
+
+
+def readers(arguments: argparse.Namespace) -> list[Row]:
+    n, more, span = (5000, 500, SECONDS / 10) if arguments.quick else (50_000, 5000, SECONDS)
+    X, Y = wikipedia_shape(n + more, arguments.rows)
+    Y = Y[:, np.flatnonzero(Y.sum(axis=0) > 0)]
+    queries = X[:500] + np.float32(0.1)
+    settings = RIPML.paper(n_dims=100, n_neighbors=5, n_learners=5, ridge=1.0, random_state=0)
+    found: list[Row] = []
+    with loaded(found, "readers"), tempfile.TemporaryDirectory() as folder:
+        current = [copy.deepcopy(settings).fit(X[:n], Y[:n])]
+        calls = 0
+
+        def write() -> None:
+            """Learn a row, or forget the one that was learnt last."""
+            nonlocal calls
+            row = n + calls // 2 % more
+            version = copy.copy(current[0])
+            (version.forget if calls % 2 else version.partial_fit)(X[row : row + 1], Y[row : row + 1])
+            current[0], calls = version, calls + 1
+
+        found += of_readers("readers", lambda x: current[0].decision_function(x), queries, write, 0, span)
+        calls = 0
+        current.clear()
+        names = [f"label {j}" for j in range(Y.shape[1])]
+        data = Dataset(X=scipy.sparse.csr_array(X[:n]), Y=Y[:n], label_names=names)
+        with Store.create(Path(folder) / "store", data, settings) as store:
+
+            def commit() -> None:
+                nonlocal calls
+                row = n + calls // 2 % more
+                if calls % 2:
+                    store.forget([str(row)])
+                else:
+                    labels = [names[j] for j in Y.indices[Y.indptr[row] : Y.indptr[row + 1]]]
+                    store.learn([{"id": str(row), "features": X[row].tolist(), "labels": labels}])
+                calls += 1
+
+            model = "readers of a store"
+            found += of_readers(
+                model, lambda x: store.model.model.decision_function(x), queries, commit, 1 / WRITES, span
+            )
+    return found
+
+
+SECTIONS = {"mixes": mixes, "drift": drift, "speed": speed, "readers": readers}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("--quick", action="store_true", help="smaller, for a first look")
+    parser.add_argument("--json", type=Path, help="write the figures here")
+    parser.add_argument("--only", default=",".join(SECTIONS), help=f"some of {','.join(SECTIONS)}")
+    parser.add_argument("--rows", type=Path, help="a folder with generated rows")
+    arguments = parser.parse_args()
+    found: list[Row] = []
+    for name in arguments.only.split(","):
+        found += SECTIONS[name](arguments)
+    finish(found, arguments.json)
+
+
+if __name__ == "__main__":
+    main()
