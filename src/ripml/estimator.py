@@ -477,12 +477,6 @@ class RIPML(Online):
             copy.copy(self), X, n, n_examples, n_features
         )  # one version throughout, whoever writes meanwhile
 
-    def training_labels(self) -> Any:
-        """The label sets that were learnt from, CSR (n_rows_, L), one a training row, in no particular order."""
-        check_is_fitted(self, "parts_")
-        rows = [part.sets[np.repeat(np.arange(len(part.counts)), part.counts)] for part in self.parts_]
-        return scipy.sparse.vstack(rows, format="csr")
-
     # ------------------------------------------------------------------------------------------------ save and load
 
     def save(self, path: str | PathLike[str]) -> None:

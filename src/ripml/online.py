@@ -371,6 +371,12 @@ class Online(Multilabel):
             "refit_pays": share > _CHANGED,
         }
 
+    def training_labels(self) -> Any:
+        """The label sets that were learnt from, CSR (n_rows_, L), one a training row, in no particular order."""
+        check_is_fitted(self, "parts_")
+        rows = [part.sets[np.repeat(np.arange(len(part.counts)), part.counts)] for part in self.parts_]
+        return scipy.sparse.vstack(rows, format="csr")
+
     def settled_parts(self) -> list[Part]:
         """The parts without the places of what was forgotten, and with all that they need to learn on."""
         parts = []

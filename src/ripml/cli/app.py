@@ -8,6 +8,9 @@ from typing import Annotated
 
 import typer
 
+from ripml.cli.options import DataArgument, FormatOption, JobsOption, JsonOption, ModelArgument
+from ripml.cli.store_commands import store_app
+
 __all__ = ["app"]
 
 app = typer.Typer(
@@ -18,17 +21,9 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+app.add_typer(store_app)
 datasets_app = typer.Typer(help="List, describe, fetch, build data sets.", rich_markup_mode=None)
 app.add_typer(datasets_app, name="datasets")
-
-
-class Format(str, Enum):
-    """File formats."""
-
-    xmc = "xmc"
-    arff = "arff"
-    svmlight = "svmlight"
-    jsonl = "jsonl"
 
 
 class Preset(str, Enum):
@@ -117,18 +112,6 @@ class IndexWord(str, Enum):
     lsh = "lsh"
 
 
-FormatOption = Annotated[
-    Format | None,
-    typer.Option("--format", "-f", help="The file's format; told from its name or first line otherwise."),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
-ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder.")]
-DataArgument = Annotated[
-    str, typer.Argument(metavar="DATA", help="A file, - for standard input, or a data set's name.")
-]
-JobsOption = Annotated[int | None, typer.Option("--jobs", help="Threads; all cores otherwise.")]
-
-
 def _version(wanted: bool) -> None:
     if wanted:
         from ripml import __version__
@@ -161,7 +144,7 @@ def demo(json: JsonOption = False) -> None:
 @app.command(short_help="Learn from a file, save the model.")
 def train(
     data: DataArgument,
-    model: ModelArgument,
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="The folder for the model.")],
     format: FormatOption = None,
     preset: Annotated[
         Preset,
@@ -191,6 +174,9 @@ def train(
     dask: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="Learn on the workers of a Dask scheduler, tcp://host:port.")
     ] = None,
+    store: Annotated[
+        bool, typer.Option("--store", help="Keep the documents with the model, so that it can go on learning.")
+    ] = False,
     jobs: JobsOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -199,7 +185,8 @@ def train(
     Rows are features (xmc, svmlight, arff, jsonl) or texts (jsonl with "text" and "labels"). An option that is given
     overrides the preset; what is auto is chosen on training rows left out, and printed. With --memory, rows and the
     model's large arrays are files in MODEL.work until it is saved, and a run that was interrupted goes on from its last
-    block when the command is given again; --memory and --dask are made for --preset paper.
+    block when the command is given again; --memory and --dask are made for --preset paper. With --store, MODEL becomes
+    a store, a new folder that update, forget and relabel change; what takes a model takes it too.
 
     Example: ripml train tickets.jsonl model/
     """
@@ -227,7 +214,7 @@ def train(
     if method != Method.ripml and preset != Preset.default:
         raise ParameterError(f"--preset is one of RIPML's settings; leave it out for --method {method.value}.")
     chosen = preset.value if method == Method.ripml else method.value
-    run_train(data, model, format.value if format else None, chosen, given, memory, dask, as_json=json)
+    run_train(data, model, format.value if format else None, chosen, given, memory, dask, store, as_json=json)
 
 
 @app.command(short_help="Print the labels of each row.")
@@ -273,9 +260,35 @@ def evaluate(
     run_evaluate(model, data, format.value if format else None, jobs, as_json=json)
 
 
-@app.command(short_help="Look into a model or a data set.")
+@app.command(short_help="Say why rows get their labels.")
+def explain(
+    model: ModelArgument,
+    data: DataArgument,
+    format: FormatOption = None,
+    n: Annotated[int, typer.Option("--top", "-n", help="How many labels for each row.")] = 3,
+    examples: Annotated[int, typer.Option(help="How many examples for each label.")] = 3,
+    features: Annotated[int, typer.Option(help="How many words or features for each label.")] = 8,
+    jobs: JobsOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Say why each row of a file gets its labels: by which examples, and by which words or features.
+
+    An example is a document, or a set of labels that stands for all documents that carry exactly these; its share is
+    its part of the label's score. A store names the documents by their ids, a model by row numbers from 0. Beside each
+    word or feature is how far it pulled towards the label, or with a minus away from it.
+
+    Example: ripml explain store/ new.jsonl --top 1
+    """
+    from ripml.cli.explaining import run_explain
+
+    run_explain(model, data, format.value if format else None, n, examples, features, jobs, as_json=json)
+
+
+@app.command(short_help="Look into a model, a store or a data set.")
 def inspect(
-    path: Annotated[str, typer.Argument(metavar="PATH", help="A model folder, a data file, or a data set's name.")],
+    path: Annotated[
+        str, typer.Argument(metavar="PATH", help="The folder of a model or a store, a data file, or a data set's name.")
+    ],
     format: FormatOption = None,
     ensemble: Annotated[EnsembleWord, typer.Option(help="Data: the family to measure.")] = EnsembleWord.gaussian,
     dims: Annotated[int, typer.Option(help="Data: m, the dimensions to measure at.")] = 100,

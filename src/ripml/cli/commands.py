@@ -15,6 +15,7 @@ import numpy as np
 
 from ripml import baselines, blending, datasets, decoding, metrics
 from ripml.baselines import BASELINES
+from ripml.cli.opening import asked, is_file, is_store, opened
 from ripml.cli.output import bar, facts, print_json, table, working
 from ripml.datasets import Dataset
 from ripml.decoders import Blend, Votes, resolve_decoder
@@ -24,10 +25,11 @@ from ripml.errors import DataError, ParameterError
 from ripml.estimator import RIPML
 from ripml.kernels import RBF, Local
 from ripml.multilabel import Multilabel
+from ripml.store import Store
 
 __all__ = [
     "chosen",
-    "is_file",
+    "megabytes",
     "model_summary",
     "printable",
     "readable",
@@ -44,12 +46,6 @@ _ROWS_AT_A_TIME = 2048
 _PRESETS: dict[str, Callable[..., RIPML]] = {"default": RIPML, "linear": RIPML.linear, "paper": RIPML.paper}
 
 
-def is_file(place: str) -> bool:
-    """Whether DATA means a file rather than the name of a data set; a file that does not exist has a dot or a slash."""
-    path = Path(place)
-    return place == "-" or path.is_file() or (not path.is_dir() and ("." in place or "/" in place)) or path.is_fifo()
-
-
 def run_train(
     data: str,
     folder: Path,
@@ -58,20 +54,30 @@ def run_train(
     settings: dict[str, Any],
     memory: str | None,
     dask: str | None,
+    store: bool,
     as_json: bool,
 ) -> None:
     """Fit a model on a file or the training part of a named set, save it, and say what was chosen."""
+    if store and not (method in _PRESETS and memory is None and dask is None):
+        option = "--memory" if memory is not None else "--dask" if dask is not None else f"--method {method}"
+        raise ParameterError(f"--store is for RIPML that learns in memory, to go on learning; leave out {option}.")
     model = _untrained(method, {name: _number_or_word(value) for name, value in settings.items()})
     model.check_settings()  # before the file is read
     if folder.exists() and not folder.is_dir():
         raise ParameterError(f"{folder}: the model goes into a folder, but this is a file.")
+    if not store and is_store(folder):
+        raise ParameterError(f"{folder}: this is a store with its documents; choose another folder for the model.")
     if memory is None and dask is None:
         with working("reading"):
             rows = DocumentModel.read_training(data, format) if is_file(data) else (datasets.load(data)[0], None)
         start = time.perf_counter()
         with working("training"):
-            trained = DocumentModel.fit(*rows, model)
-            trained.save(folder)
+            if store:
+                with Store.create(folder, rows[0], model, first_feature=rows[1]) as created:
+                    trained = created.model
+            else:
+                trained = DocumentModel.fit(*rows, model)
+                trained.save(folder)
         name = rows[0].name or data
     else:
         start, name = time.perf_counter(), data
@@ -79,7 +85,7 @@ def run_train(
             trained = _trained_outside_memory(data, folder, format, model, memory, dask)
     summary = model_summary(trained)
     summary["seconds"] = round(time.perf_counter() - start, 2)
-    summary["megabytes"] = round(sum(file.stat().st_size for file in folder.iterdir()) / 1e6, 2)
+    summary["megabytes"] = megabytes(folder)
     if as_json:
         print_json(summary)
     else:
@@ -233,11 +239,6 @@ def _in_words(value: Any) -> str:
     return f"{value:,}" if type(value) is int else str(value)
 
 
-def _asked(trained: DocumentModel, data: str, format: str | None) -> Dataset:
-    with working("reading"):
-        return trained.read(data, format) if is_file(data) else datasets.load(data)[1]
-
-
 def _score_blocks(trained: DocumentModel, data: Dataset) -> Iterator[Any]:
     X = trained.features(data)
     with bar("asking the model", X.shape[0]) as advance:
@@ -260,12 +261,12 @@ def run_predict(
     """Print labels and scores, or calibrated probabilities, of each row; in the order of scores, which tie less."""
     if n < 1:
         raise ParameterError(f"--top must be an integer ≥ 1; got {n}.")
-    trained = DocumentModel.load(folder)
+    trained, _ = opened(folder)
     model = trained.model
     if probabilities and not isinstance(model, RIPML):
         raise ParameterError(f"--probabilities are learnt by RIPML only; {folder} holds {type(model).__name__}.")
     model.set_params(n_jobs=jobs)
-    rows = _asked(trained, data, format)
+    rows = asked(trained, data, format)
     names = [str(name) for name in trained.model.classes_]
     number = silent = 0
     what = "probability" if probabilities else "score"
@@ -295,10 +296,10 @@ def run_evaluate(folder: Path, data: str, format: str | None, jobs: int | None, 
     """Print the metrics of the model on labelled rows."""
     from scipy.sparse import vstack
 
-    trained = DocumentModel.load(folder)
+    trained, _ = opened(folder)
     model = trained.model
     model.set_params(n_jobs=jobs)
-    rows = _asked(trained, data, format)
+    rows = asked(trained, data, format)
     truth = trained.labels(rows)
     if not truth.nnz:
         raise DataError(f"{rows.name or data} has no labels to compare with.")
@@ -324,6 +325,11 @@ def _propensities(model: Multilabel, n_labels: int) -> Any:
     """Of the labels learnt, and 1 for labels never seen; None where there are too few rows to tell."""
     known = model.propensities()
     return None if known is None else np.concatenate([known, np.ones(n_labels - len(known))])
+
+
+def megabytes(folder: Path) -> float:
+    """The size of a folder's files."""
+    return round(sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) / 1e6, 2)
 
 
 def printable(text: str) -> str:

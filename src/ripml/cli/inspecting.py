@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from ripml import datasets
-from ripml.cli.commands import is_file, model_summary, readable, statistics
+from ripml.cli.commands import model_summary, readable, statistics
+from ripml.cli.opening import is_file, is_store, opened
 from ripml.cli.output import facts, print_json, table, working
+from ripml.cli.storing import since_the_fit
 from ripml.datasets import Dataset
-from ripml.documents import DocumentModel
 from ripml.ensembles import Isometry, measure_isometry, resolve_ensemble, smallest_dims
 from ripml.errors import ParameterError
 from ripml.labels import encode_names
@@ -33,12 +34,11 @@ def run_inspect(
     plot: Path | None,
     as_json: bool,
 ) -> None:
-    """Print the facts of a model folder, or statistics and isometry of a data set."""
-    if (Path(path) / "manifest.json").exists():
+    """Print the facts of a model or a store, or statistics and isometry of a data set."""
+    if (Path(path) / "manifest.json").exists() or is_store(Path(path)):
         if plot is not None:
             raise ParameterError("--plot draws the isometry of a data set; a model folder has no picture.")
-        summary = model_summary(DocumentModel.load(path))
-        print_json(summary) if as_json else facts(f"Model {path}", readable(summary))
+        _inspect_model(Path(path), as_json)
         return
     if dims < 1:
         raise ParameterError(f"--dims must be an integer ≥ 1; got {dims}.")
@@ -63,6 +63,22 @@ def run_inspect(
     table(title, ["quantile", *(f"{100 * q:g} %" for q in _QUANTILES)], [["ratio", *ratios]])
     print(f"δ for {100 * quantile:g} % of the pairs: {report['delta']:.3f}")
     print(f"smallest m with δ ≤ {delta:g}: {report['smallest_dims']:,}")
+
+
+def _inspect_model(folder: Path, as_json: bool) -> None:
+    trained, store = opened(folder)
+    summary = model_summary(trained)
+    if store is None:
+        print_json(summary) if as_json else facts(f"Model {folder}", readable(summary))
+        return
+    warm = getattr(trained.model, "warm_")  # a store's model is one that goes on learning
+    last = next(iter(store.history(1)), None)
+    if as_json:
+        print_json({"documents": len(store), **summary, "last_change": last, "warm": warm})
+        return
+    told = "none" if last is None else f"{last['number']:,}, {last['kind']}, {last['time']}"
+    extra = {"last change": told, "since the fit": since_the_fit(warm)}
+    facts(f"Store {folder}", {"documents": f"{len(store):,}", **readable(summary), **extra})
 
 
 def _isometry_report(

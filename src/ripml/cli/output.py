@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-__all__ = ["bar", "facts", "print_json", "steps", "table", "working"]
+__all__ = ["bar", "facts", "print_json", "steps", "table", "tree", "working"]
 
 
 def print_json(value: Any) -> None:
@@ -17,18 +17,32 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, ensure_ascii=False))
 
 
-def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """A table: the first column is words, the others numbers to the right."""
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], n_words: int = 1) -> None:
+    """A table: the first columns, `n_words` of them, are words, the others numbers to the right."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
     sheet = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", pad_edge=False)
     for position, column in enumerate(columns):
-        sheet.add_column(column, justify="left" if position == 0 else "right", overflow="fold")
+        sheet.add_column(column, justify="left" if position < n_words else "right", overflow="fold")
     for row in rows:
         sheet.add_row(*(str(cell) for cell in row))
     Console(soft_wrap=not sys.stdout.isatty(), highlight=False, markup=False).print(sheet)
+
+
+def tree(title: str, branches: Sequence[tuple[str, Sequence[str]]]) -> None:
+    """A title, its branches, and the leaves of each."""
+    from rich.console import Console
+    from rich.text import Text
+    from rich.tree import Tree
+
+    root = Tree(Text(title, "bold"), guide_style="dim")
+    for name, leaves in branches:
+        branch = root.add(Text(name))
+        for leaf in leaves:
+            branch.add(Text(leaf))
+    Console(soft_wrap=not sys.stdout.isatty(), highlight=False, markup=False).print(root)
 
 
 def facts(title: str, values: Mapping[str, Any]) -> None:
