@@ -479,12 +479,6 @@ class RIPML(Online):
 
     # ------------------------------------------------------------------------------------------------ save and load
 
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the model into a folder of JSON and plain arrays; see docs/model-folder.md."""
-        check_is_fitted(self, "parts_")
-        self._check_unchanged()
-        super().save(path)
-
     def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """All that was learnt, as JSON values and arrays."""
         return model_state.to_state(self)

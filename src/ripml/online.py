@@ -14,6 +14,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from os import PathLike
 from typing import Any, TypeVar
 
 import numpy as np
@@ -376,6 +377,12 @@ class Online(Multilabel):
         check_is_fitted(self, "parts_")
         rows = [part.sets[np.repeat(np.arange(len(part.counts)), part.counts)] for part in self.parts_]
         return scipy.sparse.vstack(rows, format="csr")
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the model into a folder of JSON and plain arrays; see docs/model-folder.md."""
+        check_is_fitted(self, "parts_")
+        self._check_unchanged()
+        super().save(path)
 
     def settled_parts(self) -> list[Part]:
         """The parts without the places of what was forgotten, and with all that they need to learn on."""

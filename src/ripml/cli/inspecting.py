@@ -11,7 +11,7 @@ from ripml import datasets
 from ripml.cli.commands import model_summary, readable, statistics
 from ripml.cli.opening import is_file, is_store, opened
 from ripml.cli.output import facts, print_json, table, working
-from ripml.cli.storing import since_the_fit
+from ripml.cli.storing import since_the_fit, warm
 from ripml.datasets import Dataset
 from ripml.ensembles import Isometry, measure_isometry, resolve_ensemble, smallest_dims
 from ripml.errors import ParameterError
@@ -71,13 +71,12 @@ def _inspect_model(folder: Path, as_json: bool) -> None:
     if store is None:
         print_json(summary) if as_json else facts(f"Model {folder}", readable(summary))
         return
-    warm = getattr(trained.model, "warm_")  # a store's model is one that goes on learning
     last = next(iter(store.history(1)), None)
     if as_json:
-        print_json({"documents": len(store), **summary, "last_change": last, "warm": warm})
+        print_json({"documents": len(store), **summary, "last_change": last, "warm": warm(trained)})
         return
     told = "none" if last is None else f"{last['number']:,}, {last['kind']}, {last['time']}"
-    extra = {"last change": told, "since the fit": since_the_fit(warm)}
+    extra = {"last change": told, "since the fit": since_the_fit(warm(trained))}
     facts(f"Store {folder}", {"documents": f"{len(store):,}", **readable(summary), **extra})
 
 

@@ -1,0 +1,292 @@
+"""What update, forget, relabel, compact, refit, history and labels do to a store."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ripml import datasets
+from ripml.cli.commands import megabytes, model_summary, printable, readable
+from ripml.cli.opening import is_file, opened_store
+from ripml.cli.output import bar, facts, print_json, table, working
+from ripml.datasets import Dataset, jsonl
+from ripml.datasets.source import fault, open_source
+from ripml.documents import DocumentModel
+from ripml.errors import DataError, ParameterError, RipmlError
+from ripml.estimator import RIPML
+from ripml.store import Store, StoreError
+from ripml.store.entries import checked_ids
+
+__all__ = [
+    "run_add_labels",
+    "run_compact",
+    "run_forget",
+    "run_history",
+    "run_list_labels",
+    "run_merge_labels",
+    "run_refit",
+    "run_relabel",
+    "run_rename_label",
+    "run_retire_labels",
+    "run_update",
+    "since_the_fit",
+    "warm",
+]
+
+_ROWS_AT_A_TIME = 500  # that are one transaction
+_NUMBERS_AT_A_TIME = 2_000_000  # of features that are lists, which hold their zeros too
+
+
+def warm(trained: DocumentModel) -> dict[str, Any]:
+    """What a store's model learnt since its fit; see `RIPML.warm_`."""
+    assert isinstance(trained.model, RIPML)
+    return trained.model.warm_
+
+
+def since_the_fit(warm: dict[str, Any]) -> str:
+    """These statistics in a line.
+
+    >>> since_the_fit({"learnt": 3, "forgotten": 0, "relabelled": 1, "labels_added": 2, "changed": 0.25,
+    ...                "drift": 1e-15, "refit_pays": True})
+    '3 rows learnt, 0 forgotten, 1 relabelled (25.0 % of those at the fit), 2 labels added, drift 1e-15; a refit pays'
+    """
+    rows = f"{warm['learnt']:,} rows learnt, {warm['forgotten']:,} forgotten, {warm['relabelled']:,} relabelled"
+    share = f"({100 * warm['changed']:.1f} % of those at the fit)"
+    advice = "; a refit pays" if warm["refit_pays"] else ""
+    return f"{rows} {share}, {warm['labels_added']:,} labels added, drift {warm['drift']:.0e}{advice}"
+
+
+# ---------------------------------------------------------------------------------------------------------- documents
+
+
+def run_update(folder: Path, data: str, format: str | None, as_json: bool) -> None:
+    """Learn the rows of a file or of the training part of a named set, and say what they changed."""
+    with opened_store(folder) as store:
+        rows = _read(store.model, data, format)
+        labels, known = _labels(store), set(store.ids())
+        ids = _learn(store, rows)
+        replaced = len(known.intersection(ids))
+        found = {
+            "learnt": len(ids) - replaced,
+            "replaced": replaced,
+            "without_labels": int((rows.Y.indptr[1:] == rows.Y.indptr[:-1]).sum()),
+            "new_labels": _new(store, labels),
+            "documents": len(store),
+            "labels": len(_labels(store)),
+            "warm": warm(store.model),
+        }
+    if as_json:
+        print_json({**found, "ids": ids})
+        return
+    unlabelled = f", {found['without_labels']:,} of them without labels" if found["without_labels"] else ""
+    print(f"{found['learnt']:,} documents learnt, {replaced:,} replaced{unlabelled}; {_news(found['new_labels'])}")
+    print(f"since the fit: {since_the_fit(found['warm'])}")
+
+
+def _read(trained: DocumentModel, data: str, format: str | None) -> Dataset:
+    """Rows that can be learnt, with nothing but what the store keeps of them; checked before any of them is."""
+    with working("reading"):
+        rows = trained.read(data, format) if is_file(data) else datasets.load(data)[0]
+    if not len(rows):
+        raise DataError(f"{rows.name} has no rows.")
+    rows = replace(rows, X=None, feature_names=None) if trained.tfidf is not None else replace(rows, texts=None)
+    trained.check(trained.same_form(rows))
+    checked_ids(rows.ids or [])
+    return rows
+
+
+def _learn(store: Store, rows: Dataset) -> list[str]:
+    """Learn rows in blocks and return their ids; blocks before one that fails are stored, and the error says so."""
+    n = _ROWS_AT_A_TIME
+    if rows.X is not None and rows.feature_names is None:
+        n = max(1, min(n, _NUMBERS_AT_A_TIME // max(rows.X.shape[1], 1)))
+    ids: list[str] = []
+    try:
+        with bar("learning", len(rows)) as advance:
+            for start in range(0, len(rows), n):
+                learnt = store.learn(_documents(rows, slice(start, start + n)))
+                ids += learnt
+                advance(len(learnt))
+    except RipmlError as error:
+        if not ids:
+            raise
+        raise StoreError(f"the first {len(ids):,} rows are stored, but not those behind them: {error}") from error
+    return ids
+
+
+def _documents(rows: Dataset, block: slice) -> list[dict[str, Any]]:
+    """Some rows as documents, each as the line of JSONL that it would be."""
+    file = io.BytesIO()
+    some = replace(
+        rows,
+        X=None if rows.X is None else rows.X[block],
+        Y=rows.Y[block],
+        texts=None if rows.texts is None else rows.texts[block],
+        ids=None if rows.ids is None else rows.ids[block],
+    )
+    jsonl.write(some, file)
+    return [json.loads(line) for line in file.getvalue().splitlines()]
+
+
+def run_forget(folder: Path, ids: Sequence[str], source: str | None, as_json: bool) -> None:
+    """Forget documents by their ids, all or none."""
+    if bool(ids) == (source is not None):
+        raise ParameterError("give the ids of the documents to forget, or --from and a file of them, one a line.")
+    with opened_store(folder) as store:
+        wanted = list(ids) if source is None else _lines(source)
+        with working("forgetting"):
+            store.forget(wanted)
+        _tell(store, {"forgotten": len(wanted)}, f"{len(wanted):,} documents forgotten", as_json)
+
+
+def _lines(place: str) -> list[str]:
+    """The lines of a file that have something in them."""
+    with open_source(place) as source:
+        found = []
+        for number, line in source.lines():
+            try:
+                found.append(line.removesuffix(b"\r").decode())
+            except UnicodeDecodeError:
+                raise fault(source.name, number, "this is not UTF-8; save the file as UTF-8.") from None
+    return [line for line in found if line]
+
+
+def run_relabel(folder: Path, id: str, labels: Sequence[str], as_json: bool) -> None:
+    """Give a document other labels."""
+    with opened_store(folder) as store:
+        before = _labels(store)
+        store.relabel(id, labels)
+        found = {"id": id, "carries": store.document(id)["labels"], "new_labels": _new(store, before)}
+        carries = ", ".join(map(printable, found["carries"])) or "no labels"
+        _tell(store, found, f"{printable(id)} carries {carries}; {_news(found['new_labels'])}", as_json)
+
+
+# ------------------------------------------------------------------------------------------------------------- upkeep
+
+
+def run_compact(folder: Path, as_json: bool) -> None:
+    """Leave no trace of what was forgotten."""
+    with opened_store(folder) as store:
+        before = _labels(store)
+        with working("compacting"):
+            store.compact()
+        gone = sorted(before - _labels(store))
+        dropped = f"{len(gone):,} labels that no document carries are gone" if gone else "no label is gone"
+        size = megabytes(folder)
+        _tell(store, {"dropped_labels": gone, "megabytes": size}, f"{size:g} MB; {dropped}", as_json)
+
+
+def run_refit(folder: Path, as_json: bool) -> None:
+    """Fit the model of a store anew, and say what was chosen."""
+    with opened_store(folder) as store:
+        with working("training"):
+            store.refit()
+        summary = {"documents": len(store), **model_summary(store.model)}
+    print_json(summary) if as_json else facts(f"Fitted anew in {folder}", readable(summary))
+
+
+def run_history(folder: Path, n: int, as_json: bool) -> None:
+    """Print the last changes, newest first."""
+    if n < 1:
+        raise ParameterError(f"--last must be an integer ≥ 1; got {n}.")
+    entries = opened_store(folder, readonly=True).history(n)
+    if as_json:
+        for entry in entries:
+            print_json(entry)
+        return
+    if not entries:
+        print(f"nothing was changed in {folder} yet")
+        return
+    lines = [
+        [entry["number"], entry["time"][:19].replace("T", " "), entry["kind"], printable(entry.get("id") or ""),
+         _carried(entry)]
+        for entry in entries
+    ]  # fmt: skip
+    table(f"The last changes of {folder}", ["number", "time (UTC)", "kind", "id", "labels"], lines, n_words=5)
+
+
+def _carried(entry: dict[str, Any]) -> str:
+    """The labels that a change is about: those before and after it, where it says so."""
+    before = next((entry[key] for key in ("before", "labels", "old", "label") if key in entry), None)
+    after = next((entry[key] for key in ("after", "into", "new") if key in entry), None)
+    sides = [
+        side if isinstance(side, str) else ", ".join(side) or "none" for side in (before, after) if side is not None
+    ]
+    return printable(" → ".join(sides))
+
+
+# ------------------------------------------------------------------------------------------------------------- labels
+
+
+def run_list_labels(folder: Path, prefix: str, as_json: bool) -> None:
+    """Print the labels in the order of their names, with the number of documents that carry each."""
+    model = opened_store(folder, readonly=True).model.model
+    assert isinstance(model, RIPML)
+    found = zip(model.classes_.tolist(), model.frequency_.tolist(), model.labels_.retired.tolist(), strict=True)
+    for name, count, retired in sorted(row for row in found if row[0].startswith(prefix)):
+        if as_json:
+            print_json({"label": name, "documents": count, "retired": retired})
+        else:
+            print("\t".join([printable(name), str(count), *(["retired"] if retired else [])]))
+
+
+def run_add_labels(folder: Path, names: Sequence[str], as_json: bool) -> None:
+    """Declare labels that no document carries yet."""
+    with opened_store(folder) as store:
+        before = _labels(store)
+        store.add_labels(names)
+        new = _new(store, before)
+        _tell(store, {"new_labels": new}, _news(new), as_json)
+
+
+def run_rename_label(folder: Path, old: str, new: str, as_json: bool) -> None:
+    """Give a label another name."""
+    with opened_store(folder) as store:
+        store.rename_label(old, new)
+        _tell(store, {"old": old, "new": new}, f"{printable(old)} is {printable(new)} now", as_json)
+
+
+def run_merge_labels(folder: Path, names: Sequence[str], into: str, as_json: bool) -> None:
+    """Make one label of several."""
+    with opened_store(folder) as store:
+        store.merge_labels(names, into)
+        merged = ", ".join(map(printable, names))
+        _tell(store, {"merged": list(names), "into": into}, f"{merged} merged into {printable(into)}", as_json)
+
+
+def run_retire_labels(folder: Path, names: Sequence[str], retired: bool, as_json: bool) -> None:
+    """Suggest labels no more, or again."""
+    with opened_store(folder) as store:
+        for name in names:  # before the first of them is changed
+            if name not in _labels(store):
+                raise DataError(f"there is no label {name!r}.")
+        for name in names:
+            (store.retire_label if retired else store.reinstate_label)(name)
+        what = "retired" if retired else "reinstated"
+        _tell(store, {what: list(names)}, f"{', '.join(map(printable, names))} {what}", as_json)
+
+
+def _labels(store: Store) -> set[str]:
+    return set(store.model.model.classes_.tolist())
+
+
+def _new(store: Store, before: set[str]) -> list[str]:
+    return sorted(_labels(store) - before)
+
+
+def _news(labels: Sequence[str]) -> str:
+    shown = ", ".join(map(printable, labels[:8])) + (" …" if len(labels) > 8 else "")
+    return f"{len(labels):,} new labels: {shown}" if labels else "no new label"
+
+
+def _tell(store: Store, found: dict[str, Any], sentence: str, as_json: bool) -> None:
+    """Print what was done, and what is in the store now."""
+    now = {"documents": len(store), "labels": len(_labels(store))}
+    if as_json:
+        print_json({**found, **now})
+    else:
+        print(f"{sentence}; {now['documents']:,} documents, {now['labels']:,} labels")

@@ -1,0 +1,166 @@
+"""Labels that come, change their names, retire and go, and arrays that grow while others read them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse
+from numpy.typing import NDArray
+
+from ripml.ensembles import Gaussian, PolynomialPhase, Projection
+from ripml.errors import DataError
+from ripml.growing import Growing
+from ripml.label_vectors import LabelVectors
+from ripml.labels import label_keys
+from ripml.ridge import PackedSums, Sums
+from ripml.vocabulary import Vocabulary
+
+
+def words(*names: str) -> NDArray[Any]:
+    return np.array([*names, None], object)[:-1]
+
+
+# -------------------------------------------------------------------------------------------------------------- labels
+
+
+def test_a_label_keeps_its_key_under_another_name() -> None:
+    labels = Vocabulary.of(words("a", "b")).renamed("a", "z").added(["c"])
+    assert labels.names.tolist() == ["z", "b", "c"]
+    np.testing.assert_array_equal(labels.keys, label_keys(words("a", "b", "c")))
+    assert (labels.place("z"), labels.place("c")) == (0, 2)
+    assert "a" not in labels
+
+
+def test_a_name_given_twice_has_two_keys() -> None:
+    labels = Vocabulary.of(words("a")).renamed("a", "b").added(["a"]).renamed("a", "c").added(["a"])
+    assert len(np.unique(labels.keys)) == 3
+    numbers = Vocabulary.of(np.array([7])).renamed(7, 8).added([7])
+    assert len(np.unique(numbers.keys)) == 2
+
+
+def test_labels_are_added_to_an_older_version_as_if_there_were_no_newer_one() -> None:
+    base = Vocabulary.of(words("a"))
+    one, other = base.added(["b", "c"]), base.added(["c"])
+    assert (one.place("c"), other.place("c")) == (2, 1)
+    assert "b" not in other
+    assert "c" not in base
+    with pytest.raises(DataError, match=r"^the model has no label 'c'\.$"):
+        base.place("c")
+
+
+def test_slots_of_dropped_labels_are_free_again() -> None:
+    labels = Vocabulary.of(words("a", "b", "c")).kept(np.array([0, 2]))
+    assert labels.slots.tolist() == [0, 2]
+    assert labels.added(["d", "e"]).slots.tolist() == [0, 2, 1, 3]
+    assert labels.column_keys(PolynomialPhase(degree=2), 10).tolist() == [0, 2]
+    np.testing.assert_array_equal(labels.column_keys(Gaussian(), 10), label_keys(words("a", "c")))
+
+
+def test_arrays_give_the_same_labels_back() -> None:
+    plain = Vocabulary.of(words("a", "b"))
+    assert set(plain.to_arrays()) == {"names", "name_ends"}
+    changed = plain.renamed("a", "z").added(["c", "d"]).with_retired("b", True).kept(np.array([0, 1, 3]))
+    for labels in (plain, changed, Vocabulary.of(np.array([4, -2]))):
+        again = Vocabulary.from_arrays(labels.to_arrays())
+        assert again.names.tolist() == labels.names.tolist()
+        for name in ("keys", "slots", "retired"):
+            np.testing.assert_array_equal(getattr(again, name), getattr(labels, name))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"names": np.array([1, 1])},
+        {"label_keys": np.array([5, 5], np.uint64)},
+        {"label_keys": np.array([5, 6])},
+        {"label_slots": np.array([0, 0], np.uint64)},
+        {"label_slots": np.array([0], np.uint64)},
+        {"label_retired": np.array([1, 0])},
+        {"label_retired": np.array([True])},
+    ],
+)
+def test_arrays_that_contradict_each_other_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"^the labels do not fit together$"):
+        Vocabulary.from_arrays({"names": np.array([1, 2]), **wrong})
+
+
+def test_labels_are_read_in_every_shape() -> None:
+    labels = Vocabulary.of(words("a", "b"))
+    for given in ([["b", "new"], "a"], [{"new", "b"}, ("a",)], pd.DataFrame({"new": [1, 0], "b": [1, 0], "a": [0, 1]})):
+        Y, grown = labels.encode(given)
+        assert grown.names.tolist() == ["a", "b", "new"]
+        assert Y.toarray().tolist() == [[0, 1, 1], [1, 0, 0]]
+    Y, same = labels.encode(scipy.sparse.csr_array([[1, 0]]))
+    assert same is labels
+    with pytest.raises(DataError, match=r"^Y has 3 columns, but the model knows 2 labels\.$"):
+        labels.encode(np.ones((1, 3)))
+    with pytest.raises(DataError, match=r"^label names must be all strings or all integers; got both\.$"):
+        labels.encode([[3]])
+    numbered, grown = Vocabulary.of(np.arange(2)).encode(np.array([[0, 1, 1]]))
+    assert grown.names.tolist() == [0, 1, 2]
+    assert numbered.indices.tolist() == [1, 2]
+
+
+# -------------------------------------------------------------------------------------------------------- label vectors
+
+
+@pytest.mark.parametrize("n_labels", [1, 511, 512, 513, 1100])
+def test_the_value_of_a_label_does_not_depend_on_how_many_there_are(n_labels: int) -> None:
+    keys = np.arange(1500, dtype=np.uint64)
+    Z = np.random.default_rng(0).normal(size=(7, 24)).astype(np.float32)
+    all_of_them = LabelVectors(Projection(Gaussian(), 24, 1, 3), keys)
+    few = LabelVectors(Projection(Gaussian(), 24, 1, 3), keys[:n_labels])
+    np.testing.assert_array_equal(few.values(Z), all_of_them.values(Z)[:, :n_labels])
+    np.testing.assert_allclose(few.values(Z), Z @ few(slice(None)).T, atol=1e-5)
+
+
+def test_vectors_of_more_labels_are_those_made_at_once() -> None:
+    keys = np.arange(40, dtype=np.uint64)
+    projection = Projection(Gaussian(), 8, 2, 3)
+    base = LabelVectors(projection, keys[:10])
+    assert base.table is not None
+    one, other = base.extended(keys[:20]), base.extended(keys[[*range(10), *range(30, 40)]])
+    more = one.extended(keys[:30])
+    np.testing.assert_array_equal(more(slice(None)), projection.columns(keys[:30]))
+    np.testing.assert_array_equal(one(slice(None)), projection.columns(keys[:20]))
+    np.testing.assert_array_equal(other(slice(10, None)), projection.columns(keys[30:]))
+    fresh = LabelVectors(projection, keys[:10]).extended(keys[:12])
+    np.testing.assert_array_equal(fresh(np.array([11, 0])), projection.columns(keys[[11, 0]]))
+
+
+# ---------------------------------------------------------------------------------------------------- arrays that grow
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_what_was_handed_out_stays_as_it_is(axis: int) -> None:
+    start = np.arange(6.0).reshape(2, 3) if axis else np.arange(6.0).reshape(3, 2)
+    start.setflags(write=False)
+    growing = Growing(start, axis)
+    views, copies = [growing.view], [start.copy()]
+    for size in (0, 1, 100, 3):
+        shape = (2, size) if axis else (size, 2)
+        more = np.full(shape, float(size))
+        views.append(growing.append(more))
+        copies.append(np.concatenate([copies[-1], more], axis=axis))
+    for view, copy in zip(views, copies, strict=True):
+        np.testing.assert_array_equal(view, copy)
+
+
+def test_one_more_row_is_not_a_copy_of_all() -> None:
+    growing = Growing(np.zeros((1000, 3)))
+    first = growing.append(np.ones((1, 3)))
+    assert np.shares_memory(first, growing.append(np.ones((1, 3))))
+
+
+def test_packed_sums_are_the_same_sums() -> None:
+    X, Z = np.random.default_rng(0).normal(size=(9, 4)), np.ones((9, 2))
+    sums = Sums.of(X, Z)
+    again = PackedSums.of(sums).unpacked()
+    np.testing.assert_array_equal(again.gram, sums.gram)
+    np.testing.assert_array_equal(again.moment, sums.moment)
+    assert again.n_rows == 9
+    assert not np.shares_memory(again.moment, sums.moment)
+    assert PackedSums.of(sums).triangle.shape == (10,)
