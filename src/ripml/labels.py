@@ -304,11 +304,15 @@ def fingerprints(Y: Any, keys: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], 
     """
     sizes = np.diff(Y.indptr)
     marks = [np.zeros(len(sizes), np.uint64) for _ in range(2)]
+    few = Y.nnz < len(keys)
     for salt, mark in enumerate(marks):
-        hashed = _mix(keys + np.uint64(0x9E3779B97F4A7C15 * (salt + 1) % 2**64))
+        salted = np.uint64(0x9E3779B97F4A7C15 * (salt + 1) % 2**64)
+        hashed = None if few else _mix(keys + salted)  # of all labels, or of those that a block has
         for rows in blocks(len(sizes), _ROW_BLOCK):
             start, end = Y.indptr[rows.start], Y.indptr[rows.stop]
-            totals = np.concatenate([np.zeros(1, np.uint64), np.cumsum(hashed[Y.indices[start:end]])])  # modulo 2⁶⁴
+            labels = Y.indices[start:end]
+            own = _mix(keys[labels] + salted) if hashed is None else hashed[labels]
+            totals = np.concatenate([np.zeros(1, np.uint64), np.cumsum(own)])  # modulo 2⁶⁴
             ends = totals[Y.indptr[rows.start : rows.stop + 1] - start]
             mark[rows] = ends[1:] - ends[:-1]
             release(Y.indices)

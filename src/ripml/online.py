@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from os import PathLike
 from typing import Any, TypeVar
@@ -29,8 +30,8 @@ from ripml.errors import DataError, ParameterError
 from ripml.kernels import Linear, Rows
 from ripml.multilabel import Multilabel
 from ripml.part import Decode, KeptRows, Part, unit
-from ripml.products import column_counts
 from ripml.reading import decode_of, for_more_labels, searchable, targets_of
+from ripml.resources import one_blas_thread
 from ripml.ridge import PackedSums, Sums
 from ripml.updating import Change, Embedding, Labelled, PartWriter, changeable, compacted, csr_of, wide
 from ripml.vocabulary import Vocabulary
@@ -40,6 +41,7 @@ __all__ = ["Online", "no_changes"]
 Ints = NDArray[np.int64]
 Self = TypeVar("Self", bound="Online")
 
+_FEW = 16  # rows
 _CHANGED = 0.25  # share of the rows at the fit that came or went since from which a new fit is advised
 
 
@@ -116,7 +118,11 @@ class Online(Multilabel):
     def _change(self: Self, before: Any, after: Any, together: bool = False, rows: Sequence[int] | None = None) -> Self:
         """Forget the rows (X, Y) `before` and learn those `after`; `together`, they are the same rows."""
         check_is_fitted(self, "parts_")
-        with self._unchanged_on_failure():
+        # A few rows change by small products, which threads do not speed up.
+        few = all(isinstance(part.kernel, Linear) for part in self.parts_) and (
+            sum(_length(rows[1]) for rows in (before, after) if rows is not None) <= _FEW
+        )
+        with self._unchanged_on_failure(), one_blas_thread() if few else nullcontext():
             self._check_unchanged()
             self._check_exact()
             X_old, Y_old, labels = self._rows(before)
@@ -163,7 +169,8 @@ class Online(Multilabel):
         self.n_unlabelled_ = max(0, self.n_unlabelled_ + int((~arrives).sum()) - int((~leaves).sum()))
         frequency = np.zeros(L, np.int64)
         frequency[: len(self.frequency_)] = self.frequency_
-        frequency += column_counts(Y_new) - column_counts(Y_old)
+        np.add.at(frequency, Y_new.indices, 1)
+        np.subtract.at(frequency, Y_old.indices, 1)
         numbers = self.n_seen_ + np.arange(len(more))
         cluster_old, cluster_new = (assign(X, self.centres_, self.n_jobs) for X in (old[0], new[0]))
         self._grow(labels, frequency, int(Y_new.indices.max(initial=-1)) + 1)
@@ -175,10 +182,10 @@ class Online(Multilabel):
             gone, same = away[cluster_old[away] == c], moved[cluster_old[moved] == c]
             came = more[cluster_new[more] == c]
             change = Change(
-                Labelled(old[0][gone], Y_old[gone], old[2][gone]),
-                Labelled(old[0][same], Y_old[same], old[2][same]),
-                Y_new[same],
-                Labelled(new[0][came], Y_new[came], numbers[cluster_new[more] == c]),
+                Labelled(_taken(old[0], gone), _taken(Y_old, gone), old[2][gone]),
+                Labelled(_taken(old[0], same), _taken(Y_old, same), old[2][same]),
+                _taken(Y_new, same),
+                Labelled(_taken(new[0], came), _taken(Y_new, came), numbers[cluster_new[more] == c]),
             )
             writers[c] = self._writer(c, writers)
             work.append((c, change, writers[c].plan(change, embedding.keys)))
@@ -417,6 +424,15 @@ class Online(Multilabel):
     @abstractmethod
     def _seen(self, X: Any) -> Any:
         """Valid features as the regression sees them."""
+
+
+def _length(Y: Any) -> int:
+    return int(Y.shape[0]) if hasattr(Y, "shape") else len(Y) if hasattr(Y, "__len__") else 0
+
+
+def _taken(array: Any, rows: Ints) -> Any:
+    """These rows, which are in order; all of them are not copied."""
+    return array if len(rows) == array.shape[0] else array[rows]
 
 
 def _widened(part: Part, n_targets: int) -> Part:

@@ -12,12 +12,13 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from ripml.errors import MemoryLimitError, ParameterError
 
-__all__ = ["available_memory", "blocks", "map_blocks", "require_memory", "thread_count"]
+__all__ = ["available_memory", "blocks", "map_blocks", "one_blas_thread", "require_memory", "thread_count"]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -56,7 +57,7 @@ def map_blocks(function: Callable[[Item], Result], items: Iterable[Item], n_jobs
     """
     items = list(items)
     threads = 1 if getattr(_this_thread, "busy", False) else min(thread_count(n_jobs), len(items))
-    with _blas().limit(limits=1, user_api="blas"):
+    with one_blas_thread():
         if threads <= 1:
             return [function(item) for item in items]
         results: list[Any] = [None] * len(items)
@@ -92,13 +93,44 @@ _this_thread = threading.local()
 _numbering = threading.Lock()
 
 
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """BLAS on one thread. Its limit is that of the whole process: it stays until the last who asked for it leaves.
+
+    A block of many small calls inside is as fast as they are: each of them alone would look for the libraries again.
+    """
+    with _limit.lock:
+        _limit.users += 1
+        if _limit.users == 1:
+            _limit.lifted = _blas().limit(limits=1, user_api="blas")
+    try:
+        yield
+    finally:
+        with _limit.lock:
+            _limit.users -= 1
+            if _limit.users == 0:
+                _limit.lifted.restore_original_limits()
+
+
+class _Limit:
+    """Who wants BLAS on one thread, and what undoes it."""
+
+    def __init__(self) -> None:
+        self.lock, self.users, self.lifted = threading.Lock(), 0, cast(Any, None)
+
+
+_limit = _Limit()
+
+
 @functools.cache
 def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads)
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_pool.cache_clear)  # a child has none of its parent's threads
+    # A child has none of its parent's threads.
+    os.register_at_fork(after_in_child=_pool.cache_clear)
+    os.register_at_fork(after_in_child=_limit.__init__)  # type: ignore[misc]
 
 
 @functools.cache

@@ -11,7 +11,7 @@ parts made before stay as they are, so that others read them meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -37,6 +37,7 @@ __all__ = ["Change", "Embedding", "Labelled", "PartWriter", "changeable", "compa
 Ints = NDArray[np.int64]
 Keys = NDArray[np.uint64]
 Memory = LinearMemory | KernelMemory
+Mark = tuple[int, int, int]
 
 _LIMIT = 12_000  # the side of the largest system, as for solver="auto"
 _SMALL = 2_000  # features up to which sums are kept however few the rows are
@@ -110,25 +111,27 @@ class PartWriter:
             Growing(part.sets.indices.astype(np.int64)),
         )
         self._ones = Growing(part.sets.data)
-        self._recent: dict[tuple[int, int, int], int] = {}  # sets that came since, by their fingerprints
+        self._recent: dict[Mark, int] = {}  # sets that came since, by their fingerprints
         self._known: tuple[Keys, Ints, Keys, Ints] | None = None  # fingerprints of the others, sorted, and numbers
 
     # ------------------------------------------------------------------------------------------------- where things are
 
-    def _sets_of(self, Y: Any, keys: Keys) -> Ints:
-        """The number of each row's label set in the part, −1 if no row of it carries the set."""
+    def _sets_of(self, marks: Sequence[Mark], keys: Keys) -> Ints:
+        """The number of the label set of each fingerprint, −1 if no row of the part carries it."""
+        if not marks:
+            return np.empty(0, np.int64)
         if self._known is None:
-            marks, others, sizes = fingerprints(self.part.sets, keys)
-            order = np.argsort(marks, kind="stable")
-            self._known = marks[order], order, others[order], sizes[order]
-        marks, order, others, sizes = self._known
+            first, others, sizes = fingerprints(self.part.sets, keys)
+            order = np.argsort(first, kind="stable")
+            self._known = first[order], order, others[order], sizes[order]
+        first, order, others, sizes = self._known
         counts = self.part.counts
-        found = np.full(Y.shape[0], -1, np.int64)
-        for row, (mark, other, size) in enumerate(zip(*(a.tolist() for a in fingerprints(Y, keys)), strict=True)):
-            number = self._recent.get((mark, other, size), -1)
-            at = int(np.searchsorted(marks, np.uint64(mark)))
-            while number < 0 and at < len(marks) and int(marks[at]) == mark:
-                if int(others[at]) == other and int(sizes[at]) == size and counts[order[at]]:
+        found = np.full(len(marks), -1, np.int64)
+        for row, mark in enumerate(marks):
+            number = self._recent.get(mark, -1)
+            at = int(np.searchsorted(first, np.uint64(mark[0])))
+            while number < 0 and at < len(first) and int(first[at]) == mark[0]:
+                if int(others[at]) == mark[1] and int(sizes[at]) == mark[2] and counts[order[at]]:
                     number = int(order[at])
                 at += 1
             found[row] = number if number >= 0 and counts[number] else -1
@@ -136,7 +139,7 @@ class PartWriter:
 
     def plan(self, change: Change, keys: Keys) -> _Plan:
         """Find the rows that are to be forgotten or relabelled; raises if one of them was never learnt."""
-        away, moved = (self._sets_of(rows.Y, keys) for rows in (change.forgotten, change.relabelled))
+        away, moved = (self._sets_of(_marks(rows.Y, keys), keys) for rows in (change.forgotten, change.relabelled))
         numbers, counts = np.unique(np.concatenate([away, moved]), return_counts=True)
         if (numbers < 0).any() or (counts > self.part.counts[numbers]).any():
             raise DataError("a row to be forgotten or relabelled was never learnt: no row is left with these labels.")
@@ -177,7 +180,7 @@ class PartWriter:
             raise ParameterError("an update of this model failed half way, so it cannot learn on; load it again.")
         self._half_way = True
         part = self.part
-        later = scipy.sparse.vstack([wide(change.new_labels, n_labels), wide(change.learnt.Y, n_labels)], format="csr")
+        later = _joined(change.new_labels, change.learnt.Y)
         arriving, fresh = self._arrivals(later, embedding.keys)
         counts = np.concatenate([part.counts, np.zeros(len(fresh), np.int64)])
         leaving = np.concatenate([plan.forgotten, plan.relabelled])
@@ -211,22 +214,23 @@ class PartWriter:
 
     def _arrivals(self, later: Any, keys: Keys) -> tuple[Ints, Ints]:
         """The set of each row that arrives, and which of these rows are the first of their set."""
-        found = self._sets_of(later, keys)
+        marks = _marks(later, keys)
+        found = self._sets_of(marks, keys)
         fresh: list[int] = []
-        new: dict[tuple[int, int, int], int] = {}
-        for row, mark in enumerate(zip(*(a.tolist() for a in fingerprints(later, keys)), strict=True)):
-            if found[row] < 0:
-                if mark not in new:
-                    new[mark] = len(self.part.counts) + len(fresh)
-                    fresh.append(row)
-                found[row] = new[mark]
-        self._recent |= new
+        for row in np.flatnonzero(found < 0).tolist():
+            number = self._recent.get(marks[row], -1)
+            if number < len(self.part.counts):  # not one of those that came just now
+                number = self._recent[marks[row]] = len(self.part.counts) + len(fresh)
+                fresh.append(row)
+            found[row] = number
         return found, np.array(fresh, np.int64)
 
     def _sets(self, new: Any, dead: Ints, embedding: Embedding, n_labels: int) -> tuple[Any, Any, list[Any]]:
         """All label sets, their embeddings and the searchers of these, with new sets and without dead ones."""
         part = self.part
         before = part.searchers if self._plain else [part.searcher] if part.Z.shape[2] else []
+        if not new.shape[0] and not len(dead) and part.sets.shape[1] == n_labels:
+            return part.sets, part.Z, before
         labels, ones = self._labels.append(new.indices), self._ones.append(new.data)
         sets = csr_of(ones, labels, self._ends.append(self._ends.view[-1] + new.indptr[1:]), n_labels)
         Z = embedding.searched(new)
@@ -290,22 +294,25 @@ class PartWriter:
 
     def _regress(self, change: Change, plan: _Plan, embedding: Embedding) -> None:
         memory = self.memory(embedding)
-        new, moved = (dense(embedding.targets(Y)) for Y in (change.learnt.Y, change.new_labels))
+
+        def told(rows: Labelled) -> tuple[Any, Any] | None:
+            if not len(rows):
+                return None
+            linear = isinstance(memory, (LinearMemory, DualMemory)) and not self._plain
+            return with_ones(rows.X) if linear else rows.X, dense(embedding.targets(rows.Y))
+
         if isinstance(memory, LinearMemory):
-            before, away = (dense(embedding.targets(rows.Y)) for rows in (change.relabelled, change.forgotten))
-            x = [rows.X if self._plain else with_ones(rows.X) for rows in
-                 (change.learnt, change.forgotten, change.relabelled)]  # fmt: skip
-            memory.change((x[0], new) if len(new) else None, (x[1], away) if len(away) else None)
-            if len(moved):
-                memory.retarget(x[2], moved - before)
-            return
-        if len(plan.forgotten_rows):
+            memory.change(told(change.learnt), told(change.forgotten))
+        elif len(change.forgotten):
             memory.forget(plan.forgotten_rows)
-        if len(moved):
-            memory.retarget(plan.relabelled_rows, moved)
-        if len(new):
-            dual = isinstance(memory, DualMemory) and not self._plain
-            memory.learn(with_ones(change.learnt.X) if dual else change.learnt.X, new)
+        if before := told(change.relabelled):
+            targets = dense(embedding.targets(change.new_labels))
+            if isinstance(memory, LinearMemory):
+                memory.retarget(before[0], targets - before[1])
+            else:
+                memory.retarget(plan.relabelled_rows, targets)
+        if not isinstance(memory, LinearMemory) and (learnt := told(change.learnt)):
+            memory.learn(*learnt)
 
     def adopt(self, part: Part) -> None:
         """Take the same part with more labels or targets for the one so far."""
@@ -374,6 +381,18 @@ def csr_of(data: NDArray[Any], indices: Ints, indptr: Ints, n_columns: int) -> A
 def wide(Y: Any, n_labels: int) -> Any:
     """The same label sets where there are more labels."""
     return Y if Y.shape[1] == n_labels else csr_of(Y.data, Y.indices, Y.indptr, n_labels)
+
+
+def _marks(Y: Any, keys: Keys) -> list[Mark]:
+    """The fingerprint of each row's labels."""
+    return list(zip(*(array.tolist() for array in fingerprints(Y, keys)), strict=True)) if Y.shape[0] else []
+
+
+def _joined(one: Any, other: Any) -> Any:
+    """Rows one after the other; SciPy takes its time to put nothing before something."""
+    if not one.shape[0] or not other.shape[0]:
+        return one if one.shape[0] else other
+    return scipy.sparse.vstack([one, other], format="csr")
 
 
 def _distances(X: Any, x: Any) -> NDArray[Any]:
