@@ -132,12 +132,10 @@ class World:
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("name", FIXED)
+@pytest.mark.parametrize("name", [name for name in FIXED if "clusters" not in name])  # their centres are frozen
 def test_any_mix_of_changes_is_a_fresh_fit(name: str, sparse: bool, seed: int) -> None:
     settings, bound = FIXED[name]
     model = copy.deepcopy(settings).set_params(random_state=seed)
-    if settings.n_clusters > 1:
-        pytest.skip("centres are frozen: see the frozen parts below")
     world = World(model, seed, sparse)
     queries = rows(25, 1000 + seed, sparse)[0]
     for _ in range(4):

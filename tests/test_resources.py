@@ -6,6 +6,7 @@ import multiprocessing
 import threading
 
 import pytest
+from threadpoolctl import threadpool_info
 
 from ripml.resources import map_blocks
 
@@ -54,3 +55,31 @@ def test_a_child_of_a_process_with_threads_has_its_own() -> None:
     assert squares(4) == [0, 1, 4, 9]
     with multiprocessing.get_context("fork").Pool(1) as pool:
         assert pool.apply_async(squares, (5,)).get(timeout=60) == [0, 1, 4, 9, 16]
+
+
+def test_blas_has_its_threads_back_whoever_leaves_first() -> None:
+    def threads() -> list[int]:
+        return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
+
+    before = threads()
+    entered, leave, left = threading.Event(), threading.Event(), threading.Event()
+
+    def first(_: int) -> None:
+        entered.set()
+        leave.wait(30)
+
+    def second(_: int) -> None:
+        leave.set()
+        left.wait(30)
+        assert threads() == [1] * len(before)  # though the first one has left
+
+    def run_first() -> None:
+        map_blocks(first, [0])
+        left.set()
+
+    thread = threading.Thread(target=run_first)
+    thread.start()
+    assert entered.wait(30)
+    map_blocks(second, [0])
+    thread.join()
+    assert threads() == before

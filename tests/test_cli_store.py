@@ -1,0 +1,588 @@
+"""The shell says of a store what Python says, does to it what Python does, and gets in no writer's way."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+import re
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+
+from ripml import RIPML, datasets
+from ripml.cli import main, storing
+from ripml.documents import DocumentModel
+from ripml.errors import DataError
+from ripml.explaining import Explanation
+from ripml.store import Store, StoreError
+
+FORMS = ["text", "named"]
+WORDS = {"cat": "paw purr mouse whisker", "dog": "bark bone leash paw", "bird": "wing song nest feather"}
+PAPER = ("--preset", "paper", "--dims", "16", "--neighbors", "3", "--ridge", "1")
+SETTINGS = {"n_dims": 16, "n_neighbors": 3, "ridge": 1, "random_state": 0}
+
+
+def run(capfd: pytest.CaptureFixture[str], *words: str | Path, code: int = 0) -> tuple[str, str]:
+    with pytest.raises(SystemExit) as stop:
+        main([str(word) for word in words])
+    out, err = capfd.readouterr()
+    assert stop.value.code == code, err
+    return out, err
+
+
+def told(capfd: pytest.CaptureFixture[str], *words: str | Path) -> Any:
+    """What a command says with --json."""
+    return json.loads(run(capfd, *words, "--json")[0])
+
+
+def body(form: str, words: Sequence[str]) -> dict[str, Any]:
+    if form == "text":
+        return {"text": " ".join(words)}
+    return {"features": {word: words.count(word) / 2 for word in dict.fromkeys(words)}}
+
+
+def documents(form: str, n: int = 36, seed: int = 0) -> list[dict[str, Any]]:
+    """Documents with the words of the one or two animals that they are about."""
+    rng = random.Random(seed)
+    found = []
+    for i in range(n):
+        labels = rng.sample(sorted(WORDS), rng.randint(1, 2))
+        words = [rng.choice(WORDS[label].split()) for label in labels for _ in range(3)]
+        found.append({"id": f"d{i}", "labels": labels, **body(form, words)})
+    return found
+
+
+def written(path: Path, rows: Sequence[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+NEWS = {
+    form: [
+        {"id": "d1", "labels": ["bird"], **body(form, ["song", "wing"])},
+        {"id": "new", "labels": ["fish", "cat"], **body(form, ["paw", "purr", "unheard"])},
+        {"id": "bare", "labels": [], **body(form, ["leash", "bone"])},
+    ]
+    for form in FORMS
+}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the data and a store of each form, as Python makes it; tests work on copies."""
+    folder = tmp_path_factory.mktemp("made")
+    for form in FORMS:
+        data = written(folder / f"{form}.jsonl", documents(form))
+        written(folder / f"{form}-new.jsonl", NEWS[form])
+        with Store.create(folder / form, datasets.read(data), RIPML.paper(**SETTINGS)) as store:
+            store.learn(documents(form, 3, seed=7))
+    return folder
+
+
+@pytest.fixture(params=FORMS)
+def form(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def store(made: Path, form: str, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made / form, tmp_path / "store"))
+
+
+def state(folder: Path) -> dict[str, Any]:
+    """All that a store says of itself, without times."""
+    with Store.open(folder, readonly=True) as store:
+        model = store.model.model
+        assert isinstance(model, RIPML)
+        kept = [store.document(id) for id in store.ids()]
+        rows = datasets.read(io.BytesIO("".join(json.dumps(row) + "\n" for row in kept).encode()))
+        changes = [{name: value for name, value in c.items() if name != "time"} for c in store.history(100)]
+        labels = zip(model.classes_.tolist(), model.frequency_.tolist(), model.labels_.retired.tolist(), strict=True)
+        warm = {name: value for name, value in model.warm_.items() if name not in ("drift", "refactorised")}
+        scores = store.model.scores(rows).toarray().tolist()
+        return {"kept": kept, "changes": changes, "labels": [*labels], "warm": warm, "scores": scores}
+
+
+def both(folder: Path, do: Callable[[Store], object]) -> Path:
+    """A copy of a store to which Python does the same."""
+    copy = Path(shutil.copytree(folder, folder.with_name("python")))
+    with Store.open(copy) as store:
+        do(store)
+    return copy
+
+
+# ------------------------------------------------------------------------------------------------------------ training
+
+
+def test_training_with_store_makes_the_store_that_python_makes(
+    made: Path, form: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    summary = told(capfd, "train", made / f"{form}.jsonl", tmp_path / "s", "--store", *PAPER)
+    data = datasets.read(made / f"{form}.jsonl")
+    with Store.create(tmp_path / "python", data, RIPML.paper(**SETTINGS)):
+        pass
+    assert state(tmp_path / "s") == state(tmp_path / "python")
+    assert (summary["rows"], summary["labels"], summary["n_dims"]) == (36, 3, 16)
+    assert summary["megabytes"] > 0
+    out, _ = run(capfd, "train", made / f"{form}.jsonl", tmp_path / "t", "--store", *PAPER)
+    assert out.startswith(f"Trained on {made / form}.jsonl, kept with its documents in {tmp_path / 't'}\n")
+
+
+@pytest.mark.parametrize(("suffix", "first"), [("txt", 0), ("svm", 0), ("svm", 1), ("arff", 0)])
+def test_stores_are_trained_updated_and_asked_in_other_formats(
+    suffix: str, first: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    X = np.eye(3, dtype=np.float32)[[0, 1, 2] * 8] + np.float32(0.1) * np.arange(24)[:, None] % 1 + np.float32(0.1)
+    file = tmp_path / f"train.{suffix}"
+    if suffix == "svm":
+        rows = [f"{i % 3} " + " ".join(f"{j + first}:{x:g}" for j, x in enumerate(X[i])) for i in range(24)]
+        file.write_text("\n".join(rows) + "\n")
+    else:
+        Y = datasets.read(io.BytesIO(b"24 1 3\n" + b"".join(f"{i % 3}\n".encode() for i in range(24)))).Y
+        datasets.write(datasets.Dataset(X=csr_array(X), Y=Y, label_names=["0", "1", "2"]), file)
+    run(capfd, "train", file, tmp_path / "s", "--store", *PAPER)
+    (tmp_path / f"new.{suffix}").write_bytes(file.read_bytes())
+    if suffix == "arff":
+        shutil.copy(tmp_path / "train.xml", tmp_path / "new.xml")
+    found = told(capfd, "update", tmp_path / "s", tmp_path / f"new.{suffix}")
+    assert (found["learnt"], found["replaced"], found["documents"], len(set(found["ids"]))) == (24, 0, 48, 24)
+    with Store.open(tmp_path / "s", readonly=True) as store:
+        twin, first_of_new = store.document("3"), store.document(found["ids"][3])
+        assert {**first_of_new, "id": "3"} == twin
+    out, _ = run(capfd, "explain", tmp_path / "s", file, "-n", "1", "--json")
+    names = {str(name) for line in out.splitlines() for name, _ in json.loads(line)["labels"][0]["features"]}
+    assert names <= ({f"{j + first}" for j in range(3)} if suffix != "arff" else set(store.model.feature_names or []))
+    assert names
+
+
+def test_a_store_takes_nothing_that_cannot_go_on_learning(
+    made: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for option in (["--memory", "1GB"], ["--dask", "tcp://127.0.0.1:1"], ["--method", "leml"]):
+        _, err = run(capfd, "train", made / "text.jsonl", tmp_path / "s", "--store", *option, code=2)
+        shown = "--method leml" if option[0] == "--method" else option[0]
+        sentence = f"--store is for RIPML that learns in memory, to go on learning; leave out {shown}."
+        assert err == f"ripml: {sentence}\n"
+    assert not (tmp_path / "s").exists()
+
+
+def test_training_leaves_a_store_that_is_there_alone(
+    store: Path, made: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = state(store)
+    _, err = run(capfd, "train", made / "text.jsonl", store, *PAPER, code=2)
+    assert err.endswith("this is a store with its documents; choose another folder for the model.\n")
+    _, err = run(capfd, "train", made / "text.jsonl", store, "--store", *PAPER, code=2)
+    assert err.endswith("there is something here already; choose a new or empty folder.\n")
+    assert state(store) == before
+
+
+# ----------------------------------------------------------------------------------------------------------- documents
+
+
+def test_an_update_learns_and_replaces_as_python_does(
+    store: Path, form: str, made: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    copy = both(store, lambda s: s.learn(NEWS[form]))
+    other = Path(shutil.copytree(store, store.with_name("other")))
+    found = told(capfd, "update", store, made / f"{form}-new.jsonl")
+    assert state(store) == state(copy)
+    warm = found.pop("warm")
+    assert found == {
+        "learnt": 2, "replaced": 1, "without_labels": 1, "new_labels": ["fish"], "documents": 38, "labels": 4,
+        "ids": ["d1", "new", "bare"],
+    }  # fmt: skip
+    assert {name: warm[name] for name in state(copy)["warm"]} == state(copy)["warm"]
+    out, err = run(capfd, "update", other, made / f"{form}-new.jsonl")
+    lines = out.splitlines()
+    assert lines[0] == "2 documents learnt, 1 replaced, 1 of them without labels; 1 new label: fish"
+    assert lines[1] == f"since the fit: {storing.since_the_fit(warm)}"
+    assert re.match(r"since the fit: \d rows learnt, \d forgotten, \d relabelled \(\d+\.\d % of", lines[1])
+    assert err == "reading …\nlearning …\nlearning: 3 rows\n"
+
+
+def test_an_update_reads_standard_input(
+    store: Path, form: str, made: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = both(store, lambda s: s.learn(NEWS[form]))
+    content = (made / f"{form}-new.jsonl").read_bytes()
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
+    run(capfd, "update", store, "-")
+    assert state(store) == state(copy)
+
+
+def test_an_update_is_stored_block_by_block(
+    store: Path, form: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [{**row, "id": f"e{i}"} for i, row in enumerate(documents(form, 7, seed=3))]
+    file = written(tmp_path / "more.jsonl", rows)
+    monkeypatch.setattr(storing, "_ROWS_AT_A_TIME", 3)
+    learn, sizes = Store.learn, []
+
+    def counted(self: Store, some: Any) -> list[str]:
+        sizes.append(len(some))
+        if len(sizes) == 3:
+            raise StoreError("the disk is full; nothing was changed.")
+        return learn(self, some)
+
+    monkeypatch.setattr(Store, "learn", counted)
+    _, err = run(capfd, "update", store, file, code=2)
+    assert err.splitlines()[-1] == (
+        "ripml: the first 6 rows are stored, but not those behind them: the disk is full; nothing was changed."
+    )
+    assert sizes == [3, 3, 1]
+    with Store.open(store, readonly=True) as opened:
+        assert opened.ids()[-6:] == [f"e{i}" for i in range(6)]
+    monkeypatch.setattr(Store, "learn", learn)
+    assert told(capfd, "update", store, file)["replaced"] == 6
+
+
+def test_lists_with_many_zeros_go_in_smaller_blocks(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "wide.txt").write_text("6 50 2\n" + "".join(f"{i % 2} {i}:1 {49 - i % 2}:1\n" for i in range(6)))
+    run(capfd, "train", tmp_path / "wide.txt", tmp_path / "s", "--store", *PAPER)
+    monkeypatch.setattr(storing, "_NUMBERS_AT_A_TIME", 100)
+    learn, sizes = Store.learn, []
+
+    def counted(self: Store, some: Any) -> list[str]:
+        sizes.append(len(some))
+        return learn(self, some)
+
+    monkeypatch.setattr(Store, "learn", counted)
+    run(capfd, "update", tmp_path / "s", tmp_path / "wide.txt")
+    assert sizes == [2, 2, 2]
+
+
+@pytest.mark.parametrize("way", ["words", "file", "stdin"])
+def test_documents_are_forgotten_as_in_python(
+    way: str, store: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = both(store, lambda s: s.forget(["d0", "d5"]))
+    other = Path(shutil.copytree(store, store.with_name("other")))
+    words: list[str | Path] = ["d0", "d5"]
+    if way != "words":
+        (tmp_path / "ids").write_bytes(b"d0\r\n\nd5")
+        words = ["--from", tmp_path / "ids" if way == "file" else "-"]
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"d0\nd5\n")))
+    assert told(capfd, "forget", store, *words) == {"forgotten": 2, "documents": 34, "labels": 3}
+    assert state(store) == state(copy)
+    out, _ = run(capfd, "forget", other, "d3")
+    assert out == "1 document forgotten; 35 documents, 3 labels\n"
+
+
+@pytest.mark.parametrize("labels", [["dog", "fish"], []])
+def test_a_document_is_relabelled_as_in_python(
+    labels: list[str], store: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    copy = both(store, lambda s: s.relabel("d4", labels))
+    other = Path(shutil.copytree(store, store.with_name("other")))
+    found = told(capfd, "relabel", store, "d4", *labels)
+    new = [label for label in labels if label == "fish"]
+    expected = {"id": "d4", "carries": labels, "new_labels": new, "documents": 36, "labels": 3 + len(new)}
+    assert found == expected
+    assert state(store) == state(copy)
+    out, _ = run(capfd, "relabel", other, "d4", *labels)
+    assert out == (
+        "d4 carries dog, fish; 1 new label: fish; 36 documents, 4 labels\n" if labels
+        else "d4 carries no labels; no new label; 36 documents, 3 labels\n"
+    )  # fmt: skip
+
+
+# -------------------------------------------------------------------------------------------------------------- labels
+
+LABELS: dict[str, tuple[list[str], Callable[[Store], object], dict[str, Any], str]] = {
+    "add": (["add", "x", "cat"], lambda s: s.add_labels(["x", "cat"]), {"new_labels": ["x"], "labels": 4},
+            "1 new label: x; 36 documents, 4 labels"),
+    "rename": (["rename", "cat", "felis"], lambda s: s.rename_label("cat", "felis"),
+               {"old": "cat", "new": "felis", "labels": 3}, "cat is felis now; 36 documents, 3 labels"),
+    "merge": (["merge", "cat", "dog", "--into", "pet"], lambda s: s.merge_labels(["cat", "dog"], "pet"),
+              {"merged": ["cat", "dog"], "into": "pet", "labels": 2},
+              "cat, dog merged into pet; 36 documents, 2 labels"),
+    "retire": (["retire", "cat", "dog"], lambda s: [s.retire_label(name) for name in ("cat", "dog")],
+               {"retired": ["cat", "dog"], "labels": 3}, "cat, dog retired; 36 documents, 3 labels"),
+    "reinstate": (["reinstate", "bird"], lambda s: s.reinstate_label("bird"),
+                  {"reinstated": ["bird"], "labels": 3}, "bird reinstated; 36 documents, 3 labels"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LABELS)
+def test_labels_are_changed_as_in_python(name: str, store: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    words, do, expected, sentence = LABELS[name]
+    copy = both(store, do)
+    other = Path(shutil.copytree(store, store.with_name("other")))
+    assert told(capfd, "labels", store, *words) == {**expected, "documents": 36}
+    assert state(store) == state(copy)
+    assert run(capfd, "labels", other, *words)[0] == sentence + "\n"
+
+
+def test_labels_are_listed_by_name(store: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    both(store, lambda _: None)
+    with Store.open(store) as opened:
+        opened.retire_label("cat")
+        opened.add_labels(["cattle", "tab\there"])
+        count = {label: sum(label in opened.document(id)["labels"] for id in opened.ids()) for label in WORDS}
+    out, _ = run(capfd, "labels", store, "list")
+    assert out.splitlines() == [
+        f"bird\t{count['bird']}", f"cat\t{count['cat']}\tretired", "cattle\t0", f"dog\t{count['dog']}", "tab\\there\t0",
+    ]  # fmt: skip
+    out, _ = run(capfd, "labels", store, "list", "--prefix", "cat", "--json")
+    assert [json.loads(line) for line in out.splitlines()] == [
+        {"label": "cat", "documents": count["cat"], "retired": True},
+        {"label": "cattle", "documents": 0, "retired": False},
+    ]
+
+
+# -------------------------------------------------------------------------------------------------------------- upkeep
+
+
+def test_compacting_leaves_no_trace(store: Path, form: str, made: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    run(capfd, "update", store, made / f"{form}-new.jsonl")
+    run(capfd, "forget", store, "new")
+    other = Path(shutil.copytree(store, store.with_name("other")))
+    found = told(capfd, "compact", store)
+    assert found.pop("megabytes") > 0
+    assert found == {"dropped_labels": ["fish"], "documents": 37, "labels": 3}
+    assert not any(b"unheard" in file.read_bytes() for file in store.rglob("*") if file.is_file())
+    out, _ = run(capfd, "compact", other)
+    assert re.fullmatch(r"[\d.]+ MB; 1 label dropped that no document carries; 37 documents, 3 labels\n", out)
+
+
+def test_a_refit_is_that_of_python(store: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    copy = both(store, lambda s: s.refit())
+    summary = told(capfd, "refit", store)
+    assert state(store) == state(copy)
+    assert (summary["documents"], summary["rows"], summary["method"]) == (36, 36, "RIPML")
+    out, _ = run(capfd, "refit", store)
+    assert out.startswith(f"Fitted anew in {store}\n  documents            36\n")
+
+
+def test_the_history_is_printed_newest_first(store: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with Store.open(store) as opened:
+        opened.forget(["d0"])
+        opened.merge_labels(["cat"], "pet")
+        opened.relabel("d2", [])
+        expected = opened.history(3)
+        # Read while the store is open: closing it takes a snapshot, which forgets what was before.
+        out, _ = run(capfd, "history", store, "-n", "3", "--json")
+        assert [json.loads(line) for line in out.splitlines()] == expected
+        before = expected[0]["before"]
+        assert before
+        lines = run(capfd, "history", store)[0].splitlines()
+    assert lines[0] == f"The last changes of {store}"
+    assert lines[2].split() == ["number", "time", "(UTC)", "kind", "id", "labels"]
+    assert re.fullmatch(rf" \d+ +[\d-]+ [\d:]+ +relabel +d2 +{', '.join(before)} → none *", lines[4])
+    assert re.fullmatch(r" \d+ +[\d-]+ [\d:]+ +merge labels +cat → pet *", lines[5])
+
+
+def test_a_new_store_has_no_history(made: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    run(capfd, "train", made / "text.jsonl", tmp_path / "s", "--store", *PAPER)
+    assert run(capfd, "history", tmp_path / "s")[0] == f"nothing was changed in {tmp_path / 's'} yet\n"
+    assert run(capfd, "history", tmp_path / "s", "--json")[0] == ""
+    assert told(capfd, "inspect", tmp_path / "s")["last_change"] is None
+    assert re.search(r"last change +none", run(capfd, "inspect", tmp_path / "s")[0])
+
+
+# ------------------------------------------------------------------------------------------- what takes a model folder
+
+
+def test_a_store_is_asked_like_its_model_while_a_writer_has_it_open(
+    store: Path, form: str, made: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    data = made / f"{form}.jsonl"
+    with Store.open(store) as writer:
+        writer.learn(NEWS[form])
+        writer.model.save(tmp_path / "model")
+        for words in (["predict", "--top", "2"], ["predict", "--sets", "--json"], ["evaluate", "--json"]):
+            asked, *options = words
+            answers = [run(capfd, asked, folder, data, *options)[0] for folder in (store, tmp_path / "model")]
+            assert answers[0] == answers[1] != ""
+        facts = told(capfd, "inspect", store)
+        assert facts.pop("documents") == 38
+        assert facts.pop("last_change") == writer.history(1)[0]
+        model = writer.model.model
+        assert isinstance(model, RIPML)
+        measured = ("drift", "refactorised")  # by the writer alone
+        assert {n: v for n, v in facts.pop("warm").items() if n not in measured} == {
+            n: v for n, v in model.warm_.items() if n not in measured
+        }
+        assert facts == told(capfd, "inspect", tmp_path / "model")
+        out, _ = run(capfd, "inspect", store)
+        assert out.startswith(f"Store {store}\n")
+        assert re.search(r"documents +38\n", out)
+        assert re.search(r"last change +\d+, learn, \d{4}-", out)
+        assert re.search(r"since the fit +\d rows learnt, ", out)
+        assert run(capfd, "labels", store, "list")[0]
+        assert run(capfd, "explain", store, data)[0]
+
+
+def expected_of(why: Explanation, store: Store, names: Sequence[str]) -> dict[str, Any]:
+    found = why.to_json()
+    found["features"] = [[names[feature], pull] for feature, pull in why.features]
+    for told, example in zip(found["examples"], why.examples, strict=True):
+        if example.row is None:
+            told["documents"] = store.carriers(example.labels, 3)
+        else:
+            told["documents"] = [store.rows([example.row])[example.row]]
+    return found
+
+
+@pytest.mark.parametrize("preset", ["paper", "default"])
+def test_explanations_are_those_of_python_with_the_names_of_documents_and_words(
+    preset: str, form: str, made: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    options = PAPER if preset == "paper" else ("--dims", "16", "--neighbors", "3", "--ridge", "1", "--relevance", "0")
+    data = made / f"{form}.jsonl"
+    run(capfd, "train", data, tmp_path / "s", "--store", *options)
+    run(capfd, "update", tmp_path / "s", made / f"{form}-new.jsonl")
+    out, _ = run(capfd, "explain", tmp_path / "s", data, "-n", "2", "--examples", "4", "--features", "3", "--json")
+    printed = [json.loads(line) for line in out.splitlines()]
+    assert [row["id"] for row in printed] == [f"d{i}" for i in range(36)]
+    store = Store.open(tmp_path / "s", readonly=True)
+    trained, model = store.model, store.model.model
+    assert isinstance(model, RIPML)
+    names = trained.feature_names if trained.tfidf is None else trained.tfidf.feature_names
+    assert names is not None
+    found = model.explain(trained.features(trained.read(data)), 2, 4, 3)
+    assert [row["labels"] for row in printed] == [[expected_of(w, store, names) for w in row] for row in found]
+    rows = [example for row in printed for label in row["labels"] for example in label["examples"]]
+    assert any(example["row"] is None for example in rows)
+    assert any(example["row"] is not None for example in rows) == (preset == "default")
+    assert all(example["documents"] for example in rows)
+
+
+def test_an_explanation_is_readable(form: str, store: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    asked = [{"id": "q", **body(form, ["bark", "leash", "bark"])}, {"id": "none", **body(form, ["zzz"])}]
+    file = written(tmp_path / "new.jsonl", asked)
+    lines = run(capfd, "explain", store, file, "-n", "1")[0].splitlines()
+    assert lines[0] == "q"
+    assert re.fullmatch(r"└── dog  0\.\d{4}", lines[1])
+    assert any(re.fullmatch(r" {4}├── +\d+ %  documents d\d+, d\d+, d\d+ and \d+ more: dog", line) for line in lines)
+    what = "words" if form == "text" else "features"
+    assert any(re.fullmatch(rf" {{4}}└── {what}: .*(bark|leash) \+\d\.\d{{3}}.*", line) for line in lines)
+    assert lines[-1] == "none has no feature or word that the model knows, and so no labels"
+    shares = [int(found[1]) for line in lines if (found := re.search(r"── +(\d+) % ", line))]
+    assert 98 <= sum(shares) <= 102
+
+
+def test_a_model_without_its_documents_explains_by_row_numbers(
+    form: str, made: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(capfd, "train", made / f"{form}.jsonl", tmp_path / "m", "--dims", "16", "--neighbors", "3", "--ridge", "1")
+    rows = [{k: v for k, v in row.items() if k != "id"} for row in documents(form, 4)]
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("\n".join(map(json.dumps, rows)).encode())))
+    out, _ = run(capfd, "explain", tmp_path / "m", "-")
+    assert [line for line in out.splitlines() if line[:1] not in "├└│ "] == ["row 0", "row 1", "row 2", "row 3"]
+    assert re.search(r"── +\d+ %  row \d+: \w+", out)
+    assert re.search(r"── +\d+ %  \d+ rows: \w+", out)
+    file = written(tmp_path / "rows.jsonl", rows)
+    printed = [json.loads(line) for line in run(capfd, "explain", tmp_path / "m", file, "--json")[0].splitlines()]
+    trained = DocumentModel.load(tmp_path / "m")
+    assert isinstance(trained.model, RIPML)
+    expected = trained.model.explain(trained.features(trained.read(file)), 3, 3, 8)
+    assert [[label["examples"] for label in row["labels"]] for row in printed] == [
+        [why.to_json()["examples"] for why in row] for row in expected
+    ]
+    assert "id" not in printed[0]
+
+
+def test_an_example_whose_labels_were_renamed_meanwhile_stays_without_a_name(
+    store: Path, form: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def renamed(*_: object) -> list[str]:
+        raise DataError("there is no label 'dog'.")
+
+    monkeypatch.setattr(Store, "carriers", renamed)
+    file = written(tmp_path / "new.jsonl", [body(form, ["bark", "leash"])])
+    assert re.search(r" %  \d+ rows: dog", run(capfd, "explain", store, file)[0])
+
+
+# ------------------------------------------------------------------------------------------------------------ mistakes
+
+MISTAKES: dict[str, tuple[list[str], str]] = {
+    "update of no store": (
+        ["update", "model", "text.jsonl"],
+        "model: this is no store; ripml train DATA model --store",
+    ),
+    "history of nothing": (["history", "nowhere"], "nowhere: this is no store; ripml train DATA nowhere --store"),
+    "labels of a model": (["labels", "model", "list"], "model: this is no store"),
+    "half a store": (["predict", "half", "text.jsonl"], "half: the creation of this store was not finished"),
+    "no rows": (["update", "store", "none.txt"], r"none\.txt has no rows"),
+    "no such file": (["update", "store", "no.jsonl"], r"no\.jsonl: cannot be read"),
+    "another kind of rows": (["update", "store", "named.jsonl"], r"trained on texts, but named\.jsonl has none"),
+    "an id twice": (["update", "store", "twice.jsonl"], "document 'a' is given twice"),
+    "a bad line": (["update", "store", "bad.jsonl"], r"bad\.jsonl:2: this is not JSON"),
+    "nothing to forget": (["forget", "store"], "give the ids of the documents to forget, or --from"),
+    "two ways to forget": (["forget", "store", "d1", "--from", "ids"], "give the ids .* or --from"),
+    "an unknown id": (["forget", "store", "d1", "nobody"], "there is no document 'nobody'"),
+    "ids in no letters": (["forget", "store", "--from", "latin"], "latin: the ids are not UTF-8"),
+    "no ids": (["forget", "store", "--from", "no"], r"no: cannot be read \(no such file\)"),
+    "an unknown document": (["relabel", "store", "nobody", "cat"], "there is no document 'nobody'"),
+    "a name that is taken": (["labels", "store", "rename", "cat", "dog"], "there is a label 'dog' already"),
+    "an unknown label": (["labels", "store", "retire", "cat", "nolabel"], "there is no label 'nolabel'"),
+    "a merge into nothing": (["labels", "store", "merge", "cat"], "--into"),
+    "no command": (["labels", "store"], "Missing command"),
+    "no changes": (["history", "store", "-n", "0"], "--last must be an integer ≥ 1; got 0"),
+    "no labels": (["explain", "store", "text.jsonl", "-n", "0"], "--top must be an integer ≥ 1; got 0"),
+    "no examples": (["explain", "store", "text.jsonl", "--examples", "0"], "--examples must be an integer ≥ 1; got 0"),
+    "no words": (["explain", "store", "text.jsonl", "--features", "0"], "--features must be an integer ≥ 1; got 0"),
+    "a model that gives no reasons": (["explain", "model", "text.jsonl"], "model holds Popularity, which does not"),
+    "a picture of a store": (["inspect", "store", "--plot", "a.png"], "a model folder has no picture"),
+}
+
+
+@pytest.fixture(scope="module")
+def mistaken(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("mistaken")
+    shutil.copytree(made / "text", folder / "store")
+    for name in FORMS:
+        shutil.copy(made / f"{name}.jsonl", folder)
+    (folder / "none.txt").write_text("0 4 3\n")
+    written(folder / "twice.jsonl", [{"id": "a", "text": "paw", "labels": ["cat"]}] * 2)
+    (folder / "bad.jsonl").write_text('{"text": "paw", "labels": ["cat"]}\n{\n')
+    (folder / "latin").write_bytes(b"caf\xe9\n")
+    (folder / "half").mkdir()
+    (folder / "half" / "writer.lock").write_text("")
+    with pytest.raises(SystemExit):
+        main(["train", str(folder / "text.jsonl"), str(folder / "model"), "--method", "popularity"])
+    return folder
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_one_sentence_and_changes_nothing(
+    name: str, mistaken: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(mistaken)
+    before = state(Path("store"))
+    words, sentence = MISTAKES[name]
+    out, err = run(capfd, *words, code=2)
+    last = err.splitlines()[-1]
+    assert last.startswith("ripml: ")
+    assert re.search(sentence, last), last
+    assert "Traceback" not in err
+    assert out == ""
+    assert state(Path("store")) == before
+
+
+def test_a_second_writer_is_told_so_in_a_sentence(store: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with Store.open(store):
+        for command, *words in (["forget", "d0"], ["compact"], ["labels", "add", "x"]):
+            _, err = run(capfd, command, store, *words, code=2)
+            assert re.fullmatch(r"ripml: .*store: is open for writing by process \d+; .*\.\n", err)
+    run(capfd, "forget", store, "d0")
+
+
+def test_every_command_has_help_with_an_example(capfd: pytest.CaptureFixture[str]) -> None:
+    for command in ("update", "forget", "relabel", "compact", "refit", "history", "explain", "labels"):
+        out, _ = run(capfd, command, "--help")
+        assert f"Usage: ripml {command}" in out
+        assert f"Example: ripml {command} store/" in out
+    for command in ("list", "add", "rename", "merge", "retire", "reinstate"):
+        assert f"Example: ripml labels store/ {command}" in run(capfd, "labels", "store", command, "--help")[0]
+    assert run(capfd, "labels")[0] == run(capfd, "labels", "--help")[0]
