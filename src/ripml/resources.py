@@ -102,6 +102,7 @@ def one_blas_thread() -> Iterator[None]:
     with _limit.lock:
         _limit.users += 1
         if _limit.users == 1:
+            _let_this_thread_control()
             _limit.lifted = _blas().limit(limits=1, user_api="blas")
     try:
         yield
@@ -109,7 +110,17 @@ def one_blas_thread() -> Iterator[None]:
         with _limit.lock:
             _limit.users -= 1
             if _limit.users == 0:
+                _let_this_thread_control()
                 _limit.lifted.restore_original_limits()
+                _let_this_thread_control()  # and any other after it
+
+
+def _let_this_thread_control() -> None:
+    """threadpoolctl 3.7 and later lets one thread alone set limits, the first that ever did; here it is who comes."""
+    from threadpoolctl import OpenBLASController
+
+    if hasattr(OpenBLASController, "clear_controlling_thread"):
+        OpenBLASController.clear_controlling_thread(force=True)
 
 
 class _Limit:
