@@ -500,6 +500,17 @@ def test_a_row_that_was_never_learnt_is_not_forgotten(name: str) -> None:
     assert model.n_rows_ == 89
 
 
+@pytest.mark.parametrize("name", ALL)
+def test_a_change_that_is_refused_leaves_a_model_that_learns_on(name: str) -> None:
+    X, Y = rows(100, 0)
+    model = copy.copy(fitted_once(name)).partial_fit(X[90:95], Y[90:95])
+    with pytest.raises(DataError, match="was never learnt"):
+        model.relabel(X[[0, 50]], [Y[0], [f"label {i}" for i in range(12)]], [["never", "seen"], ["before"]])
+    assert "never" not in model.classes_
+    model.partial_fit(X[95:], Y[95:])
+    assert_equal_models(model, model.without_rows().partial_fit(X, Y), X[:20], 1e-8 if "paper" in name else 1e-4)
+
+
 def test_more_rows_than_were_learnt_are_not_forgotten() -> None:
     X, _ = rows(90, 0)
     model = copy.copy(fitted_once("paper")).partial_fit(X[:1], [["single"]])

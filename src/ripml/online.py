@@ -173,11 +173,7 @@ class Online(Multilabel):
         np.subtract.at(frequency, Y_old.indices, 1)
         numbers = self.n_seen_ + np.arange(len(more))
         cluster_old, cluster_new = (assign(X, self.centres_, self.n_jobs) for X in (old[0], new[0]))
-        self._grow(labels, frequency, int(Y_new.indices.max(initial=-1)) + 1)
-        embedding = self._embedding(self.parts_[0].Psi.shape[1])
-
-        work = []
-        writers = dict(self._writers)
+        work, writers, before = [], dict(self._writers), self._embedding(n_targets)
         for c in np.union1d(cluster_old[np.concatenate([away, moved])], cluster_new[more]).tolist():
             gone, same = away[cluster_old[away] == c], moved[cluster_old[moved] == c]
             came = more[cluster_new[more] == c]
@@ -188,14 +184,19 @@ class Online(Multilabel):
                 Labelled(_taken(new[0], came), _taken(Y_new, came), numbers[cluster_new[more] == c]),
             )
             writers[c] = self._writer(c, writers)
-            work.append((c, change, writers[c].plan(change, embedding.keys)))
+            work.append((c, change, writers[c].plan(change, labels.keys)))
+            writers[c].memory(before)
+        # What can be wrong with rows or labels was found by now; from here on writers change.
+        self._writers = writers
+        self._grow(labels, frequency, int(Y_new.indices.max(initial=-1)) + 1)
+        embedding = self._embedding(self.parts_[0].Psi.shape[1])
         if self.parts_[0].Psi.shape[1] > n_targets:
             for writer in writers.values():
                 writer.widen(self.parts_[0].Psi.shape[1])
         parts = list(self.parts_)
         for c, change, plan in work:
             parts[c] = writers[c].change(change, plan, embedding, L)
-        self.parts_, self._writers = parts, writers
+        self.parts_ = parts
         self.n_rows_ += len(more) - len(away)
         self.n_seen_ += len(more)
         for name, count in (("learnt", len(more)), ("forgotten", len(away)), ("relabelled", len(moved))):
@@ -204,7 +205,9 @@ class Online(Multilabel):
     def _writer(self, c: int, writers: Mapping[int, PartWriter]) -> PartWriter:
         writer = writers.get(c)
         if writer is None or writer.part is not self.parts_[c]:
-            writer = PartWriter(compacted(self.parts_[c]), self._plain, float(self.ridge_[c]), self.n_jobs)
+            part = compacted(self.parts_[c])
+            writer = PartWriter(part, self._plain, float(self.ridge_[c]), self.n_jobs)
+            self.parts_ = [*self.parts_[:c], part, *self.parts_[c + 1 :]]
         return writer
 
     @property
@@ -312,7 +315,7 @@ class Online(Multilabel):
         before = parts[0].Psi.shape[1]
         if added:
             self.changes_ = {**self.changes_, "labels_added": self.changes_["labels_added"] + added}
-            if not exact:
+            if not exact:  # the one thing that may be wrong
                 how.columns.projection.check_capacity(int(labels.slots.max()) + 1)
             parts = [replace(part, sets=wide(part.sets, L)).with_searchers_of(part) for part in parts]
         how = for_more_labels(how, labels, frequency) if added else replace(how, frequency=frequency)
