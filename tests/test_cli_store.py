@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
+import os
+import pty
 import random
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -509,6 +514,27 @@ def test_an_example_whose_labels_were_renamed_meanwhile_stays_without_a_name(
     assert re.search(r" %  \d+ rows: dog", run(capfd, "explain", store, file)[0])
 
 
+def test_results_go_where_they_are_sent_while_a_bar_is_on_the_terminal(
+    made: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    data = made / "text.jsonl"
+    expected, _ = run(capfd, "predict", made / "text", data)
+    ours, its = pty.openpty()
+    with (tmp_path / "out").open("wb") as file:
+        words = [sys.executable, "-m", "ripml", "predict", str(made / "text"), str(data)]
+        done = subprocess.Popen(words, stdout=file, stderr=its)
+        os.close(its)
+        shown = b""
+        with contextlib.suppress(OSError):  # how Linux says that the other side of a terminal is closed
+            while block := os.read(ours, 4096):
+                shown += block
+        os.close(ours)
+    assert done.wait() == 0
+    assert b"asking the model" in shown
+    assert b"cat" not in shown
+    assert (tmp_path / "out").read_text() == expected
+
+
 # ------------------------------------------------------------------------------------------------------------ mistakes
 
 MISTAKES: dict[str, tuple[list[str], str]] = {
@@ -544,7 +570,8 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
 
 
 @pytest.fixture(scope="module")
-def mistaken(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def mistaken(made: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """A folder with all that mistakes can be made with, and the state of its store."""
     folder = tmp_path_factory.mktemp("mistaken")
     shutil.copytree(made / "text", folder / "store")
     for name in FORMS:
@@ -557,15 +584,18 @@ def mistaken(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "half" / "writer.lock").write_text("")
     with pytest.raises(SystemExit):
         main(["train", str(folder / "text.jsonl"), str(folder / "model"), "--method", "popularity"])
-    return folder
+    return folder, state(folder / "store")
 
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_mistake_is_one_sentence_and_changes_nothing(
-    name: str, mistaken: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    name: str,
+    mistaken: tuple[Path, dict[str, Any]],
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.chdir(mistaken)
-    before = state(Path("store"))
+    folder, before = mistaken
+    monkeypatch.chdir(folder)
     words, sentence = MISTAKES[name]
     out, err = run(capfd, *words, code=2)
     last = err.splitlines()[-1]

@@ -89,7 +89,8 @@ def run_train(
     if as_json:
         print_json(summary)
     else:
-        facts(f"Trained on {name}, saved to {folder}", readable(summary))
+        where = "kept with its documents in" if store else "saved to"
+        facts(f"Trained on {name}, {where} {folder}", readable(summary))
 
 
 def _trained_outside_memory(

@@ -112,7 +112,7 @@ class _Teller:
         elif example.row is not None:
             who = f"row {example.row:,}"
         else:
-            who = f"{example.n_rows:,} rows"
+            who = f"{example.n_rows:,} row{'' if example.n_rows == 1 else 's'}"
         return f"{who}: {_joined(example.labels)}"
 
 

@@ -32,7 +32,7 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], n_w
 
 
 def tree(title: str, branches: Sequence[tuple[str, Sequence[str]]]) -> None:
-    """A title, its branches, and the leaves of each."""
+    """A title, its branches, and the leaves of each; folded to the width of a terminal, and whole elsewhere."""
     from rich.console import Console
     from rich.text import Text
     from rich.tree import Tree
@@ -42,7 +42,12 @@ def tree(title: str, branches: Sequence[tuple[str, Sequence[str]]]) -> None:
         branch = root.add(Text(name))
         for leaf in leaves:
             branch.add(Text(leaf))
-    Console(soft_wrap=not sys.stdout.isatty(), highlight=False, markup=False).print(root)
+    longest = max(map(len, [title, *(line for name, leaves in branches for line in (name, *leaves))]))
+    whole = None if sys.stdout.isatty() else 2 * longest + 16  # a letter may take two places
+    console = Console(width=whole, highlight=False, markup=False)
+    with console.capture() as captured:
+        console.print(root)
+    print(captured.get(), end="")  # by `print`, which a bar on the same terminal makes room for
 
 
 def facts(title: str, values: Mapping[str, Any]) -> None:
@@ -85,6 +90,11 @@ class _Listener(logging.Handler):
         self._tell(record.getMessage())
 
 
+def _beside_results() -> dict[str, Any]:
+    """What keeps a bar and results apart: on one terminal these go above it; a file or pipe must get them untouched."""
+    return {"redirect_stdout": sys.stdout.isatty()}
+
+
 @contextlib.contextmanager
 def bar(what: str, total: int | None, unit: str = "rows") -> Iterator[Any]:
     """A progress bar with its rate on a terminal; elsewhere nothing but the start and the end. Yields `advance(n)`."""
@@ -93,7 +103,7 @@ def bar(what: str, total: int | None, unit: str = "rows") -> Iterator[Any]:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        with Progress(*columns, console=Console(stderr=True), transient=True, **_beside_results()) as progress:
             task = progress.add_task(what, total=total)
             yield lambda n: progress.advance(task, n)
         return
@@ -125,7 +135,7 @@ def steps() -> Iterator[Callable[[str, int, int], None]]:
     )
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as bars:
+    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), **_beside_results()) as bars:
         tasks: dict[str, Any] = {}
 
         def show(step: str, done: int, total: int) -> None:

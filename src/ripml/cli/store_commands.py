@@ -78,7 +78,8 @@ def relabel(
 def compact(store: StoreArgument, json: JsonOption = False) -> None:
     """Leave no trace of what was forgotten: no byte of it is in any file of the store afterwards.
 
-    Labels that no document carries, but for those that were added by hand, are gone then, and so is the history.
+    Labels that no document carries are gone then, but for those that were added by hand; of what is gone, the history
+    says no more than when it was changed.
 
     Example: ripml compact store/
     """

@@ -54,10 +54,10 @@ def since_the_fit(warm: dict[str, Any]) -> str:
     ...                "drift": 1e-15, "refit_pays": True})
     '3 rows learnt, 0 forgotten, 1 relabelled (25.0 % of those at the fit), 2 labels added, drift 1e-15; a refit pays'
     """
-    rows = f"{warm['learnt']:,} rows learnt, {warm['forgotten']:,} forgotten, {warm['relabelled']:,} relabelled"
+    rows = f"{_count(warm['learnt'], 'row')} learnt, {warm['forgotten']:,} forgotten, {warm['relabelled']:,} relabelled"
     share = f"({100 * warm['changed']:.1f} % of those at the fit)"
     advice = "; a refit pays" if warm["refit_pays"] else ""
-    return f"{rows} {share}, {warm['labels_added']:,} labels added, drift {warm['drift']:.0e}{advice}"
+    return f"{rows} {share}, {_count(warm['labels_added'], 'label')} added, drift {warm['drift']:.1g}{advice}"
 
 
 # ---------------------------------------------------------------------------------------------------------- documents
@@ -70,7 +70,7 @@ def run_update(folder: Path, data: str, format: str | None, as_json: bool) -> No
         labels, known = _labels(store), set(store.ids())
         ids = _learn(store, rows)
         replaced = len(known.intersection(ids))
-        found = {
+        found: dict[str, Any] = {
             "learnt": len(ids) - replaced,
             "replaced": replaced,
             "without_labels": int((rows.Y.indptr[1:] == rows.Y.indptr[:-1]).sum()),
@@ -83,7 +83,9 @@ def run_update(folder: Path, data: str, format: str | None, as_json: bool) -> No
         print_json({**found, "ids": ids})
         return
     unlabelled = f", {found['without_labels']:,} of them without labels" if found["without_labels"] else ""
-    print(f"{found['learnt']:,} documents learnt, {replaced:,} replaced{unlabelled}; {_news(found['new_labels'])}")
+    print(
+        f"{_count(found['learnt'], 'document')} learnt, {replaced:,} replaced{unlabelled}; {_news(found['new_labels'])}"
+    )
     print(f"since the fit: {since_the_fit(found['warm'])}")
 
 
@@ -140,19 +142,17 @@ def run_forget(folder: Path, ids: Sequence[str], source: str | None, as_json: bo
         wanted = list(ids) if source is None else _lines(source)
         with working("forgetting"):
             store.forget(wanted)
-        _tell(store, {"forgotten": len(wanted)}, f"{len(wanted):,} documents forgotten", as_json)
+        _tell(store, {"forgotten": len(wanted)}, f"{_count(len(wanted), 'document')} forgotten", as_json)
 
 
 def _lines(place: str) -> list[str]:
     """The lines of a file that have something in them."""
     with open_source(place) as source:
-        found = []
-        for number, line in source.lines():
-            try:
-                found.append(line.removesuffix(b"\r").decode())
-            except UnicodeDecodeError:
-                raise fault(source.name, number, "this is not UTF-8; save the file as UTF-8.") from None
-    return [line for line in found if line]
+        try:
+            text = source.read().decode()
+        except UnicodeDecodeError:
+            raise fault(source.name, None, "the ids are not UTF-8; save the file as UTF-8.") from None
+    return [line.removesuffix("\r") for line in text.split("\n") if line.strip()]
 
 
 def run_relabel(folder: Path, id: str, labels: Sequence[str], as_json: bool) -> None:
@@ -175,8 +175,8 @@ def run_compact(folder: Path, as_json: bool) -> None:
         with working("compacting"):
             store.compact()
         gone = sorted(before - _labels(store))
-        dropped = f"{len(gone):,} labels that no document carries are gone" if gone else "no label is gone"
         size = megabytes(folder)
+        dropped = f"{_count(len(gone), 'label')} dropped that no document carries"
         _tell(store, {"dropped_labels": gone, "megabytes": size}, f"{size:g} MB; {dropped}", as_json)
 
 
@@ -280,7 +280,7 @@ def _new(store: Store, before: set[str]) -> list[str]:
 
 def _news(labels: Sequence[str]) -> str:
     shown = ", ".join(map(printable, labels[:8])) + (" …" if len(labels) > 8 else "")
-    return f"{len(labels):,} new labels: {shown}" if labels else "no new label"
+    return f"{_count(len(labels), 'new label')}: {shown}" if labels else "no new label"
 
 
 def _tell(store: Store, found: dict[str, Any], sentence: str, as_json: bool) -> None:
@@ -289,4 +289,8 @@ def _tell(store: Store, found: dict[str, Any], sentence: str, as_json: bool) -> 
     if as_json:
         print_json({**found, **now})
     else:
-        print(f"{sentence}; {now['documents']:,} documents, {now['labels']:,} labels")
+        print(f"{sentence}; {_count(now['documents'], 'document')}, {_count(now['labels'], 'label')}")
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n:,} {what}{'' if n == 1 else 's'}"
