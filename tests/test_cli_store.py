@@ -328,9 +328,9 @@ def test_labels_are_changed_as_in_python(name: str, store: Path, capfd: pytest.C
     words, do, expected, sentence = LABELS[name]
     copy = both(store, do)
     other = Path(shutil.copytree(store, store.with_name("other")))
-    assert told(capfd, "labels", store, *words) == {**expected, "documents": 36}
+    assert told(capfd, "labels", words[0], store, *words[1:]) == {**expected, "documents": 36}
     assert state(store) == state(copy)
-    assert run(capfd, "labels", other, *words)[0] == sentence + "\n"
+    assert run(capfd, "labels", words[0], other, *words[1:])[0] == sentence + "\n"
 
 
 def test_labels_are_listed_by_name(store: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -339,11 +339,11 @@ def test_labels_are_listed_by_name(store: Path, capfd: pytest.CaptureFixture[str
         opened.retire_label("cat")
         opened.add_labels(["cattle", "tab\there"])
         count = {label: sum(label in opened.document(id)["labels"] for id in opened.ids()) for label in WORDS}
-    out, _ = run(capfd, "labels", store, "list")
+    out, _ = run(capfd, "labels", "list", store)
     assert out.splitlines() == [
         f"bird\t{count['bird']}", f"cat\t{count['cat']}\tretired", "cattle\t0", f"dog\t{count['dog']}", "tab\\there\t0",
     ]  # fmt: skip
-    out, _ = run(capfd, "labels", store, "list", "--prefix", "cat", "--json")
+    out, _ = run(capfd, "labels", "list", store, "--prefix", "cat", "--json")
     assert [json.loads(line) for line in out.splitlines()] == [
         {"label": "cat", "documents": count["cat"], "retired": True},
         {"label": "cattle", "documents": 0, "retired": False},
@@ -429,7 +429,7 @@ def test_a_store_is_asked_like_its_model_while_a_writer_has_it_open(
         assert re.search(r"documents +38\n", out)
         assert re.search(r"last change +\d+, learn, \d{4}-", out)
         assert re.search(r"since the fit +\d rows learnt, ", out)
-        assert run(capfd, "labels", store, "list")[0]
+        assert run(capfd, "labels", "list", store)[0]
         assert run(capfd, "explain", store, data)[0]
 
 
@@ -543,7 +543,7 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
         "model: this is no store; ripml train DATA model --store",
     ),
     "history of nothing": (["history", "nowhere"], "nowhere: this is no store; ripml train DATA nowhere --store"),
-    "labels of a model": (["labels", "model", "list"], "model: this is no store"),
+    "labels of a model": (["labels", "list", "model"], "model: this is no store"),
     "half a store": (["predict", "half", "text.jsonl"], "half: the creation of this store was not finished"),
     "no rows": (["update", "store", "none.txt"], r"none\.txt has no rows"),
     "no such file": (["update", "store", "no.jsonl"], r"no\.jsonl: cannot be read"),
@@ -556,10 +556,10 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
     "ids in no letters": (["forget", "store", "--from", "latin"], "latin: the ids are not UTF-8"),
     "no ids": (["forget", "store", "--from", "no"], r"no: cannot be read \(no such file\)"),
     "an unknown document": (["relabel", "store", "nobody", "cat"], "there is no document 'nobody'"),
-    "a name that is taken": (["labels", "store", "rename", "cat", "dog"], "there is a label 'dog' already"),
-    "an unknown label": (["labels", "store", "retire", "cat", "nolabel"], "there is no label 'nolabel'"),
-    "a merge into nothing": (["labels", "store", "merge", "cat"], "--into"),
-    "no command": (["labels", "store"], "Missing command"),
+    "a name that is taken": (["labels", "rename", "store", "cat", "dog"], "there is a label 'dog' already"),
+    "an unknown label": (["labels", "retire", "store", "cat", "nolabel"], "there is no label 'nolabel'"),
+    "a merge into nothing": (["labels", "merge", "store", "cat"], "--into"),
+    "no command": (["labels", "store"], "No such command 'store'"),
     "no changes": (["history", "store", "-n", "0"], "--last must be an integer ≥ 1; got 0"),
     "no labels": (["explain", "store", "text.jsonl", "-n", "0"], "--top must be an integer ≥ 1; got 0"),
     "no examples": (["explain", "store", "text.jsonl", "--examples", "0"], "--examples must be an integer ≥ 1; got 0"),
@@ -608,17 +608,18 @@ def test_a_mistake_is_one_sentence_and_changes_nothing(
 
 def test_a_second_writer_is_told_so_in_a_sentence(store: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with Store.open(store):
-        for command, *words in (["forget", "d0"], ["compact"], ["labels", "add", "x"]):
-            _, err = run(capfd, command, store, *words, code=2)
+        commands: list[list[str | Path]] = [["forget", store, "d0"], ["compact", store], ["labels", "add", store, "x"]]
+        for words in commands:
+            _, err = run(capfd, *words, code=2)
             assert re.fullmatch(r"ripml: .*store: is open for writing by process \d+; .*\.\n", err)
     run(capfd, "forget", store, "d0")
 
 
 def test_every_command_has_help_with_an_example(capfd: pytest.CaptureFixture[str]) -> None:
-    for command in ("update", "forget", "relabel", "compact", "refit", "history", "explain", "labels"):
+    for command in ("update", "forget", "relabel", "compact", "refit", "history", "explain"):
         out, _ = run(capfd, command, "--help")
         assert f"Usage: ripml {command}" in out
         assert f"Example: ripml {command} store/" in out
     for command in ("list", "add", "rename", "merge", "retire", "reinstate"):
-        assert f"Example: ripml labels store/ {command}" in run(capfd, "labels", "store", command, "--help")[0]
+        assert f"Example: ripml labels {command} store/" in run(capfd, "labels", command, "--help")[0]
     assert run(capfd, "labels")[0] == run(capfd, "labels", "--help")[0]

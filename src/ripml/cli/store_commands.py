@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,7 +11,7 @@ from ripml.cli.options import DataArgument, FormatOption, JsonOption, StoreArgum
 __all__ = ["store_app"]
 
 store_app = typer.Typer(rich_markup_mode=None)
-labels_app = typer.Typer(rich_markup_mode=None, short_help="List and change the labels of a store.")
+labels_app = typer.Typer(help="List and change the labels of a store.", rich_markup_mode=None)
 store_app.add_typer(labels_app, name="labels")
 
 NamesArgument = Annotated[list[str], typer.Argument(metavar="NAME", help="Names of labels.")]
@@ -117,97 +116,81 @@ def history(
     run_history(store, n, as_json=json)
 
 
-@labels_app.callback()
-def labels(context: typer.Context, store: StoreArgument) -> None:
-    """List and change the labels of a store. The store comes before the command.
-
-    Example: ripml labels store/ rename bills billing
-    """
-    context.obj = store
-
-
 @labels_app.command("list", short_help="List labels.")
 def labels_list(
-    context: typer.Context,
+    store: StoreArgument,
     prefix: Annotated[str, typer.Option(help="Those that begin so.")] = "",
     json: JsonOption = False,
 ) -> None:
     """List the labels, one a line: its name, how many documents carry it, and whether it is retired.
 
-    Example: ripml labels store/ list --prefix bill
+    Example: ripml labels list store/ --prefix bill
     """
     from ripml.cli.storing import run_list_labels
 
-    run_list_labels(_store(context), prefix, as_json=json)
+    run_list_labels(store, prefix, as_json=json)
 
 
 @labels_app.command("add", short_help="Declare labels.")
-def labels_add(context: typer.Context, names: NamesArgument, json: JsonOption = False) -> None:
+def labels_add(store: StoreArgument, names: NamesArgument, json: JsonOption = False) -> None:
     """Declare labels that no document carries yet; they stay when the store is compacted.
 
-    Example: ripml labels store/ add urgent "to be checked"
+    Example: ripml labels add store/ urgent "to be checked"
     """
     from ripml.cli.storing import run_add_labels
 
-    run_add_labels(_store(context), names, as_json=json)
+    run_add_labels(store, names, as_json=json)
 
 
 @labels_app.command("rename", short_help="Give a label another name.")
 def labels_rename(
-    context: typer.Context,
+    store: StoreArgument,
     old: Annotated[str, typer.Argument(metavar="OLD", help="The label's name.")],
     new: Annotated[str, typer.Argument(metavar="NEW", help="Its name from now on.")],
     json: JsonOption = False,
 ) -> None:
     """Give a label another name.
 
-    Example: ripml labels store/ rename bills billing
+    Example: ripml labels rename store/ bills billing
     """
     from ripml.cli.storing import run_rename_label
 
-    run_rename_label(_store(context), old, new, as_json=json)
+    run_rename_label(store, old, new, as_json=json)
 
 
 @labels_app.command("merge", short_help="Make one label of several.")
 def labels_merge(
-    context: typer.Context,
+    store: StoreArgument,
     names: NamesArgument,
     into: Annotated[str, typer.Option(metavar="NAME", help="The label that takes their place.")],
     json: JsonOption = False,
 ) -> None:
     """Make one label of several: documents that carry one of them carry the label of --into instead.
 
-    Example: ripml labels store/ merge bill bills --into billing
+    Example: ripml labels merge store/ bill bills --into billing
     """
     from ripml.cli.storing import run_merge_labels
 
-    run_merge_labels(_store(context), names, into, as_json=json)
+    run_merge_labels(store, names, into, as_json=json)
 
 
 @labels_app.command("retire", short_help="Suggest labels no more.")
-def labels_retire(context: typer.Context, names: NamesArgument, json: JsonOption = False) -> None:
+def labels_retire(store: StoreArgument, names: NamesArgument, json: JsonOption = False) -> None:
     """Suggest labels no more; documents keep them.
 
-    Example: ripml labels store/ retire fax
+    Example: ripml labels retire store/ fax
     """
     from ripml.cli.storing import run_retire_labels
 
-    run_retire_labels(_store(context), names, True, as_json=json)
+    run_retire_labels(store, names, True, as_json=json)
 
 
 @labels_app.command("reinstate", short_help="Suggest retired labels again.")
-def labels_reinstate(context: typer.Context, names: NamesArgument, json: JsonOption = False) -> None:
+def labels_reinstate(store: StoreArgument, names: NamesArgument, json: JsonOption = False) -> None:
     """Suggest retired labels again.
 
-    Example: ripml labels store/ reinstate fax
+    Example: ripml labels reinstate store/ fax
     """
     from ripml.cli.storing import run_retire_labels
 
-    run_retire_labels(_store(context), names, False, as_json=json)
-
-
-def _store(context: typer.Context) -> Path:
-    """The store that `labels` was given."""
-    folder = context.obj
-    assert isinstance(folder, Path)
-    return folder
+    run_retire_labels(store, names, False, as_json=json)

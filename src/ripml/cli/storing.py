@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +11,7 @@ from ripml import datasets
 from ripml.cli.commands import megabytes, model_summary, printable, readable
 from ripml.cli.opening import is_file, opened_store
 from ripml.cli.output import bar, facts, print_json, table, working
-from ripml.datasets import Dataset, jsonl
+from ripml.datasets import Dataset
 from ripml.datasets.source import fault, open_source
 from ripml.documents import DocumentModel
 from ripml.errors import DataError, ParameterError, RipmlError
@@ -38,7 +36,6 @@ __all__ = [
 ]
 
 _ROWS_AT_A_TIME = 500  # that are one transaction
-_NUMBERS_AT_A_TIME = 2_000_000  # of features that are lists, which hold their zeros too
 
 
 def warm(trained: DocumentModel) -> dict[str, Any]:
@@ -103,14 +100,11 @@ def _read(trained: DocumentModel, data: str, format: str | None) -> Dataset:
 
 def _learn(store: Store, rows: Dataset) -> list[str]:
     """Learn rows in blocks and return their ids; blocks before one that fails are stored, and the error says so."""
-    n = _ROWS_AT_A_TIME
-    if rows.X is not None and rows.feature_names is None:
-        n = max(1, min(n, _NUMBERS_AT_A_TIME // max(rows.X.shape[1], 1)))
     ids: list[str] = []
     try:
         with bar("learning", len(rows)) as advance:
-            for start in range(0, len(rows), n):
-                learnt = store.learn(_documents(rows, slice(start, start + n)))
+            for start in range(0, len(rows), _ROWS_AT_A_TIME):
+                learnt = store.learn(_some(rows, slice(start, start + _ROWS_AT_A_TIME)))
                 ids += learnt
                 advance(len(learnt))
     except RipmlError as error:
@@ -120,18 +114,15 @@ def _learn(store: Store, rows: Dataset) -> list[str]:
     return ids
 
 
-def _documents(rows: Dataset, block: slice) -> list[dict[str, Any]]:
-    """Some rows as documents, each as the line of JSONL that it would be."""
-    file = io.BytesIO()
-    some = replace(
+def _some(rows: Dataset, block: slice) -> Dataset:
+    """Some of the rows."""
+    return replace(
         rows,
         X=None if rows.X is None else rows.X[block],
         Y=rows.Y[block],
         texts=None if rows.texts is None else rows.texts[block],
         ids=None if rows.ids is None else rows.ids[block],
     )
-    jsonl.write(some, file)
-    return [json.loads(line) for line in file.getvalue().splitlines()]
 
 
 def run_forget(folder: Path, ids: Sequence[str], source: str | None, as_json: bool) -> None:

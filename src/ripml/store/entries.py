@@ -6,6 +6,7 @@ import io
 import json
 import uuid
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from ripml.datasets import Dataset, jsonl
@@ -15,13 +16,18 @@ from ripml.errors import DataError
 __all__ = ["checked_ids", "label_names", "parsed"]
 
 
-def parsed(documents: Iterable[Mapping[str, Any]]) -> Dataset:
-    """Documents by the rules of a JSONL file; those without an id get a new one.
+def parsed(documents: Iterable[Mapping[str, Any]] | Dataset) -> Dataset:
+    """Documents by the rules of a JSONL file, or the rows of a data set; those without an id get a new one.
 
     >>> data = parsed([{"id": "a", "text": "red apple", "labels": ["fruit"]}])
     >>> data.ids, data.texts, data.label_names
     (['a'], ['red apple'], ['fruit'])
     """
+    if isinstance(documents, Dataset):
+        if not len(documents):
+            raise DataError("there are no documents.")
+        ids = [uuid.uuid4().hex for _ in range(len(documents))] if documents.ids is None else documents.ids
+        return replace(documents, ids=checked_ids(ids))
     lines = []
     for number, document in enumerate(documents, 1):
         if not isinstance(document, Mapping):

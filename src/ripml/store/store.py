@@ -160,11 +160,11 @@ class Store(Reader):
 
     # -------------------------------------------------------------------------------------------------------- write
 
-    def learn(self, documents: Iterable[Mapping[str, Any]]) -> list[str]:
+    def learn(self, documents: Iterable[Mapping[str, Any]] | Dataset) -> list[str]:
         """Learn documents, all or none, and return their ids once they are on the disk.
 
-        Each has "text" or "features", "labels", and an "id" or not, as a line of JSONL. Without an id it gets a new
-        one; the document that has the same id already is replaced.
+        Each has "text" or "features", "labels", and an "id" or not, as a line of JSONL; or they are the rows of a data
+        set. Without an id it gets a new one; the document that has the same id already is replaced.
         """
         data = self.model.same_form(parsed(documents))
         ids = data.ids or []
@@ -172,9 +172,9 @@ class Store(Reader):
         bodies = self._bodies.packed(data)
 
         def plan(draft: Draft) -> None:
-            numbers = [draft.label(name) for name in data.label_names]
+            numbers = {column: draft.label(data.label_names[column]) for column in np.unique(data.Y.indices).tolist()}
             for row, (id, body) in enumerate(zip(ids, bodies, strict=True)):
-                columns = data.Y.indices[data.Y.indptr[row] : data.Y.indptr[row + 1]]
+                columns = data.Y.indices[data.Y.indptr[row] : data.Y.indptr[row + 1]].tolist()
                 draft.put(id, body, [numbers[column] for column in columns])
 
         self._write(plan)
