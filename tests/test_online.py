@@ -21,6 +21,7 @@ from ripml.ensembles import PolynomialPhase
 from ripml.errors import DataError, ParameterError
 from ripml.kernels import RBF, Local
 from ripml.neighbors import LSH, Exact
+from ripml.updating import PartWriter
 
 Array = NDArray[Any]
 
@@ -392,7 +393,7 @@ def test_rows_of_equal_features_are_told_apart_by_their_numbers() -> None:
     assert set(part.row_numbers[~part.alive].tolist()) == {0, 91}
     with pytest.raises(DataError, match="no row with these labels has its features"):
         model.forget(X[:1], Y[:1], rows=[91])
-    with pytest.raises(DataError, match=r"^`rows` must be one number for each of the 1 rows; got 2\.$"):
+    with pytest.raises(DataError, match=r"^`rows` must be one whole number for each of the 1 rows; got \[91, 0\]\.$"):
         model.forget(X[:1], Y[:1], rows=[91, 0])
 
 
@@ -539,7 +540,8 @@ def test_an_older_version_of_a_model_of_sums_says_so() -> None:
     older = copy.copy(fitted_once("paper")).partial_fit(X[90:95], Y[90:95])
     copy.copy(older).partial_fit(X[95:], Y[95:])
     with pytest.raises(
-        ParameterError, match=r"^this version of the model is not the newest one; learn on from that\.$"
+        ParameterError,
+        match=r"^this version of the model has nothing to learn on from; take the newest one, or fit again\.$",
     ):
         older.partial_fit(X[95:], Y[95:])
 
@@ -602,3 +604,156 @@ def test_places_of_what_was_forgotten_are_given_back(monkeypatch: pytest.MonkeyP
         model.partial_fit(X[120:], Y[120:]).forget(X[100:110], Y[100:110])
         fresh = model.without_rows().partial_fit(X[110:], Y[110:])
         assert_equal_models(model, fresh, X[:20], 1e-8 if name.startswith("paper") else 1e-4)
+
+
+# ----------------------------------------------------------------------------------------------------- what went wrong
+
+
+@pytest.mark.parametrize("step", ["_regress", "_sets", "_keep_rows", "_coefficients"])
+@pytest.mark.parametrize("name", ALL)
+def test_a_change_that_fails_half_way_leaves_what_was_there(
+    name: str, step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, Y = rows(100, 0)
+    model = copy.copy(fitted_once(name)).partial_fit(X[90:95], Y[90:95])
+    before = model.decision_function(X).toarray()
+
+    def fails(*_: Any) -> None:
+        raise MemoryError("no more")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PartWriter, step, fails)
+        with pytest.raises(MemoryError, match="no more"):
+            model.partial_fit(X[95:], [*Y[95:99], ["never seen"]])
+    np.testing.assert_array_equal(model.decision_function(X).toarray(), before)
+    assert (model.n_rows_, "never seen" in model.classes_) == (95, False)
+    model.save(tmp_path / "model")
+    for one in (model, ripml.load(tmp_path / "model")):
+        assert isinstance(one, RIPML)
+        if one.parts_[0].rows is None:
+            with pytest.raises(ParameterError, match="has nothing to learn on from"):
+                one.partial_fit(X[95:], Y[95:])
+        else:
+            one.partial_fit(X[95:], Y[95:])
+            assert_equal_models(one, one.without_rows().partial_fit(X, Y), X[:20], 1e-4)
+
+
+@pytest.mark.parametrize(
+    "settings", [RIPML(normalize=False, relevance=0), RIPML.linear(normalize=False, relevance=0),
+                 RIPML.paper(n_dims=8, normalize=False, solver="dual", ridge=1.0)]
+)  # fmt: skip
+def test_what_the_caller_does_to_an_array_later_is_not_seen(settings: RIPML) -> None:
+    X, Y = rows(100, 0)
+    first, later = X[:90].astype(np.float32), X[90:].astype(np.float32)
+    model = copy.deepcopy(settings).set_params(random_state=0).fit(first, Y[:90])
+    fresh = model.without_rows().partial_fit(X.astype(np.float32), Y)
+    first[:] = 0
+    model.partial_fit(later, Y[90:])
+    later[:] = 0
+    assert_equal_models(model, fresh, X[:20], 1e-4)
+    model.forget(X[95:].astype(np.float32), Y[95:])
+
+
+@pytest.mark.parametrize("settings", [RIPML.paper(n_dims=8, n_neighbors=3, ridge=1.0), RIPML.linear(ridge=1.0)])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_more_features_than_rows_are_learnt_and_forgotten_by_number(settings: RIPML, dtype: type) -> None:
+    random = np.random.default_rng(0)
+    X: Array = random.normal(size=(60, 2100)).astype(dtype)
+    Y = [[f"label {j}" for j in random.permutation(6)[:2]] for _ in range(60)]
+    model = copy.deepcopy(settings).set_params(random_state=0).fit(X[:50], Y[:50])
+    model.partial_fit(X[50:], Y[50:]).forget(X[[3, 55]], [Y[3], Y[55]], rows=[3, 55])
+    rest = [row for row in range(60) if row not in (3, 55)]
+    fresh = model.without_rows().partial_fit(X[rest], [Y[row] for row in rest])
+    assert_equal_models(model, fresh, X[:20], 1e-4)
+
+
+def test_a_label_new_in_one_of_several_clusters_can_be_saved(tmp_path: Path) -> None:
+    X, Y = rows(120, 0)
+    RIPML.linear(n_clusters=2, random_state=0).fit(X[:100], Y[:100]).save(tmp_path / "model")
+    model = ripml.load(tmp_path / "model")
+    assert isinstance(model, RIPML)
+    model.partial_fit(X[100:101], [["new"]]).save(tmp_path / "again")
+    again = ripml.load(tmp_path / "again")
+    assert isinstance(again, RIPML)
+    for one in (model, again):
+        one.partial_fit(X[101:], Y[101:])
+        fresh = one.without_rows().partial_fit(X, [*Y[:100], ["new"], *Y[101:]])
+        assert_equal_models(one, fresh, X[:20], 1e-4)
+
+
+def test_embeddings_past_the_last_step_of_eight_bits_are_cut_and_do_not_change_their_sign() -> None:
+    X, Y = rows(120, 0)
+    settings = RIPML.paper(n_dims=40, n_neighbors=3, ridge=0.5, index=Exact(storage="int8"), random_state=0)
+    model = settings.fit(X[:90], [["few"], ["labels"]] * 45).partial_fit(X[90:], Y[90:])
+    part, exact = model.parts_[0], RIPML.paper(n_dims=40, n_neighbors=3, ridge=0.5, random_state=0).fit(X[:90], Y[:90])
+    assert exact.parts_[0].Z.dtype == np.float32
+    projection = model.decode_.columns.projection
+    Z = projection.embed(part.sets, model.labels_.keys).reshape(len(part.counts), 5, 40).transpose(1, 0, 2)
+    large = np.abs(Z) > part.scale
+    assert (np.sign(part.Z[large]) == np.sign(Z[large])).all()
+
+
+def test_rare_labels_are_put_forward_alike_when_a_label_is_added() -> None:
+    X, Y = rows(90, 0)
+    model = RIPML(tail=0.5, random_state=0).fit(X, Y)
+    before = model.decision_function(X)
+    np.testing.assert_array_equal(model.add_labels(["new"]).decision_function(X).data, before.data)
+
+
+def test_numbers_as_names_are_whole_numbers() -> None:
+    X, _ = rows(20, 0)
+    model = RIPML.paper(n_dims=8, n_neighbors=1, ridge=1.0).fit(X, [[10 + i % 3] for i in range(20)])
+    wrongs: list[Any] = [10.5, True, 2**70, None, []]
+    for wrong in wrongs:
+        with pytest.raises(DataError, match="a label name is a string or a 64-bit integer"):
+            model.add_labels([wrong])
+        with pytest.raises(DataError, match="a label name is a string or a 64-bit integer"):
+            model.rename_label(10, wrong)
+        with pytest.raises(DataError, match=r"^the model has no label"):
+            model.retire_label(wrong)
+    with pytest.raises(DataError, match=r"^a list of label names is needed; got the string 'cold'\.$"):
+        model.add_labels("cold")
+    with pytest.raises(DataError, match=r"^Y has 4 columns, but the model knows 3 labels\.$"):
+        model.partial_fit(X[:1], np.ones((1, 4)))
+    assert model.add_labels([np.int64(20), 21.0]).classes_.tolist() == [10, 11, 12, 20, 21]
+
+
+def test_statistics_are_read_while_a_writer_learns() -> None:
+    X, Y = rows(150, 0)
+    for name in ("paper", "default"):
+        model = copy.copy(fitted_once(name))
+        done = threading.Event()
+        errors: list[BaseException] = []
+
+        def read(model: RIPML = model, done: threading.Event = done, errors: list[BaseException] = errors) -> None:
+            try:
+                while not done.is_set():
+                    assert model.warm_["drift"] < 1e-9
+                    model.explain(X[:1], n=1)
+            except BaseException as error:
+                errors.append(error)
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        for row in range(90, 120):
+            model.partial_fit(X[row : row + 1], [[*Y[row], f"new {row}"]])
+        done.set()
+        reader.join()
+        assert not errors
+
+
+def test_small_features_are_told_from_their_opposites() -> None:
+    X, Y = rows(40, 0)
+    model = RIPML(kernel=RBF(1e10), normalize=False, relevance=0, ridge=0.1, random_state=0).fit(1e-6 * X, Y)
+    with pytest.raises(DataError, match="no row with these labels has its features"):
+        model.forget(-1e-6 * X[:1], Y[:1])
+    assert model.forget(1e-6 * X[:1], Y[:1]).n_rows_ == 39
+
+
+def test_an_older_copy_that_takes_a_label_leaves_the_newer_one_alone() -> None:
+    X, Y = rows(100, 0)
+    base = copy.copy(fitted_once("clusters"))
+    newer = copy.copy(base).partial_fit(X[90:95], Y[90:95])
+    base.partial_fit(X[:1], [["mine"]])
+    newer.partial_fit(X[95:], Y[95:])
+    assert_equal_models(newer, newer.without_rows().partial_fit(X, Y), X[:20], 1e-4)

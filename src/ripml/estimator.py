@@ -377,12 +377,16 @@ class RIPML(Online):
         """
         scores = self._plain_scores(X)
         if self.tail and (p := self.propensities()) is not None:
-            scores = weigh(scores, p, float(self.tail)) * p.min() ** float(self.tail)
+            least = p.min(where=self.frequency_ > 0, initial=1.0)  # a label that no row carries has no score
+            scores = weigh(scores, p, float(self.tail)) * least ** float(self.tail)
         return scores
 
     def _plain_scores(self, X: Any) -> Any:
-        """Scores before rare labels are put forward."""
+        """Scores before rare labels are put forward: of one version of the model, whoever changes it meanwhile."""
         check_is_fitted(self, "parts_")
+        return copy.copy(self)._scores_of_version(X)
+
+    def _scores_of_version(self, X: Any) -> Any:
         self._check_unchanged()
         X = self._seen(self._validated(X, reset=False))
         if not self.n_rows_:  # all of them were forgotten

@@ -151,7 +151,7 @@ def squared_lengths(X: Any) -> Floats:
     """‖x‖² of each row, (n,)."""
     if scipy.sparse.issparse(X):
         return np.asarray(X.multiply(X).sum(axis=1), np.float32).ravel()
-    return np.asarray(np.einsum("ij,ij->i", X, X, dtype=np.float32))
+    return np.asarray(np.einsum("ij,ij->i", X, X), np.float32)
 
 
 def most_alike(values: NDArray[Any], k: int) -> Ints:

@@ -34,6 +34,7 @@ __all__ = [
     "encode_names",
     "fingerprints",
     "label_keys",
+    "label_name",
     "names_array",
     "names_from_arrays",
     "names_of_rows",
@@ -207,16 +208,21 @@ def _row_names(row: Any, number: int) -> set[str | int]:
     single = isinstance(row, (str, bytes, numbers.Number))
     if not single and not hasattr(row, "__iter__"):
         raise DataError(f"the labels of row {number} must be a name or a collection of names; got {row!r}.")
-    names: set[str | int] = set()
-    for name in [row] if single else row:
-        whole = isinstance(name, numbers.Integral) or (isinstance(name, float) and name.is_integer())
-        if isinstance(name, str):
-            names.add(str(name))  # not NumPy's own kind of string
-        elif whole and not isinstance(name, bool) and -(2**63) <= int(name) < 2**63:
-            names.add(int(name))
-        else:
-            raise DataError(f"row {number} has the label {name!r}; a label name is a string or a 64-bit integer.")
-    return names
+    return {label_name(name, f"row {number} has the label") for name in ([row] if single else row)}
+
+
+def label_name(name: Any, where: str = "got") -> str | int:
+    """A label name as Python's own string or integer; `where` begins the second half of the error if it is neither.
+
+    >>> label_name(np.float64(3.0))
+    3
+    """
+    whole = isinstance(name, numbers.Integral) or (isinstance(name, float) and name.is_integer())
+    if isinstance(name, str):
+        return str(name)  # not NumPy's own kind of string
+    if whole and not isinstance(name, bool) and -(2**63) <= int(name) < 2**63:
+        return int(name)
+    raise DataError(f"{where} {name!r}; a label name is a string or a 64-bit integer.")
 
 
 def check_names(names: Sequence[str], n_labels: int) -> Names:

@@ -119,6 +119,8 @@ def learn(
     choice, weights = _tuned(settings, X, Y, names, sets, rank, seed)
     if weights is not None:
         X = weighted(X, weights, settings.normalize)
+    elif not plain and not settings.normalize and room.in_memory:
+        X = X.copy()  # rows are kept, and these may be the caller's
     n, L = Y.shape
     ensemble, n_dims = embedding_of(settings, choice.kernel, X.shape, L)
     projection = Projection(ensemble, n_dims, settings.n_learners, seed)

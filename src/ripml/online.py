@@ -5,15 +5,16 @@ the ridge, how neighbours are searched and how many vote, the blend, the thresho
 from rows follows every change: the regression, the label sets with their counts, the stored rows, how often each label
 was seen. A new fit refreshes the frozen parts; `warm_` says when that pays.
 
-Every version of a model stays as it is: an update gives the model new arrays and never writes into old ones, so that a
-copy (`copy.copy`) can be read by others meanwhile. Only the newest version can learn on.
+Every version of a model stays as it is: an update gives the model new arrays and never writes into old ones, and all of
+them at once, so that others read the model, or a copy of it (`copy.copy`), meanwhile. One writer at a time changes a
+model, and only its newest version can learn on.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from os import PathLike
 from typing import Any, TypeVar
@@ -26,7 +27,7 @@ from sklearn.utils.validation import check_is_fitted
 from ripml.clusters import assign
 from ripml.decoders import Votes, resolve_decoder
 from ripml.ensembles import Ensemble, Identity, Projection
-from ripml.errors import DataError, ParameterError
+from ripml.errors import DataError, ParameterError, RipmlError
 from ripml.kernels import Linear, Rows
 from ripml.multilabel import Multilabel
 from ripml.part import Decode, KeptRows, Part, unit
@@ -119,26 +120,34 @@ class Online(Multilabel):
         """Forget the rows (X, Y) `before` and learn those `after`; `together`, they are the same rows."""
         check_is_fitted(self, "parts_")
         # A few rows change by small products, which threads do not speed up.
-        few = all(isinstance(part.kernel, Linear) for part in self.parts_) and (
-            sum(_length(rows[1]) for rows in (before, after) if rows is not None) <= _FEW
-        )
-        with self._unchanged_on_failure(), one_blas_thread() if few else nullcontext():
-            self._check_unchanged()
-            self._check_exact()
-            X_old, Y_old, labels = self._rows(before)
-            if len(labels) > len(self.labels_):
-                name = labels.names[len(self.labels_)]
+        n_rows = sum(_length(given[1]) for given in (before, after) if given is not None)
+        few = n_rows <= _FEW and all(isinstance(part.kernel, Linear) for part in self.parts_)
+        with self._next_version() as model, one_blas_thread() if few else nullcontext():
+            model._check_unchanged()
+            model._check_exact()
+            X_old, Y_old, labels = model._rows(before)
+            if len(labels) > len(model.labels_):
+                name = labels.names[len(model.labels_)]
                 raise DataError(f"a row with the label {name!r} was never learnt: the model does not know that label.")
-            X_new, Y_new, labels = self._rows(after)
+            X_new, Y_new, labels = model._rows(after)
             if together and Y_old.shape[0] != Y_new.shape[0]:
                 raise DataError(
                     f"Y has {Y_old.shape[0]} rows and new_Y has {Y_new.shape[0]}; they must have the same number."
                 )
-            known = np.full(Y_old.shape[0], -1, np.int64) if rows is None else np.asarray(rows, np.int64)
-            if known.shape != (Y_old.shape[0],):
-                raise DataError(f"`rows` must be one number for each of the {Y_old.shape[0]} rows; got {len(known)}.")
-            self._apply((X_old, wide(Y_old, len(labels)), known), (X_new, Y_new), labels, together)
+            known = np.full(Y_old.shape[0], -1) if rows is None else np.asarray(rows)
+            if known.shape != (Y_old.shape[0],) or known.dtype.kind not in "iu":
+                raise DataError(f"`rows` must be one whole number for each of the {Y_old.shape[0]} rows; got {rows!r}.")
+            old = (X_old, wide(Y_old, len(labels)), known.astype(np.int64))
+            model._apply(old, (X_new, Y_new), labels, together)
         return self
+
+    @contextmanager
+    def _next_version(self: Self) -> Iterator[Self]:
+        """A copy to be changed, which then takes the place of what is here, all at once and only if nothing failed."""
+        check_is_fitted(self, "parts_")
+        model = self.__copy__()
+        yield model
+        self.__dict__ = model.__dict__
 
     def _rows(self, given: Any) -> tuple[Any, Any, Vocabulary]:
         """Features as the regression sees them, labels (CSR), and all labels, also those that are new."""
@@ -191,8 +200,9 @@ class Online(Multilabel):
         self._grow(labels, frequency, int(Y_new.indices.max(initial=-1)) + 1)
         embedding = self._embedding(self.parts_[0].Psi.shape[1])
         if self.parts_[0].Psi.shape[1] > n_targets:
-            for writer in writers.values():
-                writer.widen(self.parts_[0].Psi.shape[1])
+            for c, writer in writers.items():
+                if writer.part is self.parts_[c]:
+                    writer.widen(self.parts_[0].Psi.shape[1])
         parts = list(self.parts_)
         for c, change, plan in work:
             parts[c] = writers[c].change(change, plan, embedding, L)
@@ -203,12 +213,17 @@ class Online(Multilabel):
             self.changes_ = {**self.changes_, name: self.changes_[name] + count}
 
     def _writer(self, c: int, writers: Mapping[int, PartWriter]) -> PartWriter:
-        writer = writers.get(c)
-        if writer is None or writer.part is not self.parts_[c]:
+        writer = self._current(c, writers)
+        if writer is None:
             part = compacted(self.parts_[c])
             writer = PartWriter(part, self._plain, float(self.ridge_[c]), self.n_jobs)
             self.parts_ = [*self.parts_[:c], part, *self.parts_[c + 1 :]]
         return writer
+
+    def _current(self, c: int, writers: Mapping[int, PartWriter]) -> PartWriter | None:
+        """Who wrote the part of a cluster, if it is the newest; one that failed half way is none."""
+        writer = writers.get(c)
+        return None if writer is None or writer.part is not self.parts_[c] or writer.half_way else writer
 
     @property
     def _plain(self) -> bool:
@@ -242,26 +257,27 @@ class Online(Multilabel):
 
     # ----------------------------------------------------------------------------------------------------------- labels
 
-    def add_labels(self: Self, names: Iterable[Any]) -> Self:
+    def add_labels(self: Self, names: Iterable[Any], keys: Sequence[int] | None = None) -> Self:
         """Add labels that no row carries yet; no score of any other label changes by a bit.
+
+        `keys` are 64-bit numbers that their columns of Phi are made from, in place of those made of their names.
 
         >>> from ripml import RIPML
         >>> model = RIPML(random_state=0).fit(np.eye(3), [["tea"], ["ice"], ["hot"]]).add_labels(["cold"])
         >>> model.classes_.tolist()
         ['hot', 'ice', 'tea', 'cold']
         """
-        check_is_fitted(self, "parts_")
-        with self._unchanged_on_failure():
-            labels = self.labels_.added(list(names))
+        with self._next_version() as model:
+            labels = self.labels_.added(names if isinstance(names, str) else list(names), keys)
             frequency = np.concatenate([self.frequency_, np.zeros(len(labels) - len(self.labels_), np.int64)])
-            self._grow(labels, frequency, 0)
+            model._grow(labels, frequency, 0)
         return self
 
     def rename_label(self: Self, old: Any, new: Any) -> Self:
         """Give a label another name; it stays the same label, and no score changes."""
-        check_is_fitted(self, "parts_")
-        self.labels_ = self.labels_.renamed(old, new)
-        self.classes_ = self.labels_.names
+        with self._next_version() as model:
+            model.labels_ = self.labels_.renamed(old, new)
+            model.classes_ = model.labels_.names
         return self
 
     def retire_label(self: Self, name: Any) -> Self:
@@ -284,8 +300,8 @@ class Online(Multilabel):
         if carried:
             name, count = self.labels_.names[carried[0]], int(self.frequency_[carried[0]])
             raise DataError(f"the label {name!r} is carried by {count:,} rows; relabel or forget them first.")
-        with self._unchanged_on_failure():
-            self._keep_labels(np.setdiff1d(np.arange(len(self.labels_)), places))
+        with self._next_version() as model:
+            model._keep_labels(np.setdiff1d(np.arange(len(self.labels_)), places))
         return self
 
     def _keep_labels(self, kept: Ints) -> None:
@@ -357,7 +373,7 @@ class Online(Multilabel):
         model._writers = {}
         model.frequency_ = np.zeros(len(self.labels_), np.int64)
         model.decode_ = replace(self.decode_, frequency=model.frequency_)
-        model.n_rows_ = model.n_unlabelled_ = 0
+        model.n_rows_ = model.n_unlabelled_ = model.n_seen_ = 0
         model.changes_ = no_changes(0, self.changes_["labels_at_fit"])
         return model
 
@@ -373,7 +389,7 @@ class Online(Multilabel):
         check_is_fitted(self, "parts_")
         rows = {name: self.changes_[name] for name in ("learnt", "forgotten", "relabelled")}
         share = sum(rows.values()) / max(self.changes_["rows_at_fit"], 1)
-        current = [writer for c, writer in self._writers.items() if writer.part is self.parts_[c]]
+        current = [writer for c in self._writers if (writer := self._current(c, self._writers)) is not None]
         return {
             **self.changes_,
             "changed": share,
@@ -398,15 +414,15 @@ class Online(Multilabel):
         """The parts without the places of what was forgotten, and with all that they need to learn on."""
         parts = []
         for c, part in enumerate(self.parts_):
-            writer = self._writers.get(c)
-            if writer is not None and writer.part is part:
-                parts.append(compacted(replace(part, kept=writer.kept()).with_searchers_of(part)))
-            elif isinstance(part.kept, KeptRows) and _smaller_as_sums(part):
+            kept, writer = part.kept, self._current(c, self._writers)
+            if writer is not None:
+                kept = writer.kept()
+            elif isinstance(kept, KeptRows) and _smaller_as_sums(part):
                 writer = PartWriter(part, self._plain, float(self.ridge_[c]), self.n_jobs)
-                writer.memory(self._embedding(part.Psi.shape[1]))
-                parts.append(replace(part, kept=writer.kept()).with_searchers_of(part))
-            else:
-                parts.append(part)
+                with suppress(RipmlError):  # else the rows will do
+                    writer.memory(self._embedding(part.Psi.shape[1]))
+                    kept = writer.kept()
+            parts.append(compacted(replace(part, kept=kept).with_searchers_of(part)))
         return parts
 
     def __copy__(self: Self) -> Self:
@@ -440,8 +456,11 @@ def _taken(array: Any, rows: Ints) -> Any:
 
 def _widened(part: Part, n_targets: int) -> Part:
     """The part with more targets, of which nothing is known yet."""
-    more = n_targets - part.Psi.shape[1]
-    return replace(part, Psi=np.pad(part.Psi, ((0, 0), (0, more))), intercept=np.pad(part.intercept, (0, more)))
+    more, kept = n_targets - part.Psi.shape[1], part.kept
+    if isinstance(kept, (Sums, PackedSums)):
+        kept = replace(kept, moment=np.pad(kept.moment, ((0, 0), (0, more))))
+    Psi, intercept = np.pad(part.Psi, ((0, 0), (0, more))), np.pad(part.intercept, (0, more))
+    return replace(part, Psi=Psi, intercept=intercept, kept=kept)
 
 
 def _with_targets(part: Part, kept: Ints) -> Part:

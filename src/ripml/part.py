@@ -363,7 +363,8 @@ def as_stored(Z: Floats, scale: float, storage: str, out: NDArray[Any] | None = 
     for target, source in zip(out, Z, strict=True):
         for rows in blocks(len(source), _STORED_ROWS):
             values = source[rows] / np.float32(scale)
-            target[rows] = np.rint(values) if storage == "int8" else values
+            # Rows that came after the unit was fixed may reach past its last step.
+            target[rows] = np.clip(np.rint(values), -127, 127) if storage == "int8" else values
             release(source[rows], target[rows])
     return out
 

@@ -11,6 +11,7 @@ parts made before stay as they are, so that others read them meanwhile.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -94,7 +95,8 @@ class PartWriter:
     def __init__(self, part: Part, plain: bool, ridge: float, n_jobs: int | None) -> None:
         self._plain, self._ridge, self._n_jobs = plain, ridge, n_jobs
         self._memory: Memory | None = None
-        self._half_way = False
+        self.half_way = False  # in a change, or left by one that failed
+        self._turn = threading.Lock()  # of those who change it or look into it
         self._start(part)
 
     def _start(self, part: Part) -> None:
@@ -157,10 +159,10 @@ class PartWriter:
         """The place of a row: with its features and label set, not taken, and of its number if that is known."""
         assert self._rows is not None
         there = (self._set_of_row.view == number) & self._alive
-        if rows.numbers[i] >= 0 and len(self._row_numbers.view):
+        if rows.numbers[i] >= 0 and self.part.rows is not None:
             there &= self._row_numbers.view == rows.numbers[i]
         x = rows.X[i : i + 1]
-        allowed = _ALIKE * max(1.0, float(abs(x).max()))
+        allowed = _ALIKE * float(abs(x).max())
         candidates = np.flatnonzero(there)
         for some in blocks(len(candidates), _COMPARED):
             off = _distances(self._rows.take(candidates[some]), x)
@@ -176,9 +178,11 @@ class PartWriter:
 
     def change(self, change: Change, plan: _Plan, embedding: Embedding, n_labels: int) -> Part:
         """The part after a change that was planned."""
-        if self._half_way:
-            raise ParameterError("an update of this model failed half way, so it cannot learn on; load it again.")
-        self._half_way = True
+        with self._turn:
+            return self._changed(change, plan, embedding, n_labels)
+
+    def _changed(self, change: Change, plan: _Plan, embedding: Embedding, n_labels: int) -> Part:
+        self.half_way = True
         part = self.part
         later = _joined(change.new_labels, change.learnt.Y)
         arriving, fresh = self._arrivals(later, embedding.keys)
@@ -209,7 +213,7 @@ class PartWriter:
         made = {"searchers": searchers} if self._plain else {"searcher": searchers[0]} if searchers else {}
         vars(self.part).update(made, n_sets=part.n_sets + len(fresh) - len(dead))
         self._give_back(embedding)
-        self._half_way = False
+        self.half_way = False
         return self.part
 
     def _arrivals(self, later: Any, keys: Keys) -> tuple[Ints, Ints]:
@@ -235,7 +239,8 @@ class PartWriter:
         sets = csr_of(ones, labels, self._ends.append(self._ends.view[-1] + new.indptr[1:]), n_labels)
         Z = embedding.searched(new)
         storage = part.index.storage
-        Z = self._Z.append(as_stored(Z, part.scale, storage) if self._plain else unit(Z, storage))
+        Z = as_stored(Z, part.scale, storage)
+        Z = self._Z.append(Z if self._plain else unit(Z, storage))  # as those that were fitted
         return sets, Z, [changeable(searcher).changed(of, dead) for searcher, of in zip(before, Z, strict=False)]
 
     def _keep_rows(self, change: Change, plan: _Plan, arriving: Ints) -> tuple[Rows | None, NDArray[np.bool_] | None]:
@@ -253,9 +258,10 @@ class PartWriter:
             X = change.learnt.X
             sparse = scipy.sparse.issparse(self._rows.X)
             X = X if scipy.sparse.issparse(X) == sparse else scipy.sparse.csr_array(X) if sparse else X.toarray()
-            self._rows = self._rows.followed_by(X.astype(self._rows.X.dtype, copy=False))
+            self._rows = self._rows.followed_by(X.astype(self._rows.X.dtype))  # a copy: these may be the caller's
             self._set_of_row.append(arriving[n_moved:])
-            self._row_numbers.append(change.learnt.numbers)
+            if self.part.rows is not None:
+                self._row_numbers.append(change.learnt.numbers)
         return self._rows, None if alive.all() else alive
 
     # ------------------------------------------------------------------------------------------------------ regression
@@ -275,7 +281,9 @@ class PartWriter:
             memory.widen(n_targets)
             return memory
         if self._rows is None:
-            raise ParameterError("this version of the model is not the newest one; learn on from that.")
+            raise ParameterError(
+                "this version of the model has nothing to learn on from; take the newest one, or fit again."
+            )
         X, Y = self._rows.all(), wide(part.sets, len(embedding.keys))[self._set_of_row.view]
         if not isinstance(part.kernel, Linear):
             return KernelMemory(part.kernel, X, dense(embedding.targets(Y)), self._ridge, self._n_jobs)
@@ -363,7 +371,8 @@ class PartWriter:
     @property
     def drift(self) -> float:
         """How far the regression is off its equations, relative to their right side."""
-        return 0.0 if self._memory is None else self._memory.drift()
+        with self._turn:
+            return 0.0 if self._memory is None or self.half_way else self._memory.drift()
 
     @property
     def n_refactorised(self) -> int:

@@ -18,7 +18,15 @@ from numpy.typing import NDArray
 
 from ripml.ensembles import Ensemble
 from ripml.errors import DataError
-from ripml.labels import check_one_kind, encode_labels, label_keys, names_array, names_from_arrays, names_to_arrays
+from ripml.labels import (
+    check_one_kind,
+    encode_labels,
+    label_keys,
+    label_name,
+    names_array,
+    names_from_arrays,
+    names_to_arrays,
+)
 from ripml.labels import names_of_rows as labels_of_rows
 
 __all__ = ["Vocabulary"]
@@ -57,7 +65,7 @@ class Vocabulary:
 
     def place(self, name: Any) -> int:
         """The column of a label."""
-        if name not in self:
+        if not isinstance(name, (str, int, np.integer)) or name not in self:
             raise DataError(f"the model has no label {name!r}.")
         return self._places[name]
 
@@ -67,11 +75,14 @@ class Vocabulary:
 
     # ------------------------------------------------------------------------------------------------------- changing
 
-    def added(self, names: Sequence[Any]) -> Vocabulary:
-        """With further labels behind these."""
-        if not len(names):
+    def added(self, names: Sequence[Any], keys: Sequence[int] | None = None) -> Vocabulary:
+        """With further labels behind these, of these keys if they are given."""
+        if isinstance(names, str):
+            raise DataError(f"a list of label names is needed; got the string {names!r}.")
+        names = [label_name(name) for name in names]
+        if not names:
             return self
-        check_one_kind([*names], self.names[:1])
+        check_one_kind(names, self.names[:1])
         if any(name in self for name in names) or len(set(names)) < len(names):
             again = next(name for i, name in enumerate(names) if name in self or name in names[:i])
             raise DataError(f"the label {again!r} is there already.")
@@ -86,7 +97,7 @@ class Vocabulary:
         return replace(
             self,
             names=np.concatenate([self.names, more]) if len(self) else more,
-            keys=np.concatenate([self.keys, self._new_keys(more)]),
+            keys=np.concatenate([self.keys, self._new_keys(more) if keys is None else self._checked(keys, len(more))]),
             slots=np.concatenate([self.slots, free]),
             retired=np.concatenate([self.retired, np.zeros(len(more), bool)]),
             _places=places,
@@ -103,9 +114,15 @@ class Vocabulary:
                 turn += 1
         return keys
 
+    def _checked(self, keys: Sequence[int], n: int) -> NDArray[np.uint64]:
+        found = np.array(keys, np.uint64)
+        if found.shape != (n,) or len(np.unique(found)) < n or np.isin(found, self.keys).any():
+            raise DataError(f"the keys of {n} labels must be as many, and of no other label.")
+        return found
+
     def renamed(self, old: Any, new: Any) -> Vocabulary:
         """With another name for one label."""
-        place = self.place(old)
+        place, new = self.place(old), label_name(new)
         check_one_kind([new], self.names[:1])
         if new in self:
             raise DataError(f"the label {new!r} is there already; labels are merged by relabelling rows.")
@@ -127,12 +144,13 @@ class Vocabulary:
     def encode(self, Y: Any) -> tuple[Any, Vocabulary]:
         """Y, as `RIPML.fit` takes it, as a CSR indicator (n, L), and the labels with those that are new.
 
-        An indicator has a column for each label, in their order; where labels are numbers, further columns are new
-        labels.
+        An indicator has a column for each label, in their order; where labels are called 0, 1, …, further columns are
+        new labels.
         """
         if getattr(Y, "ndim", 1) == 2 and not hasattr(Y, "columns"):
             indicator, names = encode_labels(Y)
-            if len(names) < len(self) or (len(names) > len(self) and self.names.dtype == object):
+            numbered = np.array_equal(self.names, np.arange(len(self)))
+            if len(names) < len(self) or (len(names) > len(self) and not numbered):
                 raise DataError(f"Y has {len(names)} columns, but the model knows {len(self)} labels.")
             return indicator, self.added(list(range(len(self), len(names))))
         if hasattr(Y, "columns"):
