@@ -51,6 +51,7 @@ from test_online import CHOSEN, FIXED, World, rows, scores_by_name
 N_ROWS, N_LABELS, SINGLE = 500_539, 359_524, 200
 EXACT, ROUNDED, DRIFT = 1e-8, 1e-4, 1e-6  # bars: float64, float32, Psi
 STEPS, QUERIES = 5, 25
+FEW, MANY = 90, 1200  # rows to start with; the blend has trees from 200 on
 LOOKS = 10  # at the drift
 SECONDS, TURNS, WRITES = 20.0, 4, 20  # of readers, in so many turns; a second, into the store
 
@@ -67,21 +68,23 @@ def loaded(found: list[Row], section: str) -> Iterator[None]:
 
 
 class TypedWorld(World):
-    """The same with features in float32 or float64."""
+    """The same with features in float32 or float64, and more rows if asked."""
 
-    def __init__(self, model: RIPML, seed: int, sparse: bool, dtype: str) -> None:
+    def __init__(self, model: RIPML, seed: int, sparse: bool, dtype: str, n_start: int) -> None:
         self.random = np.random.default_rng(seed)
-        self.X, self.Y = rows(160, seed, sparse)
+        self.X, self.Y = rows(n_start + 70, seed, sparse)
         self.X = self.X.astype(dtype)
-        self.inside = list(range(90))
+        self.inside = list(range(n_start))
         self.model = model.fit(*self.known())
         self.new_labels = 0
 
 
-def difference_of_a_mix(settings: RIPML, seed: int, dtype: str, chooses: bool) -> tuple[float, float]:
+def difference_of_a_mix(
+    settings: RIPML, seed: int, dtype: str, chooses: bool, n_start: int = FEW
+) -> tuple[float, float]:
     """After a few changes, the largest difference of a score from a fresh fit, and from what it was before them."""
     sparse = bool(seed % 2)
-    world = TypedWorld(copy.deepcopy(settings).set_params(random_state=seed), seed, sparse, dtype)
+    world = TypedWorld(copy.deepcopy(settings).set_params(random_state=seed), seed, sparse, dtype, n_start)
     before = copy.copy(world.model)
     for _ in range(STEPS):
         world.step()
@@ -97,11 +100,12 @@ def difference_of_a_mix(settings: RIPML, seed: int, dtype: str, chooses: bool) -
 
 def mixes(arguments: argparse.Namespace) -> list[Row]:
     n_mixes = 50 if arguments.quick else 1000
-    cases: list[tuple[str, RIPML, str, bool]] = []
+    cases: list[tuple[str, RIPML, str, bool, int]] = []
     for name, (settings, _) in FIXED.items():
         kinds = ("float64", "float32") if name.startswith("paper") else ("float64",)
-        cases += [(name, settings, dtype, settings.n_clusters > 1) for dtype in kinds]
-    cases += [(name, settings, "float64", True) for name, settings in CHOSEN.items()]
+        cases += [(name, settings, dtype, settings.n_clusters > 1, FEW) for dtype in kinds]
+    cases += [(name, settings, "float64", True, FEW) for name, settings in CHOSEN.items()]
+    cases += [(f"{name}, with trees", CHOSEN[name], "float64", True, MANY) for name in ("default", "linear")]
     differences: list[list[float]] = [[] for _ in cases]
     changes: list[float] = []
     for seed in range(n_mixes):
@@ -111,7 +115,7 @@ def mixes(arguments: argparse.Namespace) -> list[Row]:
         changes.append(change)
     found: list[Row] = []
     above = 0
-    for (name, _, dtype, _), of in zip(cases, differences, strict=True):
+    for (name, _, dtype, _, _), of in zip(cases, differences, strict=True):
         plain = name.startswith("paper")
         bar = EXACT if plain and dtype == "float64" else ROUNDED
         above += sum(difference > bar for difference in of)

@@ -25,7 +25,7 @@ from ripml.ridge.sums import Sums
 Doubles = NDArray[np.float64]
 
 KINDS: list[Callable[[Any], Any]] = [np.asarray, scipy.sparse.csr_array]
-KERNELS = [(RBF(0.5), False), (Linear(), True), (Linear(), False)]
+KERNELS = [RBF(0.5), Linear()]
 
 
 @pytest.fixture(autouse=True)
@@ -54,12 +54,12 @@ def ridge(X: Any, Z: Any, alpha: float) -> Doubles:
     return np.asarray((right[kept].T * weights) @ (left[:, kept].T @ Z))
 
 
-def kernel_matrix(kernel: Kernel, intercept: bool, X: Doubles) -> Doubles:
+def kernel_matrix(kernel: Kernel, X: Doubles) -> Doubles:
     K = X @ X.T
     if isinstance(kernel, RBF):
         squares = np.diagonal(K)
         K = np.exp(-float(kernel.gamma) * np.maximum(squares[:, None] + squares - 2 * K, 0))
-    return np.asarray(K + intercept)
+    return np.asarray(K)
 
 
 class Linearly:
@@ -111,7 +111,6 @@ class Kernelly:
         self,
         n: int = 30,
         kernel: Kernel | None = None,
-        intercept: bool = False,
         kind: Callable[[Any], Any] = np.asarray,
         alpha: float = 0.3,
         dtype: Any = np.float64,
@@ -119,10 +118,10 @@ class Kernelly:
     ) -> None:
         X, Z = rows_of(n, d)
         self.X, self.Z, self.alpha, self.kind = X.astype(dtype), Z.astype(dtype), alpha, kind
-        self.kernel, self.intercept = kernel or Linear(), intercept
+        self.kernel = kernel or Linear()
         self.places = np.arange(n)  # of the rows that are alive
         self.memory = (
-            KernelMemory(kernel, kind(self.X), self.Z, alpha, intercept=intercept)
+            KernelMemory(kernel, kind(self.X), self.Z, alpha)
             if kernel is not None
             else DualMemory(Linear(), kind(self.X), self.Z, alpha)
         )
@@ -148,7 +147,7 @@ class Kernelly:
         self.Z = np.pad(self.Z, ((0, 0), (0, n - self.Z.shape[1])))
 
     def compact(self) -> None:
-        assert self.memory.compact().tolist() == self.places.tolist()
+        self.memory.compact()
         self.X, self.Z, self.places = self.X[self.places], self.Z[self.places], np.arange(len(self.places))
 
     def live(self, steps: int, seed: int = 1, most: int = 3) -> None:
@@ -174,7 +173,7 @@ class Kernelly:
         """Of all that is to be known of the memory."""
         X, Z = self.X[self.places].astype(np.float64), self.Z[self.places].astype(np.float64)
         expected = np.zeros((len(self.X), Z.shape[1]))
-        K = kernel_matrix(self.kernel, self.intercept, X)
+        K = kernel_matrix(self.kernel, X)
         expected[self.places] = np.linalg.solve(K + self.alpha * np.eye(len(K)), Z)
         assert np.flatnonzero(self.memory.alive).tolist() == self.places.tolist()
         assert not np.delete(self.memory.coefficients, self.places, axis=0).any()
@@ -427,15 +426,89 @@ class TestALinearMemory:
         assert world.error > 1e-9
         assert world.memory.drift() > world.error / 100
 
+    @pytest.mark.parametrize("how", ["rows", "sums"])
+    @pytest.mark.parametrize("at_once", [True, False])
+    @pytest.mark.parametrize("alpha", [0.0, 1e-9, 1e-3])
+    @pytest.mark.parametrize("small", [1e-7, 1e-5, 1e-3])
+    @pytest.mark.parametrize("huge", [1e2, 1e4, 1e6])
+    def test_drift_tells_of_a_feature_of_which_small_rows_are_left(
+        self, how: str, at_once: bool, alpha: float, small: float, huge: float
+    ) -> None:
+        X, Z = rows_of(60)
+        X[:, 0] *= small
+        X[50:, 0] = huge
+        memory = LinearMemory.of(X, Z, alpha) if how == "rows" else LinearMemory(Sums.of(X, Z), alpha)
+        for rows in [slice(50, 60)] if at_once else [slice(row, row + 1) for row in range(50, 60)]:
+            memory.change(None, (X[rows], Z[rows]))
+        stacked = np.vstack([X[:50], np.sqrt(alpha) * np.eye(12)])
+        expected = np.linalg.lstsq(stacked, np.vstack([Z[:50], np.zeros((12, 5))]), rcond=None)[0]
+        assert memory.drift() > error(memory.Psi, expected) / 10
+
+    def test_a_feature_that_rows_have_is_never_taken_for_forgotten(self) -> None:
+        X, Z = rows_of(60)
+        X[:, 0] = 1e4
+        world = Linearly(X[:10], Z[:10], 1.0)
+        X[10:, 0] = 1e-9
+        world.change(X[10:], Z[10:])
+        world.change(X[:0], Z[:0], range(10))
+        assert world.memory.sums.gram[0].any()
+        lost = world.memory.drift()
+        assert lost > 1e-9
+        world.change(X[:0], Z[:0], range(3))
+        assert world.memory.sums.gram[0].any()
+        assert world.memory.drift() >= lost
+        world.change(X[:0], Z[:0], range(47))
+        assert world.memory.sums.n_rows == 0
+        world.change(X[10:], Z[10:])
+        assert world.memory.drift() < 1e-14
+        assert world.error < 1e-12
+
+    @pytest.mark.parametrize("kind", KINDS, ids=["dense", "sparse"])
+    @pytest.mark.parametrize("how", ["rows", "sums"])
+    def test_drift_forgets_a_feature_only_if_it_is_known_that_no_row_has_it(
+        self, how: str, kind: Callable[[Any], Any]
+    ) -> None:
+        X, Z = rows_of(60)
+        X[1:, 3] = 0
+        X[0, 3] = 1e4
+        memory = LinearMemory.of(kind(X), Z, 1e-6) if how == "rows" else LinearMemory(Sums.of(X, Z), 1e-6)
+        memory.change(None, (kind(X[:1]), Z[:1]))
+        assert not memory.sums.gram[3].any()
+        assert not memory.sums.moment[3].any()
+        assert memory.drift() < 1e-13 if how == "rows" else memory.drift() > 1e-3
+        X[1:10, 3] = 1e-6
+        memory.change((kind(X[1:10]), Z[1:10]), None)
+        assert memory.sums.gram[3, 3] == pytest.approx(9e-12)
+
+    @pytest.mark.parametrize("n_forgotten", [1, 30])
+    @pytest.mark.parametrize("how", ["rows", "sums"])
+    def test_what_was_never_learnt_is_told_when_it_is_forgotten_and_shows(self, how: str, n_forgotten: int) -> None:
+        X, Z = rows_of(60)
+        memory = LinearMemory.of(X, Z, 0.1) if how == "rows" else LinearMemory(Sums.of(X, Z), 0.1)
+        other, targets = rows_of(1, seed=5)
+        with pytest.raises(DataError, match=r"^the sums of rows are not those of any rows: .* never learnt; fit again"):
+            memory.change(None, (np.repeat(20 * other, n_forgotten, axis=0), np.repeat(targets, n_forgotten, axis=0)))
+
+    @pytest.mark.parametrize("how", ["rows", "sums"])
+    @pytest.mark.parametrize("size", [1e0, 1e4, 1e8])
+    def test_rounding_is_not_taken_for_what_was_never_learnt(self, how: str, size: float) -> None:
+        X, Z = rows_of(20, 40)  # singular
+        X[:10] *= size
+        memory = LinearMemory.of(X, Z, 1e-12) if how == "rows" else LinearMemory(Sums.of(X, Z), 1e-12)
+        for row in range(10):
+            memory.change(None, (X[[row]], Z[[row]]))
+        assert memory.sums.n_rows == 10
+        assert np.isfinite(memory.Psi).all()
+
 
 @pytest.mark.parametrize("kind", KINDS, ids=["dense", "sparse"])
 class TestKernelRows:
-    @pytest.mark.parametrize(("kernel", "intercept"), KERNELS, ids=str)
+    @pytest.mark.parametrize("kernel", KERNELS, ids=str)
     @pytest.mark.parametrize("dtype", [np.float64, np.float32])
     def test_a_random_life_ends_in_the_solution_of_the_rows_left(
-        self, kind: Callable[[Any], Any], kernel: Kernel, intercept: bool, dtype: Any
+        self, kind: Callable[[Any], Any], kernel: Kernel, dtype: Any
     ) -> None:
-        world = Kernelly(30, kernel, intercept, kind, dtype=dtype)
+        world = Kernelly(30, kernel, kind, dtype=dtype)
         for part in range(8):
             world.live(10, seed=part)
             assert world.error < 1e-10
@@ -507,8 +580,12 @@ class TestAKernelMemory:
 
     @pytest.mark.parametrize("alpha", [0.0, -1.0, np.nan, "auto"])
     def test_alpha_is_checked(self, alpha: Any) -> None:
-        with pytest.raises(ParameterError, match=r"`alpha` must be a finite number > 0 .*; got"):
+        with pytest.raises(ParameterError, match=r"`ridge` must be above 0 for rows of a kernel .* forgotten; got"):
             KernelMemory(Linear(), *rows_of(3), alpha)
+
+    def test_a_ridge_of_zero_is_told_as_it_was_given(self) -> None:
+        with pytest.raises(ParameterError, match=r"to be learnt or forgotten; got 0\.$"):
+            KernelMemory(Linear(), *rows_of(3), 0.0)
 
     def test_a_matrix_that_cannot_be_solved_is_told(self) -> None:
         X, Z = rows_of(30, 3)
@@ -534,6 +611,27 @@ class TestAKernelMemory:
         world.live(20)
         assert world.memory.drift() < 1e-13
         world.memory.coefficients[world.places[0], 0] += 1e-3
+        assert world.memory.drift() > 1e-6
+
+    @pytest.mark.parametrize("kind", KINDS, ids=["dense", "sparse"])
+    def test_drift_is_measured_on_some_rows_and_sees_what_is_wrong_at_others(
+        self, kind: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        world = Kernelly(600, RBF(0.05), kind=kind)
+        world.forget(np.arange(0, 50))
+        looked_at: list[int] = []
+        values = kernel_memory.Compared.values
+
+        def counted(self: kernel_memory.Compared, some: Any, n: int) -> Doubles:
+            looked_at.extend(some.tolist())
+            return values(self, some, n)
+
+        monkeypatch.setattr(kernel_memory.Compared, "values", counted)
+        assert world.memory.drift() < 1e-13
+        assert len(set(looked_at)) == len(looked_at) == 256
+        assert (min(looked_at), max(looked_at)) == (50, 599)
+        other = np.setdiff1d(world.places, looked_at)[100]
+        world.memory.coefficients[other, 0] += 1e-3
         assert world.memory.drift() > 1e-6
 
 

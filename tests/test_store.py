@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import random
@@ -11,16 +12,20 @@ import sqlite3
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, hstack
 from store_writer import LABELS, WORDS, Ledger, Server, example, settings
 
 from ripml.baselines import PLST
-from ripml.datasets import Dataset
+from ripml.datasets import Dataset, jsonl
+from ripml.datasets.source import Source
+from ripml.documents import DocumentModel
+from ripml.ensembles import PolynomialPhase
 from ripml.errors import DataError, ParameterError
 from ripml.estimator import RIPML
 from ripml.store import Store, StoreError, store
@@ -153,6 +158,25 @@ def test_after_every_kind_of_call_the_model_is_that_of_the_documents(folder: Pat
         assert_is_that_of_its_documents(opened)
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_the_rows_of_a_data_set_are_learnt_like_documents(folder: Path, form: str) -> None:
+    rows = [{"id": f"{i}", **body(form, i), "labels": labels} for i, labels in enumerate((["b", "label 1"], [], ["b"]))]
+    data = jsonl.read(Source("rows", io.BytesIO("".join(json.dumps(row) + "\n" for row in rows).encode())))
+    Y, names = csr_array(hstack([csr_array((3, 1)), data.Y])), ["carried by none", *data.label_names]
+    with (
+        Store.create(folder / "data", data_of(form), settings()) as one,
+        Store.create(folder / "rows", data_of(form), settings()) as other,
+    ):
+        assert one.learn(replace(data, Y=Y, label_names=names)) == other.learn(rows) == ["0", "1", "2"]
+        assert [one.document(id) for id in one.ids()] == [other.document(id) for id in other.ids()]
+        assert one.model.model.classes_.tolist() == other.model.model.classes_.tolist() == [*LABELS, "b"]
+        np.testing.assert_array_equal(dense_scores(one), dense_scores(other))
+        (new,) = one.learn(replace(data, ids=None))[:1]
+        assert {**one.document(new), "id": "0"} == one.document("0")
+        with pytest.raises(DataError, match="there are no documents"):
+            one.learn(replace(data, X=None, Y=csr_array((0, 2)), texts=None, ids=None, feature_names=None))
+
+
 def test_the_default_model_follows_its_documents_too(folder: Path) -> None:
     with Store.create(folder, example(), RIPML(random_state=0, n_jobs=1)) as opened:
         everything(opened)
@@ -211,6 +235,44 @@ def test_names_may_be_exchanged_and_given_again(small: Store, folder: Path) -> N
         assert_is_that_of_its_documents(reader)
         assert_is_that_of_its_documents(small)
         np.testing.assert_allclose(reader.model.model.frequency_, small.model.model.frequency_)
+
+
+ENSEMBLES = {
+    "gaussian": settings(),
+    "sketch": RIPML(decoder="sketch", ensemble="gaussian", n_dims=8, n_neighbors=3, ridge=1.0, random_state=0),
+    "fixed size": settings().set_params(ensemble=PolynomialPhase(2)),
+    "full": settings().set_params(ensemble="identity", n_dims=6),
+}
+
+
+@pytest.mark.parametrize("ensemble", ENSEMBLES)
+def test_a_name_given_again_is_the_same_label_to_the_writer_and_to_those_that_follow(
+    folder: Path, ensemble: str
+) -> None:
+    with Store.create(folder, example(), ENSEMBLES[ensemble]) as opened, Store.open(folder, readonly=True) as reader:
+        steps: list[Callable[[], object]] = [
+            lambda: opened.merge_labels(["label 0"], "label 1"),
+            lambda: opened.learn([{"id": f"{i}", "text": f"word{i}", "labels": ["label 0"]} for i in range(3)]),
+            lambda: opened.rename_label("label 0", "aside"),
+            lambda: opened.merge_labels(["label 2", "label 3"], "label 4"),
+            lambda: opened.learn([{"id": "x", "text": "word1 word2", "labels": ["label 0", "aside"]}]),
+            lambda: opened.merge_labels(["label 0"], "aside"),
+            lambda: opened.relabel("5", ["label 0", "label 2"]),
+            opened.refit,
+            lambda: opened.merge_labels(["aside", "label 5"], "label 0"),
+            lambda: opened.learn([{"id": "y", "text": "word1 word3", "labels": ["aside", "label 1", "label 5"]}]),
+        ]
+        for step in steps:
+            step()
+            reader.refresh()
+            again = Store.open(crash_image(folder), readonly=True)
+            keys = opened.model.model.labels_.keys.tolist()
+            assert [label.key for label in opened._database.read(all_labels)] == keys
+            for other in (reader, again):
+                assert other.model.model.labels_.keys.tolist() == keys
+                np.testing.assert_allclose(dense_scores(other), dense_scores(opened), atol=1e-6)
+            if ensemble != "sketch":
+                assert_is_that_of_its_documents(opened)
 
 
 def test_rows_and_carriers_lead_back_to_documents(folder: Path) -> None:
@@ -286,6 +348,19 @@ def test_history_says_what_happened_newest_first(small: Store) -> None:
     assert [entry["number"] for entry in small.history(4)] == [4, 3, 2, 1]
 
 
+def test_history_names_labels_that_are_gone_until_a_snapshot(small: Store) -> None:
+    small.learn([{"id": "x", "text": "word1", "labels": ["passing", "label 1"]}])
+    small.merge_labels(["passing"], "label 2")
+    merged, relabelled, learnt = small.history(3)
+    assert (merged["kind"], merged["labels"], merged["into"]) == ("merge labels", ["passing"], "label 2")
+    assert sorted(relabelled["before"]) == sorted(learnt["after"]) == ["label 1", "passing"]
+    assert sorted(relabelled["after"]) == ["label 1", "label 2"]
+    small.snapshot()
+    _, relabelled, learnt = small.history(3)
+    assert (relabelled["before"], learnt["before"], learnt["after"]) == (None, None, None)
+    assert sorted(relabelled["after"]) == ["label 1", "label 2"]
+
+
 def test_a_snapshot_is_taken_when_much_has_changed(small: Store, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "SNAPSHOT_LEAST", 3)
     small.relabel({"0": ["label 1", "label 2"], "1": ["label 3", "label 4"]})
@@ -296,6 +371,11 @@ def test_a_snapshot_is_taken_when_much_has_changed(small: Store, folder: Path, m
 
 
 # ------------------------------------------------------------------------------------------------------------ errors
+
+
+def dataset(**given: Any) -> Dataset:
+    """A data set of one row, with other values."""
+    return Dataset(**{"X": None, "Y": csr_array([[1.0]]), "label_names": ["new"], "texts": ["word1"], **given})
 
 
 @pytest.mark.parametrize(
@@ -309,18 +389,40 @@ def test_a_snapshot_is_taken_when_much_has_changed(small: Store, folder: Path, m
         (lambda s: s.learn([{"text": "a", "labels": ["b", "b"]}]), "document:1: label 'b' is given twice"),
         (lambda s: s.learn([{"text": "a", "labels": [{1, 2}]}]), "document 1 is not as in JSON"),
         (lambda s: s.learn([{"id": "a", "text": "b"}] * 2), "document 'a' is given twice"),
-        (lambda s: s.learn([{"id": "", "text": "b"}]), "an id must be a string with something in it; got ''"),
+        (lambda s: s.learn([{"id": "", "text": "b"}]), "an id must be a string .* with something in it; got ''"),
+        (lambda s: s.learn(dataset(ids=["\ud800"])), "an id must be a string that UTF-8 can hold"),
+        (lambda s: s.learn(dataset(label_names=["\ud800"])), "a label must be a string that UTF-8 can hold"),
+        (lambda s: s.learn(dataset(label_names=[5])), "a label must be a string .*; got 5"),
+        (lambda s: s.learn(dataset(texts=["a \ud800"])), "a text must be a string that UTF-8 can hold"),
         (lambda s: s.forget(["1", "nobody"]), "there is no document 'nobody'"),
         (lambda s: s.forget(["1", "1"]), "document '1' is given twice"),
+        (lambda s: s.forget(["1", "\ud800"]), "an id must be a string that UTF-8 can hold"),
+        (lambda s: s.forget(5), "an id must be a string .*; got 5"),
         (lambda s: s.relabel("nobody", ["a"]), "there is no document 'nobody'"),
         (lambda s: s.relabel("1"), "the new labels of document '1' are missing"),
         (lambda s: s.relabel("1", "label"), "a list of label names is needed; got the string 'label'"),
+        (lambda s: s.relabel("1", 5), "a list of label names is needed; got 5"),
+        (lambda s: s.relabel("1", ["\ud800"]), "a label must be a string that UTF-8 can hold"),
+        (lambda s: s.relabel("1", [["a"]]), r"a label must be a string .*; got \['a'\]"),
+        (lambda s: s.relabel("\ud800", ["a"]), "an id must be a string that UTF-8 can hold"),
+        (lambda s: s.relabel([], ["a"]), r"an id must be a string .*; got \[\]"),
+        (lambda s: s.relabel({5: ["a"]}), "an id must be a string .*; got 5"),
+        (lambda s: s.add_labels(["new", 5]), "a label must be a string .*; got 5"),
+        (lambda s: s.rename_label("\ud800", "b"), "a label must be a string that UTF-8 can hold"),
+        (lambda s: s.rename_label(5, "b"), "a label must be a string .*; got 5"),
         (lambda s: s.rename_label("none", "b"), "there is no label 'none'"),
         (lambda s: s.rename_label("label 1", "label 2"), "there is a label 'label 2' already; merge_labels"),
         (lambda s: s.rename_label("label 1", "\ud800"), "a label must be a string that UTF-8 can hold"),
         (lambda s: s.merge_labels(["label 1", "label 2"], "label 1"), "'label 1' cannot be merged into itself"),
+        (lambda s: s.merge_labels(["label 1", "\ud800"], "label 2"), "a label must be a string that UTF-8 can hold"),
+        (lambda s: s.merge_labels(["label 1"], "\ud800"), "a label must be a string that UTF-8 can hold"),
         (lambda s: s.retire_label("none"), "there is no label 'none'"),
+        (lambda s: s.retire_label("\ud800"), "a label must be a string that UTF-8 can hold"),
+        (lambda s: s.reinstate_label([]), r"a label must be a string .*; got \[\]"),
         (lambda s: s.document("nobody"), "there is no document 'nobody'"),
+        (lambda s: s.document("\ud800"), "an id must be a string that UTF-8 can hold"),
+        (lambda s: s.document(5), "an id must be a string .*; got 5"),
+        (lambda s: s.document([]), r"an id must be a string .*; got \[\]"),
         (lambda s: s.carriers(["none"]), "there is no label 'none'"),
     ],
 )
@@ -338,7 +440,7 @@ def test_a_call_that_cannot_be_done_leaves_everything_as_it_was(
 
 
 def test_there_is_one_writer_and_readers_cannot_write(small: Store, folder: Path) -> None:
-    with pytest.raises(StoreError, match=f"is open for writing by process {os.getpid()}; open it with readonly=True"):
+    with pytest.raises(StoreError, match=f"is open for writing by process {os.getpid()}; it can be read meanwhile"):
         Store.open(folder)
     with Store.open(folder, readonly=True) as reader:
         calls: list[Callable[[], None]] = [lambda: reader.forget("1"), reader.snapshot, reader.compact, reader.refit]
@@ -365,6 +467,38 @@ def test_a_folder_with_something_in_it_is_refused(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["letter.txt"]
     with pytest.raises(ParameterError, match="a store needs a model that can forget, RIPML; got PLST"):
         Store.create(tmp_path / "new", example(), PLST())
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"texts": ["word1 \ud800"] * 2}, "a text must be a string that UTF-8 can hold; got 'word1"),
+        ({"texts": ["word1", 5]}, "a text must be a string that UTF-8 can hold; got 5"),
+        ({"label_names": ["a\ud800"]}, "a label must be a string that UTF-8 can hold"),
+        ({"ids": ["a", "\udcff"]}, "an id must be a string that UTF-8 can hold"),
+        (
+            {"X": csr_array([[1.0], [2.0]]), "feature_names": ["\ud800"]},
+            "a feature's name must be a string that UTF-8 can hold",
+        ),
+        ({"label_names": ["a", "a"], "Y": csr_array([[1.0, 0], [0, 1.0]])}, "'a' stands for more than one column"),
+    ],
+)
+def test_what_cannot_be_kept_makes_no_store(tmp_path: Path, given: dict[str, Any], sentence: str) -> None:
+    data = dataset(**{"Y": csr_array([[1.0], [1.0]]), "texts": ["word1", "word2"], **given})
+    with pytest.raises(DataError, match=sentence):
+        Store.create(tmp_path / "above" / "store", data, settings())
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_model_that_cannot_learn_exactly_makes_no_store(tmp_path: Path) -> None:
+    for place in (tmp_path / "above" / "store", tmp_path / "above", Path(os.path.relpath(tmp_path / "store"))):
+        with pytest.raises(ParameterError, match="solver='cg' stops short of the exact solution"):
+            Store.create(place, example(), RIPML.linear(solver="cg", random_state=0, n_jobs=1))
+        assert os.listdir(tmp_path) == []
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ParameterError, match="solver='cg' stops short of the exact solution"):
+        Store.create(tmp_path / "empty", example(), RIPML.linear(solver="cg", random_state=0, n_jobs=1))
+    Store.create(tmp_path / "empty", example(), settings()).close()
 
 
 def _foreign_tables(path: Path) -> None:
@@ -608,7 +742,7 @@ def test_a_store_on_a_read_only_disk_can_be_read(small: Store, folder: Path, tmp
     files = {path.name for path in source.iterdir()}
     assert ("store.db-wal" in files) != closed
     with read_only(source, tmp_path / "disk") as place:
-        with pytest.raises(StoreError, match=r"cannot be written .*; open it with readonly=True"):
+        with pytest.raises(StoreError, match=r"cannot be written .*; it can only be read"):
             Store.open(place)
         with Store.open(place, readonly=True) as opened:
             assert opened.document("x")["labels"] == ["label 1"]
@@ -660,6 +794,25 @@ def test_a_model_that_fails_leaves_the_store_as_it_was(small: Store, monkeypatch
     assert len(small) == 40
     small.learn([{"id": "0", "text": "word1", "labels": ["label 1", "new"]}])
     assert_is_that_of_its_documents(small)
+
+
+def test_a_snapshot_that_fails_in_any_way_does_not_make_a_call_fail(
+    small: Store, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: object, path: Path) -> None:
+        path.mkdir()
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(store, "SNAPSHOT_LEAST", 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(DocumentModel, "save", refuse)
+        rows = [{"id": f"new {i}", "text": "word1", "labels": ["label 1"]} for i in range(9)]
+        with pytest.warns(RuntimeWarning, match=r"no snapshot was taken \(MemoryError.* All changes are stored"):
+            assert len(small.learn(rows)) == 9
+    assert [path.name for path in folder.glob("model-*")] == ["model-000000000000"]
+    assert_is_that_of_its_documents(small)
+    small.snapshot()
+    assert [path.name for path in folder.glob("model-*")] == ["model-000000000009"]
 
 
 def test_reading_leaves_a_closed_store_as_it_is(small: Store, folder: Path) -> None:

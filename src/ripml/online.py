@@ -28,13 +28,13 @@ from ripml.clusters import assign
 from ripml.decoders import Votes, resolve_decoder
 from ripml.ensembles import Ensemble, Identity, Projection
 from ripml.errors import DataError, ParameterError, RipmlError
-from ripml.kernels import Linear, Rows
+from ripml.kernels import Linear
 from ripml.multilabel import Multilabel
 from ripml.part import Decode, KeptRows, Part, unit
+from ripml.part_shapes import compacted, csr_of, emptied, smaller_as_sums, wide, widened, with_targets
 from ripml.reading import decode_of, for_more_labels, searchable, targets_of
 from ripml.resources import one_blas_thread
-from ripml.ridge import PackedSums, Sums
-from ripml.updating import Change, Embedding, Labelled, PartWriter, changeable, compacted, csr_of, wide
+from ripml.updating import Change, Embedding, Labelled, PartWriter, changeable
 from ripml.vocabulary import Vocabulary
 
 __all__ = ["Online", "no_changes"]
@@ -316,7 +316,7 @@ class Online(Multilabel):
         exact = self.decode_.exact and not self._plain
         if exact:
             targets = kept[kept < parts[0].Psi.shape[1]]
-            parts = [_with_targets(part, targets) for part in parts]
+            parts = [with_targets(part, targets) for part in parts]
             self.n_dims_ = len(targets)
         projection = Projection(self.ensemble_, self.n_dims_, self.n_learners, self.seed_)
         self.decode_ = self._decode_of(projection)
@@ -341,11 +341,11 @@ class Online(Multilabel):
             if how.searched is None:  # what is searched is Y itself, or the squeezed Y, as wide as it is now
                 projection = Projection(Identity(), self.n_dims_, self.n_learners, self.seed_)
                 self.decode_ = self._decode_of(projection)
-                parts = [self._searched_anew(_widened(part, L)) for part in parts]
+                parts = [self._searched_anew(widened(part, L)) for part in parts]
             else:
                 columns = replace(how.columns, projection=replace(how.columns.projection, n_dims=self.n_dims_))
                 self.decode_ = replace(how, columns=columns)
-                parts = [_widened(part, L).with_searchers_of(part) for part in parts]
+                parts = [widened(part, L).with_searchers_of(part) for part in parts]
         for c, writer in writers.items():
             if writer.part is self.parts_[c]:
                 writer.adopt(parts[c])
@@ -369,7 +369,7 @@ class Online(Multilabel):
         """A copy with the same frozen parts that has seen no row: what it learns is what a fit would have learnt."""
         check_is_fitted(self, "parts_")
         model = self.__copy__()
-        model.parts_ = [_emptied(part) for part in self.settled_parts()]
+        model.parts_ = [emptied(part) for part in self.settled_parts()]
         model._writers = {}
         model.frequency_ = np.zeros(len(self.labels_), np.int64)
         model.decode_ = replace(self.decode_, frequency=model.frequency_)
@@ -417,7 +417,7 @@ class Online(Multilabel):
             kept, writer = part.kept, self._current(c, self._writers)
             if writer is not None:
                 kept = writer.kept()
-            elif isinstance(kept, KeptRows) and _smaller_as_sums(part):
+            elif isinstance(kept, KeptRows) and smaller_as_sums(part):
                 writer = PartWriter(part, self._plain, float(self.ridge_[c]), self.n_jobs)
                 with suppress(RipmlError):  # else the rows will do
                     writer.memory(self._embedding(part.Psi.shape[1]))
@@ -452,55 +452,3 @@ def _length(Y: Any) -> int:
 def _taken(array: Any, rows: Ints) -> Any:
     """These rows, which are in order; all of them are not copied."""
     return array if len(rows) == array.shape[0] else array[rows]
-
-
-def _widened(part: Part, n_targets: int) -> Part:
-    """The part with more targets, of which nothing is known yet."""
-    more, kept = n_targets - part.Psi.shape[1], part.kept
-    if isinstance(kept, (Sums, PackedSums)):
-        kept = replace(kept, moment=np.pad(kept.moment, ((0, 0), (0, more))))
-    Psi, intercept = np.pad(part.Psi, ((0, 0), (0, more))), np.pad(part.intercept, (0, more))
-    return replace(part, Psi=Psi, intercept=intercept, kept=kept)
-
-
-def _with_targets(part: Part, kept: Ints) -> Part:
-    """The part with these targets alone."""
-    memory = part.kept
-    if isinstance(memory, (Sums, PackedSums)):
-        memory = replace(memory, moment=memory.moment[:, kept])
-    return replace(part, Psi=part.Psi[:, kept], intercept=part.intercept[kept], kept=memory)
-
-
-def _smaller_as_sums(part: Part) -> bool:
-    """Whether the sums of the rows take less room than the rows."""
-    assert isinstance(part.kept, KeptRows)
-    X = part.kept.X
-    size = 2 * X.data.nbytes if scipy.sparse.issparse(X) else X.nbytes
-    n, d = X.shape
-    return bool(d <= n and 8 * d * (d / 2 + part.Psi.shape[1]) < size)
-
-
-def _emptied(part: Part) -> Part:
-    """The part without a row."""
-    linear = isinstance(part.kernel, Linear)
-    d, n_targets = part.Psi.shape
-    nothing = np.empty(0, np.int64)
-    kept: Sums | KeptRows | None = None
-    if isinstance(part.kept, (Sums, PackedSums)):
-        n_features = len(part.kept.moment)
-        kept = Sums(np.zeros((n_features, n_features)), np.zeros((n_features, n_targets)), 0)
-    elif isinstance(part.kept, KeptRows):
-        kept = KeptRows(part.kept.X[:0], nothing)
-    return replace(
-        part,
-        Psi=np.zeros((d if linear else 0, n_targets), np.float32),
-        intercept=np.zeros(n_targets, np.float32),
-        Z=part.Z[:, :0],
-        sets=scipy.sparse.csr_array((0, part.sets.shape[1]), dtype=np.float32),
-        counts=nothing,
-        rows=None if part.rows is None else Rows(part.rows.X[:0]),
-        set_of_row=nothing,
-        row_numbers=nothing,
-        kept=kept,
-        index_arrays=(),
-    )

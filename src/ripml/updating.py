@@ -27,13 +27,14 @@ from ripml.kernels import Linear, Rows
 from ripml.labels import fingerprints
 from ripml.neighbors import Finder, Searcher
 from ripml.part import KeptRows, Part, as_stored, unit
+from ripml.part_shapes import compacted, csr_of, wide
 from ripml.products import dense
 from ripml.resources import blocks
 from ripml.ridge import PackedSums, Sums
 from ripml.ridge.kernel_memory import DualMemory, KernelMemory
 from ripml.ridge.linear_memory import LinearMemory
 
-__all__ = ["Change", "Embedding", "Labelled", "PartWriter", "changeable", "compacted", "csr_of", "wide"]
+__all__ = ["Change", "Embedding", "Labelled", "PartWriter", "changeable"]
 
 Ints = NDArray[np.int64]
 Keys = NDArray[np.uint64]
@@ -380,18 +381,6 @@ class PartWriter:
         return 0 if self._memory is None else self._memory.n_refactorised
 
 
-def csr_of(data: NDArray[Any], indices: Ints, indptr: Ints, n_columns: int) -> Any:
-    """A CSR matrix of these arrays. SciPy's constructor would read all numbers to see how few bits they need."""
-    matrix = scipy.sparse.csr_array((len(indptr) - 1, n_columns), dtype=data.dtype)
-    matrix.data, matrix.indices, matrix.indptr = data, indices, indptr
-    return matrix
-
-
-def wide(Y: Any, n_labels: int) -> Any:
-    """The same label sets where there are more labels."""
-    return Y if Y.shape[1] == n_labels else csr_of(Y.data, Y.indices, Y.indptr, n_labels)
-
-
 def _marks(Y: Any, keys: Keys) -> list[Mark]:
     """The fingerprint of each row's labels."""
     return list(zip(*(array.tolist() for array in fingerprints(Y, keys)), strict=True)) if Y.shape[0] else []
@@ -416,26 +405,3 @@ def changeable(finder: Finder) -> Searcher:
     """What searches a part, which can change unless the part is still being fitted."""
     assert isinstance(finder, Searcher)
     return finder
-
-
-def compacted(part: Part) -> Part:
-    """The same part without the places of sets and rows that were forgotten."""
-    there = part.counts > 0
-    if there.all() and part.alive is None:
-        return part
-    place = np.cumsum(there) - 1
-    sets = part.sets[np.flatnonzero(there)]
-    changes: dict[str, Any] = {"sets": sets, "counts": part.counts[there], "Z": part.Z[:, there], "index_arrays": ()}
-    if isinstance(part.kept, KeptRows):
-        changes["kept"] = KeptRows(part.kept.X, place[part.kept.set_of_row])
-    if part.rows is not None:
-        alive = np.flatnonzero(part.alive) if part.alive is not None else np.arange(len(part.set_of_row))
-        changes |= {
-            "rows": Rows(part.rows.take(alive)),
-            "set_of_row": place[part.set_of_row[alive]],
-            "row_numbers": part.row_numbers[alive],
-            "alive": None,
-        }
-        if not isinstance(part.kernel, Linear):
-            changes["Psi"] = part.Psi[alive]
-    return replace(part, **changes)

@@ -35,7 +35,7 @@ _SAFE = 1e-3  # the least pivot that may be left of 1: digits are lost once a ch
 _NEAR = 1e-2  # the least that needs no refinement
 _SAFE_BORDER = 1e-4  # the least part of a diagonal that may be left as a pivot, without refinement
 _BLOCK, _COLUMNS_AT_ONCE = 256, 8  # of a factorisation, and solved for by one call
-_MEASURED = 8  # targets
+_MEASURED = 8  # targets that the drift is measured by
 _COLUMNS = 64  # room for corrections to begin with
 
 
@@ -237,10 +237,13 @@ def widened(array: NDArray[Any], n_targets: int) -> NDArray[Any]:
     return wider
 
 
-def measured(solution: Doubles) -> Ints:
-    """The targets whose equations are looked at for the drift: a few, evenly spread."""
-    n_targets = solution.shape[1]
-    return np.unique(np.linspace(0, n_targets - 1, min(n_targets, _MEASURED)).astype(np.int64))
+def measured(n: int, most: int = _MEASURED) -> Ints:
+    """Of so many equations those that are looked at for the drift: a few, evenly spread.
+
+    >>> measured(5).tolist(), measured(5, 3).tolist()
+    ([0, 1, 2, 3, 4], [0, 2, 4])
+    """
+    return np.linspace(0, n - 1, min(n, most)).astype(np.int64)
 
 
 def relative(rest: NDArray[Any], whole: NDArray[Any]) -> float:

@@ -39,12 +39,14 @@ from ripml.ridge.inverse import (
 __all__ = ["DualMemory", "KernelMemory"]
 
 _TILE, _FEW = 1024, 64  # rows worked on at a time, and those for which sparse rows are not split by frequency
+_MEASURED_ROWS = 256  # that the drift is measured by
 
 
 class KernelMemory(Renewed):
-    """C (n, M) of (K + alpha I) C = Z over the rows that are alive; K is that of a kernel, plus 1 with an intercept.
+    """C (n, M) of (K + alpha I) C = Z over the rows that are alive.
 
     A row keeps its place until `compact`. Targets are kept in the type that they have, and everything else is float64.
+    It is for one thread at a time: reading may solve.
 
     >>> from ripml.kernels import Linear
     >>> memory = KernelMemory(Linear(), np.array([[1.0], [2.0]]), np.array([[1.0], [1.0]]), alpha=1.0)
@@ -56,12 +58,11 @@ class KernelMemory(Renewed):
            [0.1]])
     """
 
-    def __init__(
-        self, kernel: Kernel, X: Any, Z: Any, alpha: float, n_jobs: int | None = None, intercept: bool = False
-    ) -> None:
+    def __init__(self, kernel: Kernel, X: Any, Z: Any, alpha: float, n_jobs: int | None = None) -> None:
         if not is_number(alpha) or not 0 < alpha < np.inf:
-            raise ParameterError(f"`alpha` must be a finite number > 0 to forget rows of a kernel; got {alpha!r}.")
-        self.kernel, self.alpha, self.intercept = kernel, float(alpha), intercept
+            got = f"{alpha:g}" if is_number(alpha) else repr(alpha)
+            raise ParameterError(f"`ridge` must be above 0 for rows of a kernel to be learnt or forgotten; got {got}.")
+        self.kernel, self.alpha = kernel, float(alpha)
         self._n_jobs = n_jobs
         self._rows = GrowingRows(X)
         self._Z = Growing(np.array(Z))
@@ -119,8 +120,8 @@ class KernelMemory(Renewed):
         self.settle()
         self._Z, self._C = (Growing(widened(part.view, n_targets)) for part in (self._Z, self._C))
 
-    def compact(self) -> Ints:
-        """Drop the places of rows that were forgotten; the old places of those that stay, in order."""
+    def compact(self) -> None:
+        """Drop the places of rows that were forgotten; those that stay keep their order."""
         self.settle()
         kept = np.flatnonzero(self.alive)
         new = np.full(len(self.alive) + 1, -1)  # the last is that of rows that left the inverse
@@ -128,16 +129,17 @@ class KernelMemory(Renewed):
         self._at = new[self._at]
         self._rows = GrowingRows(self._rows.X[kept])
         self._Z, self._C, self._alive = (Growing(part.view[kept]) for part in (self._Z, self._C, self._alive))
-        return kept
 
     def drift(self) -> float:
-        """How far rounding has come, measured: ‖(K + alpha I)C − Z‖ / ‖Z‖ of a few targets; K is made again for it."""
-        targets = measured(self.coefficients)
-        C, Z = self._C.view[:, targets], self._Z.view[:, targets]
-        rest, compared = np.zeros(C.shape), self._compared()
-        for rows in blocks(len(C), _TILE):
-            rest[rows] = compared.values(rows, len(C)) @ C + self.alpha * C[rows] - Z[rows]
-        return relative(rest[self.alive], Z[self.alive])
+        """How far rounding has come, measured: ‖(K + alpha I)C − Z‖ / ‖Z‖ of some rows and a few targets.
+
+        Their rows of K are made again for it, with all rows: what is wrong anywhere in C shows in each of them.
+        """
+        places = np.flatnonzero(self.alive)
+        places = places[measured(len(places), _MEASURED_ROWS)]
+        C = self.coefficients[:, measured(self._C.view.shape[1])]
+        Z = self._Z.view[np.ix_(places, measured(self._Z.view.shape[1]))]
+        return relative(self._compared().values(places, len(C)) @ C + self.alpha * C[places] - Z, Z)
 
     def _most(self) -> int:
         n = np.count_nonzero(self.alive) if self._inverse is None else self._inverse.n_factorised
@@ -210,7 +212,7 @@ class KernelMemory(Renewed):
         X, squares = self._rows.X, self._rows.squares
         if len(places) < n:
             X, squares = X[places], squares[places]
-        compared, Z = Compared(self.kernel, self.intercept, X, squares), self._Z.view[places]
+        compared, Z = Compared(self.kernel, X, squares), self._Z.view[places]
 
         def work() -> tuple[Any, ...]:
             K, C = compared.matrix(each), np.zeros((n, Z.shape[1]))
@@ -291,7 +293,7 @@ class KernelMemory(Renewed):
         add_product(self._C.view, left, right, sign)
 
     def _compared(self) -> Compared:
-        return Compared(self.kernel, self.intercept, self._rows.X, self._rows.squares)
+        return Compared(self.kernel, self._rows.X, self._rows.squares)
 
 
 class DualMemory(KernelMemory):
@@ -350,7 +352,6 @@ class Compared:
     """Rows and their kernel values with each other, in float64 whatever their type."""
 
     kernel: Kernel
-    intercept: bool
     X: Any  # dense, or CSR in float64
     squares: Doubles
 
@@ -371,8 +372,6 @@ class Compared:
         else:
             self._prepared.first(n).products(x, cast(Any, out))
         self.kernel.of_products(cast(Any, out), cast(Any, self.squares[some]), cast(Any, self.squares[:n]))
-        if self.intercept:
-            out += 1
         return out
 
     def matrix(self, each: Callable[[Callable[[slice], None], list[slice]], Any]) -> Doubles:

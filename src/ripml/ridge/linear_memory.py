@@ -6,7 +6,9 @@
 It is recursive least squares with a memory that can be taken back (Plackett 1950), and for kernels the decremental
 learning of Cauwenberghs and Poggio (2000). Rounding would add up, so that after `max_corrections` ranks the system is
 factorised anew: on a thread, from what there was at that time, and taken over a quarter of as many ranks later with the
-changes since. When that happens depends on the sequence of changes alone, and so do the results.
+changes since. When that happens depends on the sequence of changes and not on the thread, and so do the results, to the
+last bit. Two things move that point, and with it the last digits: `settle`, which whoever saves must call, takes over
+early; and where there is no memory for a second factor of a kernel matrix, it is solved anew at once, without a thread.
 
 A memory is private to one writer, who changes it in place.
 """
@@ -18,9 +20,11 @@ from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import NDArray
 
 from ripml.errors import DataError, ParameterError, is_number
+from ripml.resources import blocks
 from ripml.ridge.inverse import (
     Doubles,
     Inverse,
@@ -39,14 +43,16 @@ __all__ = ["LinearMemory"]
 
 _CONDITION = 1e-10  # below, `Factor` takes the system for singular, and so does a memory
 _EPS = float(np.finfo(np.float64).eps)
-_LEFT = 256  # times the rounding of what was added up: a feature with less was forgotten
+_LEFT = 256  # times the rounding of what was added up: a feature with less may have been forgotten
+_CLEARLY = 1e-6  # of what was added up: an eigenvalue that far below zero is not rounding
+_ROWS = 8192  # counted at a time
 
 
 class LinearMemory(Renewed):
     """Psi (d, M) of (XᵀX + alpha I) Psi = XᵀZ, from sums over rows that come and go.
 
     The sums are taken over and changed in place. Where the system is singular, or alpha is 0, every change solves it
-    from the sums; so does a batch of more than d/4 rows.
+    from the sums; so does a batch of more than d/4 rows. It is for one thread at a time: reading may solve.
 
     >>> memory = LinearMemory.of(np.array([[1.0], [2.0]]), np.array([[2.0], [4.0]]), alpha=5.0)
     >>> memory.change(learnt=(np.array([[1.0]]), np.array([[3.0]])), forgotten=(np.array([[1.0]]), np.array([[2.0]])))
@@ -63,20 +69,23 @@ class LinearMemory(Renewed):
         self._Psi: Doubles | None = None
         self._since: list[tuple[int, Doubles, Doubles]] = []  # what changed since the factorisation under way
         self._moved: list[tuple[Doubles, Doubles | None]] = []
-        self._noise = (
-            gram.diagonal().copy()
-        )  # what was added up in the diagonal of XᵀX, as the root of a sum of squares
+        # What was added up in the diagonal of XᵀX since it was zero, as the root of a sum of squares, and before that.
+        self._noise, self._lost = np.abs(gram.diagonal()), np.zeros(len(gram))
+        self._having = np.zeros(len(gram), np.int64)  # rows that have the feature, but for those in the sums given
+        self._counted = self._noise == 0  # whether there are none of these
 
     @classmethod
     def of(cls, X: Any, Z: Any, alpha: float, n_jobs: int | None = None) -> LinearMemory:
         """The memory of these rows, X (n, d) dense or CSR and Z (n, M)."""
-        return cls(Sums.of(X, Z, n_jobs), alpha)
+        memory = cls(Sums.of(X, Z, n_jobs), alpha)
+        memory._having, memory._counted[:] = _having(X), True
+        return memory
 
     @property
     def Psi(self) -> Doubles:
         """The solution for the rows there are, (d, M)."""
         if self._Psi is None:
-            self._inverse, self._Psi = _solved_sums(self.sums.gram, self.sums.moment, self.alpha)
+            self._inverse, self._Psi = _solved_sums(self.sums.gram, self.sums.moment, self.alpha, self._added_up)
             self._n_solved += 1
         return self._Psi
 
@@ -85,7 +94,10 @@ class LinearMemory(Renewed):
         return self.Psi is not None and self._inverse is not None
 
     def change(self, learnt: tuple[Any, Any] | None, forgotten: tuple[Any, Any] | None) -> None:
-        """Learn rows (X (r, d) dense or CSR, Z (r, M)) and forget others, which were learnt before."""
+        """Learn rows (X (r, d) dense or CSR, Z (r, M)) and forget others, which were learnt before.
+
+        That they were is not known of sums, but it is an error where it shows. The memory is of no use after that.
+        """
         changes = [(sign, *rows) for sign, rows in ((+1, learnt), (-1, forgotten)) if rows and rows[0].shape[0]]
         if not changes:
             return
@@ -93,20 +105,24 @@ class LinearMemory(Renewed):
         if n_rows < 0:
             raise DataError(f"{-n_rows:,} more rows were forgotten than learnt; forget rows that were learnt only.")
         few = sum(X.shape[0] for _, X, _ in changes) <= min(len(self.sums.gram) // 4 + 1, self._most())
-        if few and n_rows and self._ready():
-            rows = [(sign, doubles(X), doubles(Z)) for sign, X, Z in changes]
+        few = few and n_rows > 0 and self._ready()
+        if few:
+            changes = [(sign, doubles(X), doubles(Z)) for sign, X, Z in changes]
             if self._job is not None:
-                self._since += rows
-            for sign, X, Z in rows:
+                self._since += changes
+        else:
+            self._drop()
+        for sign, X, Z in changes:
+            if few:
                 self._correct(sign, X, Z)
                 add_product(self.sums.gram, X.T, X, sign)
                 add_product(self.sums.moment, X.T, Z, sign)
-        else:
-            self._drop()
-            for sign, X, Z in changes:
+            else:
                 more = Sums.of(X, Z)
                 self.sums.gram[:] += sign * more.gram
                 self.sums.moment[:] += sign * more.moment
+            self._having += sign * _having(X)
+            self._noise = np.hypot(self._noise, self.sums.gram.diagonal())
         self.sums = Sums(self.sums.gram, self.sums.moment, n_rows)
         self._clean()
         self._advance()
@@ -136,12 +152,19 @@ class LinearMemory(Renewed):
         """How far rounding has come, measured: ‖(XᵀX + alpha I)Psi − XᵀZ‖ / ‖XᵀZ‖ of a few targets.
 
         What rounding left in the sums themselves, such as when a large row was forgotten, does not show there: it is
-        estimated from all that was ever added up in the diagonal of XᵀX. The greater of the two counts.
+        estimated, feature by feature, from all that was ever added up in the diagonal of XᵀX and what is left there, and
+        is 1 where nothing is left and alpha is 0. The greater of the two counts.
         """
-        targets = measured(self.Psi)
+        targets = measured(self.Psi.shape[1])
         Psi, moment = self.Psi[:, targets], self.sums.moment[:, targets]
-        lost = _EPS * float(self._noise.max(initial=0) / (self.sums.gram.diagonal().max(initial=0) + self.alpha or 1.0))
-        return max(relative(self.sums.gram @ Psi + self.alpha * Psi - moment, moment), lost)
+        noise, left = self._noise + self._lost, np.maximum(self.sums.gram.diagonal(), 0) + self.alpha
+        lost = np.divide(_EPS * noise, left, out=np.sign(noise), where=left > 0).max(initial=0)
+        return max(relative(self.sums.gram @ Psi + self.alpha * Psi - moment, moment), float(lost))
+
+    @property
+    def _added_up(self) -> float:
+        """The most that was ever added up for a feature."""
+        return float((self._noise + self._lost).max(initial=0))
 
     def _most(self) -> int:
         return (
@@ -149,13 +172,23 @@ class LinearMemory(Renewed):
         )
 
     def _clean(self) -> None:
-        """Features that no row has any more, of which but rounding is left in the sums, become zeros."""
-        gram, moment, diagonal = self.sums.gram, self.sums.moment, self.sums.gram.diagonal()
-        left = diagonal > (_LEFT * _EPS) * self._noise if self.sums.n_rows else np.zeros(len(gram), np.bool_)
-        gone = np.flatnonzero(~left & (self._noise > 0))
+        """Features that no row has any more, of which but rounding is left in the sums, become zeros.
+
+        Where rows came with the sums, they are not counted, and small ones may be lost: the drift goes on to say so.
+        """
+        gram, moment = self.sums.gram, self.sums.moment
+        if not self.sums.n_rows:
+            self._having[:], self._counted[:], self._lost[:] = 0, True, 0
+            gone = np.flatnonzero(self._noise > 0)
+        else:
+            allowed, size = _LEFT * _EPS, np.sqrt(self._noise)
+            gone = np.flatnonzero((self._having <= 0) & (size > 0) & (gram.diagonal() <= allowed * self._noise))
+            # xᵢxⱼ is far above rounding where xᵢ² is just below: small rows that are left show there.
+            gone = gone[(np.abs(gram[gone]) <= allowed * size[gone, None] * size).all(axis=1)]
         if len(gone):
-            gram[gone], gram[:, gone], moment[gone], self._noise[gone] = 0, 0, 0, 0
-        self._noise = np.hypot(self._noise, diagonal)
+            sure = self._counted[gone] & (self._having[gone] == 0)
+            self._lost[gone] = np.where(sure, 0, np.hypot(self._lost[gone], self._noise[gone]))
+            gram[gone], gram[:, gone], moment[gone], self._noise[gone], self._having[gone] = 0, 0, 0, 0, 0
 
     def _drop(self) -> None:
         """Solve anew when asked."""
@@ -192,9 +225,9 @@ class LinearMemory(Renewed):
         return total
 
     def _begun(self) -> Future[Any]:
-        gram, moment, alpha = self.sums.gram.copy(), self.sums.moment.copy(), self.alpha
+        gram, moment, alpha, added_up = self.sums.gram.copy(), self.sums.moment.copy(), self.alpha, self._added_up
         self._since, self._moved = [], []
-        return started(lambda: _solved_sums(gram, moment, alpha))
+        return started(lambda: _solved_sums(gram, moment, alpha, added_up))
 
     def _take_over(self, solved: tuple[Inverse | None, Doubles]) -> None:
         self._inverse, self._Psi = solved
@@ -214,8 +247,11 @@ class LinearMemory(Renewed):
             self._move(left, right)
 
 
-def _solved_sums(gram: NDArray[Any], moment: NDArray[Any], alpha: float) -> tuple[Inverse | None, Doubles]:
-    """The inverse of gram + alpha I, where it is safely there, and the solution."""
+def _solved_sums(gram: Doubles, moment: Doubles, alpha: float, added_up: float) -> tuple[Inverse | None, Doubles]:
+    """The inverse of gram + alpha I, where it is safely there, and the solution.
+
+    An error where gram + alpha I has an eigenvalue below zero by more than the rounding of what was `added_up`.
+    """
     if alpha > 0 and len(gram):
         shifted = gram.copy()
         shifted.flat[:: len(gram) + 1] += alpha
@@ -224,5 +260,29 @@ def _solved_sums(gram: NDArray[Any], moment: NDArray[Any], alpha: float) -> tupl
             if inverse.condition >= _CONDITION:
                 return inverse, np.ascontiguousarray(inverse.apply(moment))
         except np.linalg.LinAlgError:
-            pass
-    return None, np.ascontiguousarray(Factor(gram, alpha).solve(moment), np.float64)
+            _check_possible(gram, alpha + _CLEARLY * added_up)
+    with np.errstate(invalid="ignore"):  # the root of a diagonal that is below zero by rounding: then by eigenvalues
+        return None, np.ascontiguousarray(Factor(gram, alpha).solve(moment), np.float64)
+
+
+def _check_possible(gram: Doubles, shift: float) -> None:
+    """An error if gram + shift I is not positive definite, and all of it is finite."""
+    shifted = gram.copy()
+    shifted.flat[:: len(gram) + 1] += shift
+    try:
+        np.linalg.cholesky(shifted)
+    except np.linalg.LinAlgError:
+        if np.isfinite(shifted).all():
+            raise DataError(
+                "the sums of rows are not those of any rows: something was forgotten that was never learnt; fit again."
+            ) from None
+
+
+def _having(X: Any) -> NDArray[np.int64]:
+    """The number of rows that have each feature, (d,)."""
+    if scipy.sparse.issparse(X):
+        return np.bincount(X.indices[X.data != 0], minlength=X.shape[1]).astype(np.int64)
+    counts = np.zeros(X.shape[1], np.int64)
+    for rows in blocks(X.shape[0], _ROWS):
+        counts += np.count_nonzero(X[rows], axis=0)
+    return counts

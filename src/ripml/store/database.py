@@ -23,7 +23,7 @@ import os
 import re
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
@@ -31,7 +31,16 @@ from urllib.parse import quote
 
 from ripml.errors import RipmlError, StoreError
 
-__all__ = ["SCHEMA", "Database", "WriterLock", "check_store", "create_database", "is_unfinished", "sweep"]
+__all__ = [
+    "SCHEMA",
+    "Database",
+    "WriterLock",
+    "check_store",
+    "create_database",
+    "is_unfinished",
+    "remove_unfinished",
+    "sweep",
+]
 
 FILE, PART, LOCK = "store.db", "store.db.part", "writer.lock"
 _MODEL = re.compile(r"model-[0-9]{12}")
@@ -43,9 +52,11 @@ SCHEMA = (
     "CREATE TABLE documents (number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, body BLOB NOT NULL, "
     "labelset BLOB NOT NULL)",
     "CREATE INDEX documents_labelset ON documents (labelset)",
-    # A label that is gone has no name, until the next snapshot; `changed` is the change that last touched it.
-    "CREATE TABLE labels (number INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT UNIQUE, declared INTEGER NOT NULL, "
-    "retired INTEGER NOT NULL, changed INTEGER NOT NULL)",
+    # A label that is gone has no name but the one it `was` known by, until the next snapshot. Its `key` is that of the
+    # model; `changed` is the change that last touched it.
+    "CREATE TABLE labels (number INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT UNIQUE, was TEXT, key BLOB NOT NULL, "
+    "declared INTEGER NOT NULL, retired INTEGER NOT NULL, changed INTEGER NOT NULL)",
+    "CREATE INDEX labels_key ON labels (key)",
     "CREATE INDEX labels_changed ON labels (changed)",
     "CREATE TABLE document_labels (document INTEGER NOT NULL REFERENCES documents, "
     "label INTEGER NOT NULL REFERENCES labels, PRIMARY KEY (document, label)) WITHOUT ROWID",
@@ -90,8 +101,7 @@ class WriterLock:
         try:
             self._fd = os.open(folder / LOCK, flags, 0o666)
         except OSError as error:
-            remedy = "open it with readonly=True"
-            raise StoreError(f"{folder}: cannot be written ({error.strerror}); {remedy}.") from error
+            raise StoreError(f"{folder}: cannot be written ({error.strerror}); it can only be read.") from error
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.ftruncate(self._fd, 0)
@@ -100,7 +110,7 @@ class WriterLock:
             owner = os.read(self._fd, 20).decode("ascii", "replace").strip()
             os.close(self._fd)
             who = f"process {owner}" if owner else "another process"
-            raise StoreError(f"{folder}: is open for writing by {who}; open it with readonly=True.") from error
+            raise StoreError(f"{folder}: is open for writing by {who}; it can be read meanwhile.") from error
         except OSError as error:
             os.close(self._fd)
             raise StoreError(f"{folder}: cannot be locked for writing ({error.strerror}).") from error
@@ -287,6 +297,16 @@ def sweep(folder: Path, keep: str = "") -> None:
             shutil.rmtree(folder / name, ignore_errors=True)
         elif name.startswith(PART):
             (folder / name).unlink(missing_ok=True)
+
+
+def remove_unfinished(folders: Sequence[Path]) -> None:
+    """Remove what a creation that failed made: its folder, and then those above it; a finished store stays."""
+    with suppress(OSError):  # something else is in one of them
+        if folders and is_unfinished(folders[0]):
+            sweep(folders[0])
+            (folders[0] / LOCK).unlink()
+        for folder in folders:
+            folder.rmdir()
 
 
 def _sync(path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import reprlib
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -13,7 +14,10 @@ from ripml.datasets import Dataset, jsonl
 from ripml.datasets.source import Source
 from ripml.errors import DataError
 
-__all__ = ["checked_ids", "label_names", "parsed"]
+__all__ = ["checked_data", "checked_id", "checked_ids", "checked_name", "label_names", "parsed"]
+
+_brief = reprlib.Repr()
+_brief.maxstring = 80
 
 
 def parsed(documents: Iterable[Mapping[str, Any]] | Dataset) -> Dataset:
@@ -27,7 +31,7 @@ def parsed(documents: Iterable[Mapping[str, Any]] | Dataset) -> Dataset:
         if not len(documents):
             raise DataError("there are no documents.")
         ids = [uuid.uuid4().hex for _ in range(len(documents))] if documents.ids is None else documents.ids
-        return replace(documents, ids=checked_ids(ids))
+        return checked_data(replace(documents, ids=ids))
     lines = []
     for number, document in enumerate(documents, 1):
         if not isinstance(document, Mapping):
@@ -54,19 +58,62 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} is no JSON value")
 
 
+def checked_data(data: Dataset) -> Dataset:
+    """A data set, if all that a store keeps of it as strings can be kept.
+
+    >>> from scipy.sparse import csr_array
+    >>> checked_data(Dataset(X=None, Y=csr_array((1, 0)), label_names=[], texts=["half a \\ud83d"]))
+    Traceback (most recent call last):
+    ripml.errors.DataError: a text must be a string that UTF-8 can hold; got 'half a \\ud83d'.
+    """
+    checked_ids(data.ids or [])
+    label_names(data.label_names)
+    for what, strings in (("text", data.texts), ("feature's name", data.feature_names)):
+        for string in strings or []:
+            if not _is_text(string):
+                raise DataError(f"a {what} must be a string that UTF-8 can hold; got {_brief.repr(string)}.")
+    return data
+
+
 def label_names(names: Iterable[str]) -> list[str]:
     """Label names, each once.
 
     >>> label_names(("b", "a", "b"))
     ['b', 'a']
     """
-    if isinstance(names, str):
-        raise DataError(f"a list of label names is needed; got the string {names!r}.")
-    found = list(dict.fromkeys(names))
-    for name in found:
-        if not isinstance(name, str) or name.encode("utf-8", "ignore").decode() != name:
-            raise DataError(f"a label must be a string that UTF-8 can hold; got {name!r}.")
-    return found
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        what = "the string " if isinstance(names, str) else ""
+        raise DataError(f"a list of label names is needed; got {what}{names!r}.")
+    return list(dict.fromkeys(map(checked_name, names)))
+
+
+def checked_name(name: str) -> str:
+    """The name of a label, if it can be one.
+
+    >>> checked_name(5)
+    Traceback (most recent call last):
+    ripml.errors.DataError: a label must be a string that UTF-8 can hold; got 5.
+    """
+    if not _is_text(name):
+        raise DataError(f"a label must be a string that UTF-8 can hold; got {name!r}.")
+    return name
+
+
+def checked_id(id: str) -> str:
+    """The id of a document, if it can be one.
+
+    >>> checked_id("")
+    Traceback (most recent call last):
+    ripml.errors.DataError: an id must be a string that UTF-8 can hold, with something in it; got ''.
+    """
+    if not _is_text(id) or not id:
+        raise DataError(f"an id must be a string that UTF-8 can hold, with something in it; got {id!r}.")
+    return id
+
+
+def _is_text(value: object) -> bool:
+    """Whether a value is a string without halves of surrogate pairs."""
+    return isinstance(value, str) and value.encode("utf-8", "ignore").decode() == value
 
 
 def checked_ids(ids: Iterable[str]) -> list[str]:
@@ -77,9 +124,7 @@ def checked_ids(ids: Iterable[str]) -> list[str]:
     ripml.errors.DataError: document 'a' is given twice.
     """
     seen: dict[str, None] = {}
-    for id in [ids] if isinstance(ids, str) else ids:
-        if not isinstance(id, str) or not id or id.encode("utf-8", "ignore").decode() != id:
-            raise DataError(f"an id must be a string with something in it; got {id!r}.")
+    for id in map(checked_id, ids if isinstance(ids, Iterable) and not isinstance(ids, str) else [ids]):
         if id in seen:
             raise DataError(f"document {id!r} is given twice.")
         seen[id] = None

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Iterable
 from typing import Any
 
-from ripml.store.journal import labels_of, names_of
+from ripml.store.journal import labels_of
 
 __all__ = ["history"]
 
@@ -25,7 +26,7 @@ def history(connection: sqlite3.Connection, n: int) -> list[dict[str, Any]]:
             entry |= json.loads(detail) if detail else {}
         else:
             entry["id"] = id if id is not None else _forgotten_id(connection, document)
-            entry["before"] = None if labels is None else names_of(connection, json.loads(labels))
+            entry["before"] = _names(connection, None if labels is None else json.loads(labels))
             entry["after"] = _labels_after(connection, number, document)
         found.append(entry)
     return found
@@ -42,6 +43,15 @@ def _labels_after(connection: sqlite3.Connection, number: int, document: int) ->
     query = "SELECT labels FROM changes WHERE document = ? AND number > ? ORDER BY number LIMIT 1"
     following = connection.execute(query, (document, number)).fetchone()
     if following is not None:
-        return None if following[0] is None else names_of(connection, json.loads(following[0]))
+        return _names(connection, None if following[0] is None else json.loads(following[0]))
     here = connection.execute("SELECT 1 FROM documents WHERE number = ?", (document,)).fetchone()
-    return None if here is None else names_of(connection, labels_of(connection, document))
+    return _names(connection, None if here is None else labels_of(connection, document))
+
+
+def _names(connection: sqlite3.Connection, numbers: Iterable[int] | None) -> list[str] | None:
+    """The names of labels, also of those that are gone; None where they are not known any more."""
+    if numbers is None:
+        return None
+    query = "SELECT coalesce(name, was) FROM labels WHERE number = ?"
+    found = [connection.execute(query, (number,)).fetchone() for number in numbers]
+    return None if None in found else [name for (name,) in found]

@@ -3,7 +3,8 @@
 A change of a document leaves an entry with what it was *before* (`labels`, and `body` where that changed too). So a
 model as of change c becomes that of now by the net difference alone: of each document that was touched since, what it
 was at c (the `before` of its first entry behind c) is forgotten, and what it is now is learnt. Labels carry the number
-of the change that last touched them. A snapshot makes the entries up to it unnecessary, and their `before` is deleted.
+of the change that last touched them, and the key that they have in the model: whoever gets there by other steps gives
+them the same columns of Phi. A snapshot makes the entries up to it unnecessary, and their `before` is deleted.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from ripml.errors import DataError
+from ripml.labels import label_keys, names_array
 
 __all__ = [
     "Delta",
@@ -30,10 +32,12 @@ __all__ = [
     "all_documents",
     "all_labels",
     "find",
+    "gone_labels",
     "labels_of",
     "labelset",
     "names_of",
     "numbers_of",
+    "packed_key",
     "since",
     "unused_labels",
 ]
@@ -58,11 +62,19 @@ class Edit:
 
 @dataclass(frozen=True)
 class Label:
-    """A label of the table; without a name it is gone."""
+    """A label of the table; without a name it is gone. Its key is what its column of Phi is made from."""
 
     number: int
     name: str | None
     retired: bool
+    key: int
+
+    @classmethod
+    def read(cls, connection: sqlite3.Connection, where: str, *values: int) -> list[Label]:
+        """Those for which an expression of SQL is true, in the order of numbers."""
+        query = f"SELECT number, name, retired, key FROM labels WHERE {where} ORDER BY number"
+        rows = connection.execute(query, values)
+        return [cls(number, name, bool(retired), int.from_bytes(key, "little")) for number, name, retired, key in rows]
 
 
 @dataclass(frozen=True)
@@ -122,6 +134,15 @@ def labelset(labels: Iterable[int]) -> bytes:
     return hashlib.blake2b(np.array(sorted(labels), "<i8").tobytes(), digest_size=16).digest()
 
 
+def packed_key(key: Any) -> bytes:
+    """The key of a label as it is kept.
+
+    >>> packed_key(5).hex()
+    '0500000000000000'
+    """
+    return int(key).to_bytes(8, "little")
+
+
 def labels_of(connection: sqlite3.Connection, document: int) -> tuple[int, ...]:
     """The labels of a document, by their numbers."""
     found = connection.execute("SELECT label FROM document_labels WHERE document = ? ORDER BY label", (document,))
@@ -152,9 +173,8 @@ def numbers_of(connection: sqlite3.Connection, names: Iterable[str]) -> list[int
 
 
 def names_of(connection: sqlite3.Connection, numbers: Iterable[int]) -> list[str]:
-    """The names of those of the labels that are still there."""
-    found = (connection.execute("SELECT name FROM labels WHERE number = ?", (n,)).fetchone() for n in numbers)
-    return [row[0] for row in found if row is not None and row[0] is not None]
+    """The names of labels that are there."""
+    return [connection.execute("SELECT name FROM labels WHERE number = ?", (n,)).fetchone()[0] for n in numbers]
 
 
 def all_documents(connection: sqlite3.Connection) -> Iterator[tuple[int, State]]:
@@ -169,27 +189,23 @@ def all_documents(connection: sqlite3.Connection) -> Iterator[tuple[int, State]]
 
 def all_labels(connection: sqlite3.Connection) -> list[Label]:
     """Every label in the order of numbers."""
-    rows = connection.execute("SELECT number, name, retired FROM labels WHERE name NOT NULL ORDER BY number")
-    return [Label(number, name, bool(retired)) for number, name, retired in rows]
+    return Label.read(connection, "name NOT NULL")
 
 
-def unused_labels(connection: sqlite3.Connection) -> list[int]:
-    """The numbers of labels that no document carries and nobody declared."""
-    rows = connection.execute(
-        "SELECT number FROM labels WHERE NOT declared AND name NOT NULL "
-        "AND NOT EXISTS (SELECT 1 FROM document_labels WHERE label = number) ORDER BY number"
-    )
-    return [number for (number,) in rows]
+def gone_labels(connection: sqlite3.Connection) -> list[Label]:
+    """Labels that are gone since the snapshot."""
+    return Label.read(connection, "name IS NULL")
+
+
+def unused_labels(connection: sqlite3.Connection) -> list[Label]:
+    """Labels that no document carries and nobody declared."""
+    carried = "EXISTS (SELECT 1 FROM document_labels WHERE label = number)"
+    return Label.read(connection, f"NOT declared AND name NOT NULL AND NOT {carried}")
 
 
 def since(connection: sqlite3.Connection, change: int) -> Delta:
     """What happened behind a change that is not older than the last snapshot."""
-    labels = [
-        Label(number, name, bool(retired))
-        for number, name, retired in connection.execute(
-            "SELECT number, name, retired FROM labels WHERE changed > ? ORDER BY number", (change,)
-        )
-    ]
+    labels = Label.read(connection, "changed > ?", change)
     first: dict[int, str | None] = {}  # the labels before, None for a document that was not there
     bodies: dict[int, bytes] = {}
     entries = connection.execute(
@@ -296,11 +312,16 @@ class Draft:
         """The number of a label, which is made if there is none of this name."""
         number = number_of(self._connection, name)
         if number is None:
+            key = packed_key(label_keys(names_array([name]))[0])
+            taken = self._connection.execute("SELECT 1 FROM labels WHERE key = ?", (key,)).fetchone()
             cursor = self._connection.execute(
-                "INSERT INTO labels (name, declared, retired, changed) VALUES (?, ?, 0, ?)",
-                (name, declared, self._first),
+                "INSERT INTO labels (name, key, declared, retired, changed) VALUES (?, ?, ?, 0, ?)",
+                (name, key, declared, self._first),
             )
             number = int(cursor.lastrowid or 0)
+            if taken:  # by a label that had this name before
+                key = hashlib.blake2b(f"{name}\0{number}".encode(), digest_size=8).digest()
+                self._connection.execute("UPDATE labels SET key = ? WHERE number = ?", (key, number))
             self._touch(number)
         return number
 
@@ -330,7 +351,7 @@ class Draft:
             for (id,) in self._connection.execute(carriers, (label,)).fetchall():
                 labels = self._found(id)[1].labels
                 self.relabel(id, {target}.union(labels) - gone)
-            self._connection.execute("UPDATE labels SET name = NULL WHERE number = ?", (label,))
+            self._connection.execute("UPDATE labels SET name = NULL, was = name WHERE number = ?", (label,))
             self._touch(label)
         self.note("merge labels", labels=list(names), into=into)
 
@@ -343,8 +364,7 @@ class Draft:
 
     def _touch(self, number: int) -> None:
         self._connection.execute("UPDATE labels SET changed = ? WHERE number = ?", (self._first, number))
-        row = self._connection.execute("SELECT name, retired FROM labels WHERE number = ?", (number,)).fetchone()
-        self._labels[number] = Label(number, row[0], bool(row[1]))
+        (self._labels[number],) = Label.read(self._connection, "number = ?", number)
 
     # ------------------------------------------------------------------------------------------------------ entries
 

@@ -13,7 +13,7 @@ from ripml.documents import DocumentModel
 from ripml.errors import DataError, ModelFolderError, ParameterError, RipmlError, StoreError, check_count
 from ripml.store import journal
 from ripml.store.database import Database, WriterLock
-from ripml.store.entries import label_names
+from ripml.store.entries import checked_id, label_names
 from ripml.store.history import history
 from ripml.store.journal import Delta, Snapshot, since
 from ripml.store.versions import Bodies, Version, advance, load
@@ -78,6 +78,7 @@ class Reader:
 
     def document(self, id: str) -> dict[str, Any]:
         """A document as it is in JSONL: "id", "labels", and "text" or "features"."""
+        checked_id(id)
 
         def question(connection: sqlite3.Connection) -> dict[str, Any]:
             found = journal.find(connection, id)
@@ -107,8 +108,7 @@ class Reader:
     def rows(self, numbers: Iterable[int], model: DocumentModel | None = None) -> dict[int, str]:
         """The ids of the documents behind row numbers of a version of the model, by default the current one.
 
-        Rows whose documents are gone are left out. Documents with the same features and labels are one to a model: when
-        one of them is changed, its row may be taken for another's.
+        A row is that of the document it was learnt from; rows whose documents are gone are left out.
         """
         documents = (self.model if model is None else model).row_documents
         assert documents is not None

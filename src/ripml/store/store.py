@@ -30,9 +30,20 @@ from ripml.documents import DocumentModel
 from ripml.errors import DataError, ModelFolderError, ParameterError, RipmlError, StoreError
 from ripml.estimator import RIPML
 from ripml.multilabel import Multilabel
-from ripml.store.database import WriterLock, check_store, create_database, is_unfinished, sweep
-from ripml.store.entries import checked_ids, label_names, parsed
-from ripml.store.journal import Delta, Draft, Label, Snapshot, State, all_documents, all_labels, labelset, unused_labels
+from ripml.store.database import WriterLock, check_store, create_database, is_unfinished, remove_unfinished, sweep
+from ripml.store.entries import checked_data, checked_id, checked_ids, checked_name, label_names, parsed
+from ripml.store.journal import (
+    Delta,
+    Draft,
+    Snapshot,
+    State,
+    all_documents,
+    all_labels,
+    gone_labels,
+    labelset,
+    packed_key,
+    unused_labels,
+)
 from ripml.store.reading import Reader
 from ripml.store.versions import Bodies, Version
 
@@ -87,10 +98,10 @@ class Store(Reader):
         folder, settings = Path(path), RIPML() if model is None else clone(model)
         if not isinstance(settings, RIPML):
             raise ParameterError(f"a store needs a model that can forget, RIPML; got {type(settings).__name__}.")
-        ids = [str(i) for i in range(len(data))] if data.ids is None else data.ids
-        checked_ids(ids)
+        ids = checked_data(data).ids or [str(i) for i in range(len(data))]
         if folder.exists() and not is_unfinished(folder) and (not folder.is_dir() or any(folder.iterdir())):
             raise StoreError(f"{folder}: there is something here already; choose a new or empty folder.")
+        made = [place for place in (folder, *folder.parents) if not place.exists()]
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -98,7 +109,7 @@ class Store(Reader):
         lock = WriterLock(folder)
         try:
             sweep(folder)
-            fitted = DocumentModel.fit(data, first_feature, settings, always_named=True)
+            fitted = _fitted(data, first_feature, settings)
             bodies = Bodies.of(fitted).packed(data)
             rows = np.flatnonzero(np.diff(data.Y.indptr) > 0) + 1
             version = Version.of(0, fitted, rows, np.arange(1, data.Y.shape[1] + 1))
@@ -106,19 +117,22 @@ class Store(Reader):
             version.model.save(folder / snapshot.folder)
 
             def fill(connection: sqlite3.Connection) -> None:
-                names = [(i, name, 0, 0, 0) for i, name in enumerate(data.label_names, 1)]
-                connection.executemany("INSERT INTO labels VALUES (?, ?, ?, ?, ?)", names)
+                keys = map(packed_key, settings.labels_.keys)
+                labels = [(*label, 0, 0, 0) for label in zip(data.label_names, keys, strict=True)]
+                command = "INSERT INTO labels (name, key, declared, retired, changed) VALUES (?, ?, ?, ?, ?)"
+                connection.executemany(command, labels)
                 for number, (id, body) in enumerate(zip(ids, bodies, strict=True), 1):
-                    labels = (data.Y.indices[data.Y.indptr[number - 1] : data.Y.indptr[number]] + 1).tolist()
-                    row = (number, id, body, labelset(labels))
+                    carried = (data.Y.indices[data.Y.indptr[number - 1] : data.Y.indptr[number]] + 1).tolist()
+                    row = (number, id, body, labelset(carried))
                     connection.execute("INSERT INTO documents VALUES (?, ?, ?, ?)", row)
-                    pairs = [(number, label) for label in labels]
+                    pairs = [(number, label) for label in carried]
                     connection.executemany("INSERT INTO document_labels VALUES (?, ?)", pairs)
                 snapshot.write(connection)
 
             create_database(folder, fill)
             return cls(folder, lock)
         except BaseException:
+            remove_unfinished(made)
             lock.release()
             raise
 
@@ -192,11 +206,11 @@ class Store(Reader):
 
     def relabel(self, documents: str | Mapping[str, Iterable[str]], labels: Iterable[str] | None = None) -> None:
         """Give a document other labels, or each of several: `relabel(id, labels)` or `relabel({id: labels, …})`."""
-        if isinstance(documents, str):
+        if not isinstance(documents, Mapping):
             if labels is None:
-                raise DataError(f"the new labels of document {documents!r} are missing.")
-            documents = {documents: labels}
-        wanted = {id: label_names(names) for id, names in documents.items()}
+                raise DataError(f"the new labels of document {checked_id(documents)!r} are missing.")
+            documents = {checked_id(documents): labels}
+        wanted = {checked_id(id): label_names(names) for id, names in documents.items()}
 
         def plan(draft: Draft) -> None:
             for id, names in wanted.items():
@@ -211,26 +225,29 @@ class Store(Reader):
 
     def rename_label(self, old: str, new: str) -> None:
         """Give a label another name."""
-        label_names([new])
-        self._write(lambda draft: draft.rename_label(old, new))
+        names = checked_name(old), checked_name(new)
+        self._write(lambda draft: draft.rename_label(*names))
 
     def merge_labels(self, names: Iterable[str], into: str) -> None:
         """Make one label of several: documents that carry one of `names` carry `into` instead, and these are gone."""
-        wanted = label_names(names)
-        label_names([into])
-        self._write(lambda draft: draft.merge_labels(wanted, into))
+        wanted, target = label_names(names), checked_name(into)
+        self._write(lambda draft: draft.merge_labels(wanted, target))
 
     def retire_label(self, name: str) -> None:
         """Suggest a label no more; documents keep it."""
-        self._write(lambda draft: draft.retire_label(name, True))
+        known = checked_name(name)
+        self._write(lambda draft: draft.retire_label(known, True))
 
     def reinstate_label(self, name: str) -> None:
         """Suggest a retired label again."""
-        self._write(lambda draft: draft.retire_label(name, False))
+        known = checked_name(name)
+        self._write(lambda draft: draft.retire_label(known, False))
 
     def _write(self, plan: Callable[[Draft], None]) -> None:
         """One call: its rows in the database and the next version of the model, or neither."""
         with self._changing():
+            if self._has_slots and self._database.read(gone_labels):
+                self._save(self._version)
             with self._database.transaction() as connection:
                 draft = Draft(connection)
                 plan(draft)
@@ -241,6 +258,13 @@ class Store(Reader):
             self._version, self._stale = version, False
             if self._changes > max(SNAPSHOT_LEAST, self.model.model.n_rows_ // SNAPSHOT_SHARE):
                 self._snapshot_or_warn()
+
+    @property
+    def _has_slots(self) -> bool:
+        """Whether a new label may take the column of Phi of one that is gone: who replays both has no room for it."""
+        model = self.model.model
+        fixed = model.ensemble_.capacity(model.n_dims_) is not None
+        return fixed and (model._plain or not model.decode_.exact)
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
@@ -266,21 +290,29 @@ class Store(Reader):
         try:
             if not self._stale:
                 self._save(self._version)
-        except RipmlError as error:
-            warnings.warn(f"{error} All changes are stored, but opening will take longer.", RuntimeWarning, 3)
+        except Exception as error:
+            known = isinstance(error, RipmlError)
+            reason = str(error) if known else f"{self._folder}: no snapshot was taken ({error!r})."
+            warnings.warn(f"{reason} All changes are stored, but opening will take longer.", RuntimeWarning, 3)
 
     def refit(self) -> None:
         """Fit the model anew on all documents, with the same settings; the one before serves meanwhile."""
         with self._changing():
             documents, labels = self._database.read(lambda c: (list(all_documents(c)), all_labels(c)))
             data = self._bodies.data([state for _, state in documents], labels)
-            fitted = DocumentModel.fit(data, self.model.first_feature, clone(self.model.model), always_named=True)
+            settings = clone(self.model.model)
+            fitted = _fitted(data, self.model.first_feature, settings)
             for label in labels:
                 if label.retired:
                     fitted.model.retire_label(label.name)
             rows = [number for number, state in documents if state.labels]
             numbers = [label.number for label in labels]
-            self._save(Version.of(self._version.change + 1, fitted, rows, numbers), "refit")
+            keys = [(packed_key(key), number) for key, number in zip(settings.labels_.keys, numbers, strict=True)]
+
+            def enter(connection: sqlite3.Connection) -> None:
+                connection.executemany("UPDATE labels SET key = ? WHERE number = ?", keys)
+
+            self._save(Version.of(self._version.change + 1, fitted, rows, numbers), "refit", enter)
 
     def compact(self) -> None:
         """Leave no trace of what is gone: no byte of it is in any file of the folder afterwards.
@@ -291,13 +323,13 @@ class Store(Reader):
         with self._changing():
             unused = self._database.read(unused_labels)
             self._stale = True
-            delta = Delta(self._version.change + 1, [Label(n, None, False) for n in unused], [])
+            delta = Delta(self._version.change + 1, [replace(label, name=None) for label in unused], [])
             version = self._advanced(self._version, delta)
-            gone = self._unused_features()
-            version = replace(version, model=version.model.without_features(gone))
+            if self._bodies.form != "lists":  # whose features have no names
+                version = replace(version, model=version.model.without_features(self._unused_features()))
 
             def clean(connection: sqlite3.Connection) -> None:
-                connection.executemany("DELETE FROM labels WHERE number = ?", [(number,) for number in unused])
+                connection.executemany("DELETE FROM labels WHERE number = ?", [(label.number,) for label in unused])
                 connection.execute("UPDATE changes SET detail = NULL")
 
             self._save(version, "compact", clean)
@@ -306,8 +338,6 @@ class Store(Reader):
     def _unused_features(self) -> NDArray[np.bool_]:
         """The features that no document has, (d,)."""
         unused = np.ones(self.model.model.n_features_in_, bool)
-        if self._bodies.form == "lists":
-            return unused
 
         def question(connection: sqlite3.Connection) -> None:
             bodies = connection.execute("SELECT body FROM documents")
@@ -326,9 +356,11 @@ class Store(Reader):
         place = self._folder / snapshot.folder
         try:
             version.model.save(place)
-        except ModelFolderError as error:
+        except BaseException as error:
             shutil.rmtree(place, ignore_errors=True)
-            raise StoreError(f"{self._folder}: no snapshot was taken: {error}") from error
+            if isinstance(error, ModelFolderError):
+                raise StoreError(f"{self._folder}: no snapshot was taken: {error}") from error
+            raise
         with self._database.transaction() as connection:
             if kind is not None:
                 Draft(connection).note(kind)
@@ -337,3 +369,10 @@ class Store(Reader):
             snapshot.write(connection)
         self._version, self._stale, self._changes = version, False, 0
         sweep(self._folder, snapshot.folder)
+
+
+def _fitted(data: Dataset, first_feature: int | None, model: RIPML) -> DocumentModel:
+    """The model of documents, which must be one that learns and forgets exactly."""
+    fitted = DocumentModel.fit(data, first_feature, model, always_named=True)
+    model._check_exact()
+    return fitted

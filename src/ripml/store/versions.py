@@ -230,7 +230,7 @@ class _Naming:
             if name != label.name and name in wanted:
                 self._model.rename_label(name, f"\ue000 {label.number}")
         if self._new:
-            self._model.add_labels([label.name for label in self._new])
+            self._model.add_labels([label.name for label in self._new], [label.key for label in self._new])
             self.numbers.append(np.array([label.number for label in self._new], np.int64))
 
     def finish(self) -> Growing:
