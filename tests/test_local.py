@@ -58,6 +58,7 @@ def part_of(X: Any, Y: Any, kernel: Local, kind: str = "dense") -> Part:
         kernel=kernel,
         rows=Rows(KINDS[kind](X)),
         set_of_row=sets.of_row,
+        row_numbers=np.arange(len(sets.of_row)),
     )
 
 

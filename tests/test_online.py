@@ -757,3 +757,16 @@ def test_an_older_copy_that_takes_a_label_leaves_the_newer_one_alone() -> None:
     base.partial_fit(X[:1], [["mine"]])
     newer.partial_fit(X[95:], Y[95:])
     assert_equal_models(newer, newer.without_rows().partial_fit(X, Y), X[:20], 1e-4)
+
+
+@pytest.mark.parametrize("name", ["default", "local", "gaussian"])
+def test_rows_that_share_nothing_with_a_query_are_heard_in_their_order(name: str) -> None:
+    """More rows than may vote are exactly as like: the earliest are heard, wherever they are stored."""
+    random = np.random.default_rng(1)
+    X = scipy.sparse.csr_array((random.random((160, 40)) < 0.05) * random.random((160, 40)))
+    _, Y = rows(160, 0)
+    model = copy.deepcopy(ALL[name]).set_params(random_state=0).fit(X[:120], Y[:120])
+    model.partial_fit(X[120:], Y[120:]).forget(X[10:40], Y[10:40])
+    rest = [*range(10), *range(40, 160)]
+    fresh = model.without_rows().partial_fit(X[rest], [Y[row] for row in rest])
+    assert_equal_models(model, fresh, X, 1e-4)

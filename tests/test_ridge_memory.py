@@ -459,7 +459,7 @@ class TestALinearMemory:
         assert world.memory.drift() >= lost
         world.change(X[:0], Z[:0], range(47))
         assert world.memory.sums.n_rows == 0
-        world.change(X[10:], Z[10:])
+        world.change(*rows_of(60))
         assert world.memory.drift() < 1e-14
         assert world.error < 1e-12
 

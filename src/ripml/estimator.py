@@ -45,7 +45,7 @@ from ripml.part import Decode, Part
 from ripml.probing import probed_votes
 from ripml.products import column_counts
 from ripml.resources import blocks as row_blocks
-from ripml.resources import map_blocks
+from ripml.resources import map_blocks, one_blas_thread
 from ripml.ridge import RidgeSolver, resolve_solver
 from ripml.rooms import DiskRoom, Room
 from ripml.settings import setting_from_json
@@ -384,7 +384,8 @@ class RIPML(Online):
     def _plain_scores(self, X: Any) -> Any:
         """Scores before rare labels are put forward: of one version of the model, whoever changes it meanwhile."""
         check_is_fitted(self, "parts_")
-        return copy.copy(self)._scores_of_version(X)
+        with one_blas_thread():  # once for all blocks
+            return copy.copy(self)._scores_of_version(X)
 
     def _scores_of_version(self, X: Any) -> Any:
         self._check_unchanged()

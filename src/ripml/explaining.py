@@ -183,11 +183,11 @@ class _Listener:
             by_row = replace(part, sets=_one_each(0, n, n), set_of_row=np.arange(n))
             ids, similarity = part.alike(likeness, max(how.n_similar, local.n_rows if local else 0))
             if how.n_similar:
-                near = by_row.near_rows(ids[:, : how.n_similar], similarity[:, : how.n_similar])
+                near = by_row.near_rows(*part.first_alike(ids, similarity, how.n_similar))
                 said["similar"] = by_row.vote(near, how.n_similar, how.similar_temperature)
             if local:
-                few = slice(local.n_rows)
-                (said["local"],) = by_row.solved_nearby(ids[:, few], similarity[:, few], squared_lengths(X), [local])
+                nearest = part.first_alike(ids, similarity, local.n_rows)
+                (said["local"],) = by_row.solved_nearby(*nearest, squared_lengths(X), [local])
         labels = part.candidates(X, how).labels if how.epsilon is not None else None
         for i in range(X.shape[0]):
             yield _Heard(

@@ -38,6 +38,7 @@ Ints = NDArray[np.int64]
 _ROW_BLOCK = 256
 _STORED_ROWS = 65536
 _LIKENESSES = 1 << 24  # of queries and training rows that a thread holds at a time: 64 MB
+_TIED = np.float32(1e-6)  # by which two rows that are as like a query may differ
 _ROUNDING = 1e-6  # by which the length of a row of length 1 may differ from it
 _RARE = 16  # rows of a label up to which one more or less makes a difference
 DENSE_LABELS = 8192  # up to here the values of all labels cost less than looking up the columns of candidates
@@ -218,8 +219,19 @@ class Part:
             likeness[:, ~self.alive] = -np.inf
         ids = most_alike(likeness, min(k, likeness.shape[1]))
         values = np.take_along_axis(likeness, ids, axis=1)
+        if 0 < k < likeness.shape[1]:
+            ids = _earliest(likeness, ids, values.min(axis=1), self.row_numbers)
+            values = np.take_along_axis(likeness, ids, axis=1)
         order = np.argsort(-values, axis=1, kind="stable")
         return np.take_along_axis(ids, order, axis=1), np.take_along_axis(values, order, axis=1)
+
+    def first_alike(self, ids: Ints, similarity: Floats, k: int) -> tuple[Ints, Floats]:
+        """The first k of rows that `alike` found."""
+        if not 0 < k < ids.shape[1]:
+            return ids[:, :k], similarity[:, :k]
+        start = np.tile(np.arange(k), (len(ids), 1))
+        places = _earliest(similarity, start, similarity[:, k - 1], self.row_numbers[ids])
+        return np.take_along_axis(ids, places, axis=1), np.take_along_axis(similarity, places, axis=1)
 
     def near_rows(self, ids: Ints, similarity: Floats) -> Near:
         """The label sets of rows `ids` (n, k)."""
@@ -283,11 +295,11 @@ class Part:
         if likeness is not None and (how.n_similar or local):
             ids, similarity = self.alike(likeness, max(how.n_similar, local.n_rows if local else 0), own)
             if how.n_similar:
-                near = self.near_rows(ids[:, : how.n_similar], similarity[:, : how.n_similar])
+                near = self.near_rows(*self.first_alike(ids, similarity, how.n_similar))
                 said["similar"] = self.vote(near, how.n_similar, how.similar_temperature)
             if local:
-                few = slice(local.n_rows)
-                (said["local"],) = self.solved_nearby(ids[:, few], similarity[:, few], squares, [local])
+                nearest = self.first_alike(ids, similarity, local.n_rows)
+                (said["local"],) = self.solved_nearby(*nearest, squares, [local])
         L = self.sets.shape[1]
         keys = [_places(matrix) for matrix in said.values()]
         values = Z if how.exact else None
@@ -325,6 +337,22 @@ class Part:
             # would give it away; and there it hardly matters.
             seen = seen - (decoding.carried(self.sets[own_set], labels) & (seen <= _RARE))
         return Candidates(labels, table | _standing(table["value"], labels, seen))
+
+
+def _earliest(values: Floats, places: Ints, least: Floats, numbers: Ints) -> Ints:
+    """The places (n, k) of the largest values (n, N), `least` (n,) the least of these, with the earliest among equals.
+
+    Who is heard must not depend on the order in which rows are stored, nor on how products were rounded: rows that
+    share nothing with a query are all as like to it. `numbers`, of the rows, are (N,) or (n, N).
+    """
+    count = np.count_nonzero(values >= (least - _TIED)[:, None], axis=1)
+    for line in np.flatnonzero((count > places.shape[1]) & np.isfinite(least)):
+        own, number = values[line], numbers if numbers.ndim == 1 else numbers[line]
+        sure = np.flatnonzero(own > least[line] + _TIED)
+        tied = np.flatnonzero(np.abs(own - least[line]) <= _TIED)
+        tied = tied[np.argsort(number[tied], kind="stable")][: places.shape[1] - len(sure)]
+        places[line] = np.concatenate([sure, tied])
+    return places
 
 
 def _standing(value: Floats, labels: Ints, seen: Ints) -> dict[str, Floats]:

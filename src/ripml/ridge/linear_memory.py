@@ -152,8 +152,8 @@ class LinearMemory(Renewed):
         """How far rounding has come, measured: ‖(XᵀX + alpha I)Psi − XᵀZ‖ / ‖XᵀZ‖ of a few targets.
 
         What rounding left in the sums themselves, such as when a large row was forgotten, does not show there: it is
-        estimated, feature by feature, from all that was ever added up in the diagonal of XᵀX and what is left there, and
-        is 1 where nothing is left and alpha is 0. The greater of the two counts.
+        estimated, feature by feature, from all that was ever added up in the diagonal of XᵀX and what is left, and
+        is 1 where nothing is left and alpha is 0. The greater of the two counts. Neither knows the condition of XᵀX.
         """
         targets = measured(self.Psi.shape[1])
         Psi, moment = self.Psi[:, targets], self.sums.moment[:, targets]
@@ -247,10 +247,13 @@ class LinearMemory(Renewed):
             self._move(left, right)
 
 
-def _solved_sums(gram: Doubles, moment: Doubles, alpha: float, added_up: float) -> tuple[Inverse | None, Doubles]:
+def _solved_sums(
+    gram: NDArray[Any], moment: NDArray[Any], alpha: float, added_up: float
+) -> tuple[Inverse | None, Doubles]:
     """The inverse of gram + alpha I, where it is safely there, and the solution.
 
-    An error where gram + alpha I has an eigenvalue below zero by more than the rounding of what was `added_up`.
+    An error where gram + alpha I has an eigenvalue below zero by more than the rounding of what was `added_up`. Of sums
+    that were given this is taken to be what they have: that rows 10⁴ times as long came and went before is not known.
     """
     if alpha > 0 and len(gram):
         shifted = gram.copy()
@@ -265,7 +268,7 @@ def _solved_sums(gram: Doubles, moment: Doubles, alpha: float, added_up: float) 
         return None, np.ascontiguousarray(Factor(gram, alpha).solve(moment), np.float64)
 
 
-def _check_possible(gram: Doubles, shift: float) -> None:
+def _check_possible(gram: NDArray[Any], shift: float) -> None:
     """An error if gram + shift I is not positive definite, and all of it is finite."""
     shifted = gram.copy()
     shifted.flat[:: len(gram) + 1] += shift

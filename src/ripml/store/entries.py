@@ -13,6 +13,7 @@ from typing import Any
 from ripml.datasets import Dataset, jsonl
 from ripml.datasets.source import Source
 from ripml.errors import DataError
+from ripml.labels import check_names
 
 __all__ = ["checked_data", "checked_id", "checked_ids", "checked_name", "label_names", "parsed"]
 
@@ -67,7 +68,7 @@ def checked_data(data: Dataset) -> Dataset:
     ripml.errors.DataError: a text must be a string that UTF-8 can hold; got 'half a \\ud83d'.
     """
     checked_ids(data.ids or [])
-    label_names(data.label_names)
+    check_names([checked_name(name) for name in data.label_names], len(data.label_names))
     for what, strings in (("text", data.texts), ("feature's name", data.feature_names)):
         for string in strings or []:
             if not _is_text(string):
