@@ -193,8 +193,9 @@ class PartWriter:
         np.add.at(counts, arriving, 1)
         dead = np.unique(leaving)
         dead = dead[counts[dead] == 0]
-        self._regress(change, plan, embedding)
-        sets, Z, searchers = self._sets(later[fresh], dead, embedding, n_labels)
+        fresh_sets = later if len(fresh) == later.shape[0] else later[fresh]
+        sets, Z, searchers = self._sets(fresh_sets, dead, embedding, n_labels)
+        self._regress(change, plan, arriving, embedding)
         rows, alive = self._keep_rows(change, plan, arriving)
         Psi, intercept = self._coefficients(embedding)
         self.part = replace(
@@ -301,26 +302,32 @@ class PartWriter:
             "n_clusters, fewer features, or fit again."
         )
 
-    def _regress(self, change: Change, plan: _Plan, embedding: Embedding) -> None:
-        memory = self.memory(embedding)
+    def _regress(self, change: Change, plan: _Plan, arriving: Ints, embedding: Embedding) -> None:
+        memory, Z, n_moved = self.memory(embedding), self._Z.view, len(plan.relabelled)
+        with_intercept = isinstance(memory, (LinearMemory, DualMemory)) and not self._plain
 
-        def told(rows: Labelled) -> tuple[Any, Any] | None:
+        def targets(Y: Any, sets: Ints) -> Any:
+            if self._plain and Z.dtype == np.float32:  # what is searched is what is learnt
+                return Z[:, sets].transpose(1, 0, 2).reshape(len(sets), -1)
+            return dense(embedding.targets(Y))
+
+        def told(rows: Labelled, sets: Ints) -> tuple[Any, Any] | None:
             if not len(rows):
                 return None
-            linear = isinstance(memory, (LinearMemory, DualMemory)) and not self._plain
-            return with_ones(rows.X) if linear else rows.X, dense(embedding.targets(rows.Y))
+            return with_ones(rows.X) if with_intercept else rows.X, targets(rows.Y, sets)
 
+        learnt = told(change.learnt, arriving[n_moved:])
         if isinstance(memory, LinearMemory):
-            memory.change(told(change.learnt), told(change.forgotten))
+            memory.change(learnt, told(change.forgotten, plan.forgotten))
         elif len(change.forgotten):
             memory.forget(plan.forgotten_rows)
-        if before := told(change.relabelled):
-            targets = dense(embedding.targets(change.new_labels))
+        if before := told(change.relabelled, plan.relabelled):
+            after = targets(change.new_labels, arriving[:n_moved])
             if isinstance(memory, LinearMemory):
-                memory.retarget(before[0], targets - before[1])
+                memory.retarget(before[0], after - before[1])
             else:
-                memory.retarget(plan.relabelled_rows, targets)
-        if not isinstance(memory, LinearMemory) and (learnt := told(change.learnt)):
+                memory.retarget(plan.relabelled_rows, after)
+        if learnt is not None and not isinstance(memory, LinearMemory):
             memory.learn(*learnt)
 
     def adopt(self, part: Part) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -51,6 +52,7 @@ __all__ = ["Store"]
 
 # A snapshot is taken after a write when more changes than both were made since the last one.
 SNAPSHOT_LEAST, SNAPSHOT_SHARE = 1000, 10  # changes; one in so many rows
+_TURN_SECONDS = 5e-4  # Python's own is ten times as long
 _READ_BLOCK = 10_000  # documents whose words are looked at together
 
 
@@ -76,6 +78,8 @@ class Store(Reader):
         super().__init__(folder, lock)
         self._changes = 0  # since the snapshot
         if lock is not None:
+            # A thread that answers waits so long for one that learns to let go of the interpreter.
+            sys.setswitchinterval(min(sys.getswitchinterval(), _TURN_SECONDS))
             snapshot = self._database.read(Snapshot.read)
             sweep(folder, snapshot.folder)
             self._changes = self._version.change - snapshot.change
