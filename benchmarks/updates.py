@@ -340,6 +340,7 @@ def readers(arguments: argparse.Namespace) -> list[Row]:
     queries = X[:500] + np.float32(0.1)
     settings = RIPML.paper(n_dims=100, n_neighbors=5, n_learners=5, ridge=1.0, random_state=0)
     found: list[Row] = []
+    sys.setswitchinterval(5e-4)  # as a store that is open for writing sets it
     with loaded(found, "readers"), tempfile.TemporaryDirectory() as folder:
         current = [copy.deepcopy(settings).fit(X[:n], Y[:n])]
         calls = 0
