@@ -770,3 +770,16 @@ def test_rows_that_share_nothing_with_a_query_are_heard_in_their_order(name: str
     rest = [*range(10), *range(40, 160)]
     fresh = model.without_rows().partial_fit(X[rest], [Y[row] for row in rest])
     assert_equal_models(model, fresh, X, 1e-4)
+
+
+def test_a_saved_model_still_knows_what_rounding_its_sums_have(tmp_path: Path) -> None:
+    X, Y = rows(60, 0)
+    model = RIPML.paper(n_dims=8, n_neighbors=3, ridge=1.0, normalize=False, random_state=0).fit(X, Y)
+    huge = np.full((1, N_FEATURES), 1e7)
+    model.partial_fit(huge, [["huge"]]).forget(huge, [["huge"]])
+    drift = model.warm_["drift"]
+    assert drift > 1e-6
+    model.save(tmp_path / "model")
+    loaded = ripml.load(tmp_path / "model")
+    assert isinstance(loaded, RIPML)
+    assert loaded.partial_fit(X[:1], Y[:1]).warm_["drift"] == pytest.approx(drift, rel=0.5)

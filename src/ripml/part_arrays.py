@@ -79,6 +79,9 @@ def _kept_to_arrays(parts: Sequence[Part]) -> dict[str, NDArray[Any]]:
         arrays["summed"] = np.array([(c, of.n_rows) for c, of in sums], np.int64)
         arrays["gram"] = np.stack([of.triangle for _, of in sums])
         arrays["moment"] = np.stack([of.moment for _, of in sums])
+        if any(of.added_up is not None for _, of in sums):
+            nothing = np.zeros(arrays["moment"].shape[1])
+            arrays["added_up"] = np.stack([nothing if of.added_up is None else of.added_up for _, of in sums])
     rows = [(c, part.kept) for c, part in enumerate(parts) if isinstance(part.kept, KeptRows)]
     if rows:
         arrays["kept_parts"] = np.array([(c, len(of.set_of_row)) for c, of in rows], np.int64)
@@ -92,20 +95,25 @@ def _with_kept(parts: list[Part], arrays: Mapping[str, NDArray[Any]], n_features
     if "summed" in arrays:
         summed, gram, moment = _whole_numbers(arrays, "summed"), arrays["gram"], arrays["moment"]
         d = moment.shape[1] if moment.ndim == 3 else -1
+        added_up = arrays.get("added_up", np.zeros((len(summed), max(d, 0))))
         consistent = (
             summed.ndim == 2
             and summed.shape[1] == 2
             and gram.dtype == moment.dtype == np.float64
             and d in (n_features, n_features + 1)
             and gram.shape == (len(summed), d * (d + 1) // 2)
+            and added_up.shape == (len(summed), d)
+            and added_up.dtype == np.float64
+            and bool((added_up >= 0).all())
             and moment.shape[::2] == (len(summed), parts[0].Psi.shape[1])
             and len(set(summed[:, 0].tolist())) == len(summed)
             and ((summed[:, 0] >= 0) & (summed[:, 0] < len(parts)) & (summed[:, 1] >= 0)).all()
         )
         if not consistent:
             raise ValueError("the sums do not fit")
-        for (c, n_rows), triangle, moments in zip(summed.tolist(), gram, moment, strict=True):
-            parts[c] = replace(parts[c], kept=PackedSums(triangle, moments, n_rows))
+        for (c, n_rows), *of_part in zip(summed.tolist(), gram, moment, added_up, strict=True):
+            triangle, moments, ever = of_part
+            parts[c] = replace(parts[c], kept=PackedSums(triangle, moments, n_rows, ever))
     if "kept_parts" in arrays:
         kept, of_row = _whole_numbers(arrays, "kept_parts"), _whole_numbers(arrays, "kept_set_of_row")
         if kept.ndim != 2 or kept.shape[1] != 2 or (kept < 0).any() or kept[:, 1].sum() != len(of_row):

@@ -278,8 +278,8 @@ class PartWriter:
         part = self.part
         n_targets = part.Psi.shape[1]
         if isinstance(part.kept, (Sums, PackedSums)):
-            sums = part.kept.unpacked() if isinstance(part.kept, PackedSums) else part.kept.copied()
-            memory = LinearMemory(sums, self._ridge)
+            kept = part.kept if isinstance(part.kept, PackedSums) else PackedSums.of(part.kept)
+            memory = LinearMemory(kept.unpacked(), self._ridge, kept.added_up)
             memory.widen(n_targets)
             return memory
         if self._rows is None:
@@ -371,7 +371,9 @@ class PartWriter:
         """What the newest part can go on learning from after it is saved, where that is not its rows."""
         if isinstance(self._memory, LinearMemory):
             self._memory.settle()
-            return None if self.part.rows is not None else PackedSums.of(self._memory.sums.copied())
+            return (
+                None if self.part.rows is not None else PackedSums.of(self._memory.sums.copied(), self._memory.added_up)
+            )
         if self.part.rows is None and self._rows is not None:
             return KeptRows(self._rows.take(np.flatnonzero(self._alive)), self._set_of_row.view[self._alive])
         return self.part.kept

@@ -60,7 +60,7 @@ class LinearMemory(Renewed):
     array([[1.1]])
     """
 
-    def __init__(self, sums: Sums, alpha: float) -> None:
+    def __init__(self, sums: Sums, alpha: float, added_up: NDArray[Any] | None = None) -> None:
         if not is_number(alpha) or not 0 <= alpha < np.inf:
             raise ParameterError(f"`alpha` must be a finite number ≥ 0; got {alpha!r}.")
         gram, moment = (np.require(array, np.float64, ["C", "W"]) for array in (sums.gram, sums.moment))
@@ -71,6 +71,8 @@ class LinearMemory(Renewed):
         self._moved: list[tuple[Doubles, Doubles | None]] = []
         # What was added up in the diagonal of XᵀX since it was zero, as the root of a sum of squares, and before that.
         self._noise, self._lost = np.abs(gram.diagonal()), np.zeros(len(gram))
+        if added_up is not None:
+            self._noise = np.asarray(np.maximum(self._noise, added_up), np.float64)
         self._having = np.zeros(len(gram), np.int64)  # rows that have the feature, but for those in the sums given
         self._counted = self._noise == 0  # whether there are none of these
 
@@ -147,6 +149,11 @@ class LinearMemory(Renewed):
         self.settle()
         self.sums = Sums(self.sums.gram, widened(self.sums.moment, n_targets), self.sums.n_rows)
         self._Psi = None if self._Psi is None else widened(self._Psi, n_targets)
+
+    @property
+    def added_up(self) -> Doubles:
+        """What was ever in the diagonal of XᵀX, (d,): rounding is in proportion to it, also once it was subtracted."""
+        return self._noise + self._lost
 
     def drift(self) -> float:
         """How far rounding has come, measured: ‖(XᵀX + alpha I)Psi − XᵀZ‖ / ‖XᵀZ‖ of a few targets.

@@ -104,12 +104,13 @@ class PackedSums:
     triangle: Floats  # (d (d + 1) / 2,)
     moment: Floats
     n_rows: int
+    added_up: Floats | None = None  # (d,) in the diagonal ever, with what was subtracted later: the scale of rounding
 
     @classmethod
-    def of(cls, sums: Sums) -> PackedSums:
+    def of(cls, sums: Sums, added_up: Floats | None = None) -> PackedSums:
         """The same sums, packed."""
         lines = [line[: i + 1] for i, line in enumerate(sums.gram)]
-        return cls(np.concatenate(lines) if lines else np.empty(0), sums.moment, sums.n_rows)
+        return cls(np.concatenate(lines) if lines else np.empty(0), sums.moment, sums.n_rows, added_up)
 
     def unpacked(self) -> Sums:
         """The same sums in arrays of their own."""
