@@ -153,7 +153,8 @@ class LinearMemory(Renewed):
     @property
     def added_up(self) -> Doubles:
         """What was ever in the diagonal of XᵀX, (d,): rounding is in proportion to it, also once it was subtracted."""
-        return self._noise + self._lost
+        ever: Doubles = self._noise + self._lost
+        return ever
 
     def drift(self) -> float:
         """How far rounding has come, measured: ‖(XᵀX + alpha I)Psi − XᵀZ‖ / ‖XᵀZ‖ of a few targets.
