@@ -122,10 +122,8 @@ class RIPML(Online):
         The expected calibration error of `predict_proba` on rows left out.
     solutions_ : list of dict
         For each cluster: the solver and the reason for it, whether it converged, steps and residual.
-    n_rows_, n_unlabelled_ : int
-        Training rows learnt from, and rows left out because they carry no label.
-    n_seen_ : int
-        Rows ever learnt: each has a number, in the order in which they came.
+    n_rows_, n_unlabelled_, n_seen_ : int
+        Rows learnt from, rows left out because they carry no label, and rows ever learnt, numbered as they came.
     warm_ : dict
         What was learnt and forgotten since the fit, the drift of the regression, and whether a new fit pays.
 
@@ -474,8 +472,8 @@ class RIPML(Online):
         >>> X = [[1, 0], [0.9, 0.1], [0, 1], [0.1, 0.9]]
         >>> model = RIPML(random_state=0).fit(X, [["tea"], ["tea", "hot"], ["ice"], ["ice", "cold"]])
         >>> why = model.explain([[1, 0.05]], n=1)[0][0]
-        >>> why.label, why.examples[0].labels, why.features[0][0]
-        ('tea', ('tea',), 0)
+        >>> why.label, "tea" in why.examples[0].labels, why.features[0][0]
+        ('tea', True, 0)
         """
         check_is_fitted(self, "parts_")
         return explain(

@@ -80,9 +80,10 @@ class Online(Multilabel):
         call that fails leaves the model as it was.
 
         >>> from ripml import RIPML
-        >>> model = RIPML.paper(n_dims=8, n_neighbors=1, ridge=1.0).fit(np.eye(3), [["tea"], ["ice"], ["hot"]])
-        >>> model.partial_fit([[1, 1, 0]], [["tea", "cold"]]).recommend([[1, 1, 0]], n=2)[0][0][0]
-        'cold'
+        >>> model = RIPML.paper(n_dims=50, n_neighbors=1, random_state=0).fit(np.eye(3), [["tea"], ["ice"], ["hot"]])
+        >>> model = model.partial_fit([[1, 1, 0]], [["tea", "cold"]])
+        >>> sorted(name for name, score in model.recommend([[1, 1, 0]])[0])
+        ['cold', 'tea']
         """
         if not hasattr(self, "parts_"):
             return self.fit(X, Y, label_names)
@@ -99,9 +100,9 @@ class Online(Multilabel):
 
         >>> from ripml import RIPML
         >>> X, Y = np.eye(3), [["tea"], ["ice"], ["hot"]]
-        >>> model = RIPML.paper(n_dims=8, n_neighbors=1, ridge=1.0).fit(X, Y).forget(X[2:], Y[2:])
-        >>> model.n_rows_, model.recommend(X[2:])
-        (2, [[('ice', 1.0)]])
+        >>> model = RIPML.paper(n_dims=50, n_neighbors=1, ridge=0.1, random_state=0).fit(X, Y).forget(X[2:], Y[2:])
+        >>> model.n_rows_, "hot" in dict(model.recommend(X[2:])[0])
+        (2, False)
         """
         return self._change((X, Y), None, rows=rows)
 
@@ -110,7 +111,7 @@ class Online(Multilabel):
 
         >>> from ripml import RIPML
         >>> X, Y = np.eye(3), [["tea"], ["ice"], ["hot"]]
-        >>> model = RIPML.paper(n_dims=8, n_neighbors=1, ridge=1.0).fit(X, Y).relabel(X[2:], Y[2:], [["cold"]])
+        >>> model = RIPML.paper(n_dims=50, n_neighbors=1, ridge=0.1, random_state=0).fit(X, Y).relabel(X[2:], Y[2:], [["cold"]])
         >>> model.recommend(X[2:])
         [[('cold', 1.0)]]
         """
