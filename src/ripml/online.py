@@ -111,8 +111,8 @@ class Online(Multilabel):
 
         >>> from ripml import RIPML
         >>> X, Y = np.eye(3), [["tea"], ["ice"], ["hot"]]
-        >>> model = RIPML.paper(n_dims=50, n_neighbors=1, ridge=0.1, random_state=0).fit(X, Y).relabel(X[2:], Y[2:], [["cold"]])
-        >>> model.recommend(X[2:])
+        >>> model = RIPML.paper(n_dims=50, n_neighbors=1, ridge=0.1, random_state=0).fit(X, Y)
+        >>> model.relabel(X[2:], Y[2:], [["cold"]]).recommend(X[2:])
         [[('cold', 1.0)]]
         """
         return self._change((X, Y), (X, new_Y), together=True, rows=rows)
