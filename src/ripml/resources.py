@@ -127,6 +127,9 @@ class _Limit:
     """Who wants BLAS on one thread, and what undoes it."""
 
     def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
         self.lock, self.users, self.lifted = threading.Lock(), 0, cast(Any, None)
 
 
@@ -141,7 +144,7 @@ def _pool(threads: int) -> ThreadPoolExecutor:
 if hasattr(os, "register_at_fork"):
     # A child has none of its parent's threads.
     os.register_at_fork(after_in_child=_pool.cache_clear)
-    os.register_at_fork(after_in_child=_limit.__init__)  # type: ignore[misc]
+    os.register_at_fork(after_in_child=_limit.reset)
 
 
 @functools.cache

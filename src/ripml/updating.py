@@ -371,9 +371,7 @@ class PartWriter:
         """What the newest part can go on learning from after it is saved, where that is not its rows."""
         if isinstance(self._memory, LinearMemory):
             self._memory.settle()
-            return (
-                None if self.part.rows is not None else PackedSums.of(self._memory.sums.copied(), self._memory.added_up)
-            )
+            return None if self.part.rows is not None else PackedSums.of(self._memory.sums, self._memory.added_up)
         if self.part.rows is None and self._rows is not None:
             return KeptRows(self._rows.take(np.flatnonzero(self._alive)), self._set_of_row.view[self._alive])
         return self.part.kept

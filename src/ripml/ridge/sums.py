@@ -83,10 +83,6 @@ class Sums:
     def __sub__(self, other: Sums) -> Sums:
         return Sums(self.gram - other.gram, self.moment - other.moment, self.n_rows - other.n_rows)
 
-    def copied(self) -> Sums:
-        """The same in arrays of their own."""
-        return Sums(np.array(self.gram, np.float64), np.array(self.moment, np.float64), self.n_rows)
-
     def solve(self, alpha: float) -> Floats:
         """Psi (d, M) of the rows summed here."""
         return Factor(self.gram, alpha).solve(self.moment)
@@ -108,9 +104,9 @@ class PackedSums:
 
     @classmethod
     def of(cls, sums: Sums, added_up: Floats | None = None) -> PackedSums:
-        """The same sums, packed."""
+        """The same sums in arrays of their own."""
         lines = [line[: i + 1] for i, line in enumerate(sums.gram)]
-        return cls(np.concatenate(lines) if lines else np.empty(0), sums.moment, sums.n_rows, added_up)
+        return cls(np.concatenate(lines) if lines else np.empty(0), sums.moment.copy(), sums.n_rows, added_up)
 
     def unpacked(self) -> Sums:
         """The same sums in arrays of their own."""
