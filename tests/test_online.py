@@ -21,6 +21,7 @@ from ripml.ensembles import PolynomialPhase
 from ripml.errors import DataError, ParameterError
 from ripml.kernels import RBF, Local
 from ripml.neighbors import LSH, Exact
+from ripml.ridge import inverse, kernel_memory
 from ripml.updating import PartWriter
 
 Array = NDArray[Any]
@@ -740,6 +741,30 @@ def test_statistics_are_read_while_a_writer_learns() -> None:
         done.set()
         reader.join()
         assert not errors
+
+
+def test_a_new_label_waits_for_who_measures_the_drift(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, Y = rows(150, 0)
+    model = copy.copy(fitted_once("default")).partial_fit(X[90:91], Y[90:91])
+    writers: list[threading.Thread] = []
+    measured, times = inverse.measured, 0
+
+    def measured_while_one_learns(n: int, *few: int) -> Any:
+        """The second time, between coefficients and targets, a writer brings more labels than there is room for."""
+        nonlocal times
+        times += 1
+        if times == 2:
+            more = [[f"new {number}" for number in range(600)]]
+            writers.append(threading.Thread(target=lambda: model.partial_fit(X[91:92], more)))
+            writers[0].start()
+            writers[0].join(timeout=1.0)
+        return measured(n, *few)
+
+    monkeypatch.setattr(kernel_memory, "measured", measured_while_one_learns)
+    assert model.warm_["drift"] < 1e-9
+    writers[0].join()
+    assert model.warm_["drift"] < 1e-9
+    assert model.warm_["learnt"] == 2
 
 
 def test_small_features_are_told_from_their_opposites() -> None:

@@ -97,7 +97,7 @@ class PartWriter:
         self._plain, self._ridge, self._n_jobs = plain, ridge, n_jobs
         self._memory: Memory | None = None
         self.half_way = False  # in a change, or left by one that failed
-        self._turn = threading.Lock()  # of those who change it or look into it
+        self._turn = threading.RLock()  # of those who change it or look into it
         self._start(part)
 
     def _start(self, part: Part) -> None:
@@ -338,8 +338,9 @@ class PartWriter:
 
     def widen(self, n_targets: int) -> None:
         """Make room for more targets, which are zero so far."""
-        if self._memory is not None:
-            self._memory.widen(n_targets)
+        with self._turn:
+            if self._memory is not None:
+                self._memory.widen(n_targets)
 
     def _coefficients(self, embedding: Embedding) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         memory = self.memory(embedding)
@@ -370,8 +371,9 @@ class PartWriter:
     def kept(self) -> Sums | PackedSums | KeptRows | None:
         """What the newest part can go on learning from after it is saved, where that is not its rows."""
         if isinstance(self._memory, LinearMemory):
-            self._memory.settle()
-            return None if self.part.rows is not None else PackedSums.of(self._memory.sums, self._memory.added_up)
+            with self._turn:
+                self._memory.settle()
+                return None if self.part.rows is not None else PackedSums.of(self._memory.sums, self._memory.added_up)
         if self.part.rows is None and self._rows is not None:
             return KeptRows(self._rows.take(np.flatnonzero(self._alive)), self._set_of_row.view[self._alive])
         return self.part.kept
