@@ -1,6 +1,7 @@
 """`read`, `iter_blocks` and `write`: one way into and out of every file format.
 
-A format is a module with `read(source, **options)`, `iter_blocks(source, **options)` and `write(dataset, file)`.
+A format is a module with `read(source, **options)`, `iter_blocks(source, **options)` and `write(dataset, file)`. One
+of them, "annif", can also be a folder.
 """
 
 from __future__ import annotations
@@ -9,20 +10,30 @@ import inspect
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from ripml.datasets import arff, jsonl, svmlight, xmc
+from ripml.datasets import annif, arff, delimited, jsonl, parquet, svmlight, xmc
 from ripml.datasets.dataset import Dataset
 from ripml.datasets.source import Place, Source, open_source, open_target
 from ripml.errors import DataError, ParameterError
 
 __all__ = ["FORMATS", "format_of", "iter_blocks", "read", "write"]
 
-FORMATS: Final[dict[str, ModuleType]] = {"xmc": xmc, "arff": arff, "svmlight": svmlight, "jsonl": jsonl}
+FORMATS: Final[dict[str, ModuleType]] = {
+    "xmc": xmc,
+    "arff": arff,
+    "svmlight": svmlight,
+    "jsonl": jsonl,
+    "csv": delimited,
+    "parquet": parquet,
+    "annif": annif,
+}
+_OF_TEXTS: Final = ("csv", "parquet", "annif")  # no place for features
 
 _SUFFIXES: Final = {
     ".arff": "arff",
@@ -32,21 +43,25 @@ _SUFFIXES: Final = {
     ".svmlight": "svmlight",
     ".libsvm": "svmlight",
     ".xmc": "xmc",
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".parquet": "parquet",
 }
 
 
 def read(place: Place, format: str | None = None, **options: Any) -> Dataset:
-    """Read a whole file.
+    """Read a whole file, or a folder of Annif's.
 
     Parameters
     ----------
     place : path, "-" or binary file
         "-" is standard input. Gzip is recognised and unpacked.
-    format : "xmc", "arff", "svmlight", "jsonl", or None
+    format : "xmc", "arff", "svmlight", "jsonl", "csv", "parquet", "annif", or None
         None: by the suffix of the name, else by the first line.
     **options
-        Of the format: `xml` (arff), `zero_based`, `n_features`, `n_labels` (svmlight), `label_names`, `feature_names`
-        (jsonl).
+        Of the format: `xml` (arff), `zero_based`, `n_features`, `n_labels` (svmlight), `feature_names` (jsonl), the
+        columns `text`, `labels`, `id` (csv, parquet), `vocabulary` (annif), and `label_names` (jsonl, csv, parquet,
+        annif).
 
     Examples
     --------
@@ -55,8 +70,9 @@ def read(place: Place, format: str | None = None, **options: Any) -> Dataset:
     <Dataset <file>: 2 rows, 3 features, 4 labels>
     """
     with open_source(place) as source:
-        module = FORMATS[format_of(source, format)]
-        _check_options(module.read, options)
+        format = format_of(source, format)
+        module = FORMATS[format]
+        _check_options(format, module.read, options)
         dataset: Dataset = module.read(source, **options)
         return dataset
 
@@ -71,8 +87,9 @@ def iter_blocks(place: Place, format: str | None = None, **options: Any) -> Iter
     [(2, 4)]
     """
     with open_source(place) as source:
-        module = FORMATS[format_of(source, format)]
-        _check_options(module.iter_blocks, options)
+        format = format_of(source, format)
+        module = FORMATS[format]
+        _check_options(format, module.iter_blocks, options)
         yield from module.iter_blocks(source, **options)
 
 
@@ -83,36 +100,63 @@ def write(dataset: Dataset, place: Place, format: str | None = None, **options: 
     ----------
     dataset : Dataset
     place : path, "-" or binary file
-        "-" is standard output.
-    format : "xmc", "arff", "svmlight", "jsonl", or None
+        "-" is standard output. "annif" writes a folder, unless the name ends in .tsv or .csv.
+    format : "xmc", "arff", "svmlight", "jsonl", "csv", "parquet", "annif", or None
         None: by the suffix of the name, where .txt stands for "xmc".
     **options
-        Of the format: `xml` (arff), the place of the label file.
+        Of the format: `xml` (arff), the place of the label file; `delimiter` (csv); `vocabulary` and, where there is no
+        name to tell, `kind`, "tsv" or "csv" (annif).
+
+    Examples
+    --------
+    >>> import io
+    >>> file = io.BytesIO()
+    >>> write(read(io.BytesIO(b"text;labels\\nRain.;news, weather\\n")), file, "jsonl")
+    >>> file.getvalue()
+    b'{"labels": ["news, weather"], "text": "Rain."}\\n'
     """
     name = os.fspath(place) if isinstance(place, (str, os.PathLike)) else ""
-    format = format or {**_SUFFIXES, ".txt": "xmc"}.get(_suffix(name))
+    suffix = _suffix(name)
+    format = format or {**_SUFFIXES, ".txt": "xmc"}.get(suffix)
     if format is None:
         raise ParameterError(f"the format cannot be told from the name '{name}'; say format='xmc' or another.")
     module = FORMATS[_known(format)]
-    _check_options(module.write, options)
-    if format == "arff" and "xml" not in options and name not in ("", "-"):
-        options["xml"] = arff.xml_path(name)
+    if format == "annif" and name not in ("", "-") and suffix not in (".tsv", ".csv"):
+        _check_options(format, annif.write_folder, options)
+        annif.write_folder(_checked(dataset, format), Path(name), **options)
+        return
+    _check_options(format, module.write, options)
+    if format == "arff" and name not in ("", "-"):
+        options.setdefault("xml", arff.xml_path(name))
+    elif format == "csv" and suffix == ".tsv":
+        options.setdefault("delimiter", "\t")
+    elif format == "annif" and suffix == ".csv":
+        options.setdefault("kind", "csv")
     dataset = _checked(dataset, format)
     with open_target(place) as file:
         module.write(dataset, file, **options)
 
 
 def format_of(source: Source, format: str | None) -> str:
-    """The format of an open file: as given, by the suffix of its name, or by its first line."""
+    """The format of an open file or folder: as given, by the suffix of its name, or by its first line."""
     if format is not None:
         return _known(format)
-    by_name = _SUFFIXES.get(_suffix(source.name))
-    if by_name is not None:
+    if source.folder is not None and annif.is_corpus(source.folder):
+        return "annif"
+    by_name = None if source.folder is not None else _SUFFIXES.get(_suffix(source.name))
+    if by_name not in (None, "csv"):
         return by_name
     head = source.head()
     if not head:
         raise DataError(f"{source.name}: the file is empty.")
     line = head.split(b"\n", 1)[0]
+    columns = delimited.header_of(line, source.name)
+    if annif.is_line(line) or ("subject_uris" in columns and "labels" not in columns):
+        return "annif"
+    if by_name is not None or "text" in columns:
+        return "csv"
+    if head[:4] == b"PAR1":
+        return "parquet"
     if head.lstrip()[:1] in (b"@", b"%"):
         return "arff"
     if line[:1] == b"{":
@@ -139,11 +183,10 @@ def _suffix(name: str) -> str:
     return os.path.splitext(name.removesuffix(".gz"))[1].lower()
 
 
-def _check_options(function: Callable[..., Any], options: dict[str, Any]) -> None:
+def _check_options(format: str, function: Callable[..., Any], options: dict[str, Any]) -> None:
     known = [p.name for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
     for option in options:
         if option not in known:
-            format = function.__module__.rpartition(".")[2]
             raise ParameterError(
                 f"`{option}` is no option of the format {format}; it has {', '.join(known) or 'none'}."
             )
@@ -151,7 +194,11 @@ def _check_options(function: Callable[..., Any], options: dict[str, Any]) -> Non
 
 def _checked(dataset: Dataset, format: str) -> Dataset:
     """Return the data set with canonical matrices; raise where the format cannot hold it."""
-    if dataset.X is None and format != "jsonl":
+    if format in _OF_TEXTS:
+        if dataset.texts is None:
+            raise DataError(f"the format {format} needs texts, but this data set has only features; write jsonl.")
+        dataset = replace(dataset, X=None, feature_names=None)
+    elif dataset.X is None and format != "jsonl":
         raise DataError(f"the format {format} needs features, but this data set has only texts; write jsonl.")
     if format == "arff":
         arff.attribute_names(dataset)  # raises before a file is opened

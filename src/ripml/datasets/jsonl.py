@@ -16,12 +16,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import IO, Any, Final, NoReturn, TypeAlias
+from typing import IO, Any, Final, NoReturn
 
 from ripml.datasets.dataset import Dataset, SparseRows, join
+from ripml.datasets.records import Columns, Where, decoded, encoded, names_of_row
 from ripml.datasets.rows import FLOAT32_BOUND, shortest
 from ripml.datasets.source import Source, fault
-from ripml.errors import DataError, ParameterError
 
 __all__ = ["iter_blocks", "read", "write"]
 
@@ -43,7 +43,7 @@ def iter_blocks(
     source: Source, *, label_names: Iterable[str] | None = None, feature_names: Iterable[str] | None = None
 ) -> Iterator[Dataset]:
     """Yield blocks of rows; a block has a column for every name so far, or those of the given names."""
-    labels, features = _Columns("label", label_names), _Columns("feature", feature_names)
+    labels, features = Columns("label", label_names), Columns("feature", feature_names)
     form: dict[str, str] | None = None
     width: int | None = None  # of features given as lists
     at = 0
@@ -53,13 +53,13 @@ def iter_blocks(
         ids: list[str] = []
         for number, line in enumerate(chunk.removesuffix(b"\n").split(b"\n"), at):
             where = (source.name, number)
-            record = _decoded(line, where)
+            record = _record(line, where)
             its_form = {key: _form(key, record[key], where) for key in _FORMS if key in record}
             if form is None:
                 form = its_form
             elif its_form != form:
                 _explain_difference(its_form, form, where)
-            _add_labels(label_rows, record.get("labels", []), labels, where)
+            label_rows.add(labels.row(_strings(record.get("labels", []), where), where))
             given = record.get("features")
             if isinstance(given, dict):
                 feature_rows.add({features.at(name, where): _number(v, name, where) for name, v in given.items()})
@@ -91,7 +91,7 @@ def write(dataset: Dataset, file: IO[bytes]) -> None:
         record: dict[str, Any] = {}
         if dataset.ids is not None:
             record["id"] = dataset.ids[row]
-        record["labels"] = [dataset.label_names[j] for j, _ in _entries(dataset.Y, row)]
+        record["labels"] = names_of_row(dataset, row)
         if dataset.texts is not None:
             record["text"] = dataset.texts[row]
         if dataset.feature_names is not None and dataset.X is not None:
@@ -100,10 +100,7 @@ def write(dataset: Dataset, file: IO[bytes]) -> None:
             record["features"] = [0] * dataset.X.shape[1]
             for j, value in _entries(dataset.X, row):
                 record["features"][j] = value
-        try:
-            file.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
-        except UnicodeEncodeError:
-            raise DataError(f"row {row} has half of a surrogate pair in it, which UTF-8 cannot hold.") from None
+        file.write(encoded(json.dumps(record, ensure_ascii=False), row) + b"\n")
 
 
 def _entries(matrix: Any, row: int) -> Iterator[tuple[int, float]]:
@@ -111,8 +108,6 @@ def _entries(matrix: Any, row: int) -> Iterator[tuple[int, float]]:
     entries = slice(matrix.indptr[row], matrix.indptr[row + 1])
     yield from zip(matrix.indices[entries].tolist(), map(json.loads, shortest(matrix.data[entries])), strict=True)
 
-
-_Where: TypeAlias = tuple[str, int]
 
 # What each key may hold, by Python type of the decoded value.
 _FORMS: Final[dict[str, dict[type, str]]] = {
@@ -123,40 +118,8 @@ _FORMS: Final[dict[str, dict[type, str]]] = {
 }
 
 
-class _Columns:
-    """Names and their columns: given beforehand and closed, or growing as names appear."""
-
-    def __init__(self, what: str, names: Iterable[str] | None) -> None:
-        self._what = what
-        self._closed = names is not None
-        self._names = list(names or ())
-        self._at = {name: column for column, name in enumerate(self._names)}
-        if len(self._at) < len(self._names):
-            raise ParameterError(f"`{what}_names` must have no name twice.")
-
-    def __len__(self) -> int:
-        return len(self._at)
-
-    def names(self) -> list[str]:
-        """Return the names in order of their columns; a list that later growth does not change."""
-        if len(self._names) < len(self._at):
-            self._names = list(self._at)
-        return self._names
-
-    def at(self, name: str, where: _Where) -> int:
-        column = self._at.get(name)
-        if column is None:
-            if self._closed:
-                raise fault(*where, f"{self._what} '{name}' is not among the {len(self._at)} names given.")
-            column = self._at[name] = len(self._at)
-        return column
-
-
-def _decoded(line: bytes, where: _Where) -> dict[str, Any]:
-    try:
-        text = line.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise fault(*where, f"byte {error.start + 1} of the line is not UTF-8; save the file as UTF-8.") from None
+def _record(line: bytes, where: Where) -> dict[str, Any]:
+    text = decoded(line, where)
     try:
         record = json.loads(text, object_pairs_hook=_without_repetition, parse_constant=_no_constant)
         if "\\u" in text:
@@ -186,7 +149,7 @@ def _no_constant(text: str) -> NoReturn:
     raise ValueError(f"{text} is not a finite number.")
 
 
-def _form(key: str, value: Any, where: _Where) -> str:
+def _form(key: str, value: Any, where: Where) -> str:
     forms = _FORMS[key]
     if type(value) not in forms:
         raise fault(
@@ -195,7 +158,7 @@ def _form(key: str, value: Any, where: _Where) -> str:
     return forms[type(value)]
 
 
-def _explain_difference(form: dict[str, str], before: dict[str, str], where: _Where) -> NoReturn:
+def _explain_difference(form: dict[str, str], before: dict[str, str], where: Where) -> NoReturn:
     for key in _FORMS:
         if key in before and key not in form:
             raise fault(*where, f"'{key}' is missing, but the lines before have it.")
@@ -204,19 +167,14 @@ def _explain_difference(form: dict[str, str], before: dict[str, str], where: _Wh
     raise fault(*where, f"'features' is {form['features']}, but {before['features']} on the lines before.")
 
 
-def _add_labels(rows: SparseRows, given: list[Any], labels: _Columns, where: _Where) -> None:
-    row: dict[int, float] = {}
+def _strings(given: list[Any], where: Where) -> list[str]:
     for name in given:
         if not isinstance(name, str):
             raise fault(*where, f"a label must be a string; got {json.dumps(name)[:40]}.")
-        column = labels.at(name, where)
-        if column in row:
-            raise fault(*where, f"label '{name}' is given twice.")
-        row[column] = 1.0
-    rows.add(row)
+    return given
 
 
-def _number(value: Any, feature: str | int, where: _Where) -> float:
+def _number(value: Any, feature: str | int, where: Where) -> float:
     if type(value) not in (int, float):
         raise fault(*where, f"feature '{feature}' must be a number; got {json.dumps(value)[:40]}.")
     if not abs(value) < FLOAT32_BOUND:

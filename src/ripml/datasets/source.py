@@ -1,11 +1,13 @@
 """Where bytes come from and go to: a path, "-" (standard input or output) or an open binary file, gzipped or not.
 
 Gzip is recognised by its first two bytes, not by the name. Text is handed out in chunks of whole lines, so memory is
-bounded by the chunk and not by the file, and every chunk knows its line number for messages.
+bounded by the chunk and not by the file, and every chunk knows its line number for messages. A folder can be opened as
+well, for the format that is one; any other finds that it cannot be read.
 """
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import os
@@ -14,6 +16,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, Any, Final, TypeAlias
 
 from ripml.errors import DataError, ParameterError
@@ -38,6 +41,7 @@ class Source:
 
     name: str
     stream: io.BufferedReader
+    folder: Path | None = None  # if it is one: then there are no bytes
     _head: bytes = b""  # taken from the stream to look at, not yet handed out
 
     def head(self) -> bytes:
@@ -92,6 +96,9 @@ def open_source(place: Place) -> Iterator[Source]:
     """Open for reading; closes only what it opened."""
     if isinstance(place, (str, os.PathLike)) and os.fspath(place) != "-":
         name = os.fspath(place)
+        if os.path.isdir(name):
+            yield Source(name, io.BufferedReader(_Folder()), Path(name))
+            return
         try:
             file = open(name, "rb", buffering=0)  # noqa: SIM115  # closed by the `with` below
         except OSError as error:
@@ -128,6 +135,16 @@ def open_target(place: Place) -> Iterator[IO[bytes]]:
     target = sys.stdout.buffer if isinstance(place, (str, os.PathLike)) else _binary(place)
     yield target
     target.flush()
+
+
+class _Folder(io.RawIOBase):
+    """What is behind a folder's name, where bytes were expected."""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
 
 
 def _binary(file: Any) -> IO[bytes]:

@@ -117,6 +117,8 @@ def pieces_of(paths: Sequence[str], format: str | None = None) -> list[Piece]:
             raise ParameterError("workers cannot read standard input; give the path of a file that all of them see.")
         with open_source(path) as source:
             kind = format_of(source, format)
+            if source.folder is not None:
+                raise DataError(f"{path} has only texts, and workers learn from features; make features of them first.")
         with open(path, "rb") as file:
             whole = file.read(2) == b"\x1f\x8b" or kind not in _LINES
         size = os.stat(path).st_size
