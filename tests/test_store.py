@@ -626,7 +626,7 @@ def test_readers_in_threads_see_whole_calls_only(small: Store) -> None:
         while not stop.is_set():
             model = small.model
             rows = model.model.n_rows_
-            scores = model.model.decision_function(model.tfidf.transform(["word1 word2"])) if model.tfidf else None
+            scores = model.model.decision_function(model.text.transform(["word1 word2"])) if model.text else None
             if rows % 2 or scores is None or scores.shape[1] != len(model.model.classes_):
                 wrong.append(rows)
 

@@ -25,6 +25,7 @@ __all__ = [
     "keep_above",
     "largest",
     "least_squares",
+    "only",
     "outcomes",
     "sketch_values",
     "softmax",
@@ -215,7 +216,11 @@ def without_labels(scores: Any, labels: NDArray[np.bool_]) -> Any:
     >>> without_labels(scipy.sparse.csr_array([[0.5, 0.2]]), np.array([True, False])).toarray().tolist()
     [[0.0, 0.2]]
     """
-    kept = ~labels[scores.indices]
+    return only(scores, ~labels[scores.indices])
+
+
+def only(scores: Any, kept: NDArray[np.bool_]) -> Any:
+    """These of the stored scores of a CSR matrix."""
     ends = np.concatenate([[0], np.cumsum(kept)])[scores.indptr]
     return scipy.sparse.csr_array((scores.data[kept], scores.indices[kept], ends), shape=scores.shape)
 

@@ -39,7 +39,7 @@ from ripml.part import Decode, Part
 from ripml.probing import probed_votes
 from ripml.resources import blocks
 
-__all__ = ["Example", "Explanation", "explain"]
+__all__ = ["Example", "Explanation", "explain", "explained"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -100,9 +100,14 @@ def explain(model: Any, X: Any, n: int = 5, n_examples: int = 5, n_features: int
     >>> [feature for feature, pull in why.features if pull > 0]
     [0]
     """
-    for name, value in {"n": n, "n_examples": n_examples, "n_features": n_features}.items():
+    check_count("n", n)
+    return explained(model, X, decoding.top(model.decision_function(X), n), n_examples, n_features)
+
+
+def explained(model: Any, X: Any, best: Any, n_examples: int, n_features: int) -> list[list[Explanation]]:
+    """The same of these scores, CSR (n, L), each row in the order in which its labels are explained."""
+    for name, value in {"n_examples": n_examples, "n_features": n_features}.items():
         check_count(name, value)
-    best = decoding.top(model.decision_function(X), n)
     X, near, how = _prepared(model, X)
     found: list[list[Explanation]] = [[] for _ in range(best.shape[0])]
     listener = _Listener(model, how)

@@ -1,10 +1,10 @@
-"""`load`: the estimator that a model folder holds, whichever it is."""
+"""`load`: the estimator or tagger that a model folder holds, whichever it is."""
 
 from __future__ import annotations
 
 from importlib import import_module
 from os import PathLike
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ripml import model_folder
 from ripml.baselines import BASELINES
@@ -17,14 +17,17 @@ if TYPE_CHECKING:
 __all__ = ["estimator_of", "load"]
 
 
-def load(path: str | PathLike[str]) -> Multilabel:
-    """Load a saved model; its arrays stay on disk and are read as they are needed.
+def load(path: str | PathLike[str]) -> Any:
+    """Load a saved estimator or `Tagger`; its arrays stay on disk and are read as they are needed.
 
     >>> load("no/such/model")
     Traceback (most recent call last):
     ripml.errors.ModelFolderError: no/such/model: this model folder cannot be opened (No such file or directory).
     """
-    return estimator_of(path, model_folder.load(path))
+    contents = model_folder.load(path)
+    if "tagger" in contents.parameters:
+        return import_module("ripml.tagger").Tagger.from_contents(path, contents)
+    return estimator_of(path, contents)
 
 
 def estimator_of(path: str | PathLike[str], contents: Contents) -> Multilabel:

@@ -247,6 +247,20 @@ class Online(Multilabel):
 
         return Embedding(labels.keys, lambda Y: projection.embed(Y, keys, self.n_jobs), searched)
 
+    def warm_up(self: Self) -> Self:
+        """Make now what the first change needs, so that it is as quick as the others; no answer changes.
+
+        Of a kernel on n rows that is the factor of its matrix: n³/3 multiplications, and 8n² bytes.
+        """
+        with self._next_version() as model:
+            model._check_exact()
+            embedding, writers = model._embedding(model.parts_[0].Psi.shape[1]), dict(model._writers)
+            for c in range(len(model.parts_)):
+                writers[c] = model._writer(c, writers)
+                writers[c].prepare(embedding)
+            model._writers = writers
+        return self
+
     def _check_exact(self) -> None:
         """Raise where the regression was not solved to the end: then nothing can be added to it exactly."""
         for solution, part in zip(self.solutions_, self.parts_, strict=True):

@@ -268,6 +268,11 @@ class PartWriter:
 
     # ------------------------------------------------------------------------------------------------------ regression
 
+    def prepare(self, embedding: Embedding) -> None:
+        """Solve what has to be solved before the first change."""
+        with self._turn:
+            self._coefficients(embedding)
+
     def memory(self, embedding: Embedding) -> Memory:
         """What the regression is made of, from what the part kept of its rows."""
         if self._memory is None:

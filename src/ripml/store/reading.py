@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable
@@ -11,11 +12,13 @@ from typing import Any, TypeVar
 
 from ripml.documents import DocumentModel
 from ripml.errors import DataError, ModelFolderError, ParameterError, RipmlError, StoreError, check_count
+from ripml.estimator import RIPML
 from ripml.store import journal
 from ripml.store.database import Database, WriterLock
 from ripml.store.entries import checked_id, label_names
 from ripml.store.history import history
 from ripml.store.journal import Delta, Snapshot, since
+from ripml.store.labels import LabelFinder, LabelInfo
 from ripml.store.versions import Bodies, Version, advance, load
 
 __all__ = ["Reader"]
@@ -26,21 +29,22 @@ T = TypeVar("T")
 class Reader:
     """An open store, as far as reading goes."""
 
-    def __init__(self, folder: Path, lock: WriterLock | None) -> None:
-        self._folder, self._lock = folder, lock
+    def __init__(self, folder: Path, lock: WriterLock | None, encoder: Any = None) -> None:
+        self._folder, self._lock, self._encoder = folder, lock, encoder
         self._database = Database(folder, writable=lock is not None)
         self._turn = threading.RLock()
         self._closed = False
         # Whether the model must be loaded before it can be advanced, as an attempt to do so did not come to its end.
         self._stale = False
         self._version = self._loaded()
+        self._finder: LabelFinder | None = None
 
     def _loaded(self) -> Version:
         """The current version, from the last snapshot and the journal."""
         while True:
             snapshot, delta = self._database.read(_from_snapshot)
             try:
-                version = load(self._folder / snapshot.folder, snapshot.change)
+                version = load(self._folder / snapshot.folder, snapshot.change, self._encoder)
             except ModelFolderError as error:
                 if self._database.read(Snapshot.read) != snapshot:  # a writer moved on and removed this one
                     continue
@@ -60,6 +64,23 @@ class Reader:
     def model(self) -> DocumentModel:
         """The current version of the model. It never changes: take it once, and ask it all that belongs together."""
         return self._version.model
+
+    @property
+    def version(self) -> int:
+        """The number of the last change that is in the model."""
+        return self._version.change
+
+    def labels(self, prefix: str = "", n: int = 20) -> list[LabelInfo]:
+        """The first n labels that begin so, or have a word that does, in any case; the most carried come first."""
+        check_count("n", n)
+        if not isinstance(prefix, str):
+            raise ParameterError(f"`prefix` must be a string; got {prefix!r}.")
+        model, finder = self.model.model, self._finder
+        assert isinstance(model, RIPML)
+        model = copy.copy(model)
+        if finder is None or finder.labels is not model.labels_:
+            self._finder = finder = LabelFinder(model.labels_)
+        return finder.infos(model, prefix, n)
 
     def refresh(self) -> DocumentModel:
         """Follow what a writer in another process committed, and return the model."""

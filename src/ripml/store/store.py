@@ -10,10 +10,12 @@ left nothing. Readers in other threads hold a version, which never changes; read
 
 from __future__ import annotations
 
+import copy
 import os
 import shutil
 import sqlite3
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -43,10 +45,13 @@ from ripml.store.journal import (
     gone_labels,
     labelset,
     packed_key,
+    since,
     unused_labels,
 )
 from ripml.store.reading import Reader
 from ripml.store.versions import Bodies, Version
+from ripml.suggesting import Rules
+from ripml.text import Doc2Vec, Encoder
 
 __all__ = ["Store"]
 
@@ -73,10 +78,12 @@ class Store(Reader):
     (4, ['fruit', 'new'])
     """
 
-    def __init__(self, folder: Path, lock: WriterLock | None) -> None:
+    def __init__(self, folder: Path, lock: WriterLock | None, encoder: Any = None) -> None:
         """Open the folder, with the lock to write or without; see `open` and `create`."""
-        super().__init__(folder, lock)
+        super().__init__(folder, lock, encoder)
         self._changes = 0  # since the snapshot
+        self._refit_turn = threading.Lock()
+        self._refitting = False  # whether what the journal says since a snapshot will be needed for another model
         if lock is not None:
             # A thread that answers waits so long for one that learns to let go of the interpreter.
             sys.setswitchinterval(min(sys.getswitchinterval(), _TURN_SECONDS))
@@ -93,11 +100,14 @@ class Store(Reader):
         data: Dataset,
         model: Multilabel | None = None,
         first_feature: int | None = None,
+        *,
+        features: Any = "tfidf",
+        rules: Rules | None = None,
     ) -> Store:
         """Make a store of a data set in a new or empty folder, fit the model and open it for writing.
 
         Documents have the data's ids, or else "0", "1", …. Of a row that has both features and a text, the features
-        are learnt from and kept. `first_feature` is as for `DocumentModel.fit`.
+        are learnt from and kept. `first_feature`, `features` and `rules` are as for `DocumentModel.fit`.
         """
         folder, settings = Path(path), RIPML() if model is None else clone(model)
         if not isinstance(settings, RIPML):
@@ -113,7 +123,7 @@ class Store(Reader):
         lock = WriterLock(folder)
         try:
             sweep(folder)
-            fitted = _fitted(data, first_feature, settings)
+            fitted = _fitted(data, first_feature, settings, features, rules)
             bodies = Bodies.of(fitted).packed(data)
             rows = np.flatnonzero(np.diff(data.Y.indptr) > 0) + 1
             version = Version.of(0, fitted, rows, np.arange(1, data.Y.shape[1] + 1))
@@ -134,22 +144,25 @@ class Store(Reader):
                 snapshot.write(connection)
 
             create_database(folder, fill)
-            return cls(folder, lock)
+            return cls(folder, lock, fitted.text.encoder if isinstance(fitted.text, Encoder) else None)
         except BaseException:
             remove_unfinished(made)
             lock.release()
             raise
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], readonly: bool = False) -> Store:
-        """Open a store that is there. With `readonly`, nothing is ever written, and no writer is in the way."""
+    def open(cls, path: str | os.PathLike[str], readonly: bool = False, encoder: Any = None) -> Store:
+        """Open a store that is there. With `readonly`, nothing is ever written, and no writer is in the way.
+
+        A store whose texts were turned into features by an encoder of yours needs that `encoder`.
+        """
         folder = Path(path)
         if readonly:
-            return cls(folder, None)
+            return cls(folder, None, encoder)
         check_store(folder)  # before the lock's file is made in a folder that is none
         lock = WriterLock(folder)
         try:
-            return cls(folder, lock)
+            return cls(folder, lock, encoder)
         except BaseException:
             lock.release()
             raise
@@ -260,7 +273,7 @@ class Store(Reader):
                 version = self._advanced(self._version, delta)
             self._changes += delta.change - self._version.change
             self._version, self._stale = version, False
-            if self._changes > max(SNAPSHOT_LEAST, self.model.model.n_rows_ // SNAPSHOT_SHARE):
+            if self._changes > max(SNAPSHOT_LEAST, self.model.model.n_rows_ // SNAPSHOT_SHARE) and not self._refitting:
                 self._snapshot_or_warn()
 
     @property
@@ -299,24 +312,60 @@ class Store(Reader):
             reason = str(error) if known else f"{self._folder}: no snapshot was taken ({error!r})."
             warnings.warn(f"{reason} All changes are stored, but opening will take longer.", RuntimeWarning, 3)
 
-    def refit(self) -> None:
-        """Fit the model anew on all documents, with the same settings; the one before serves meanwhile."""
+    def warm_up(self) -> None:
+        """Make now what the first change needs, so that it is as quick as the others; see `RIPML.warm_up`."""
         with self._changing():
+            model = copy.copy(self.model.model)
+            assert isinstance(model, RIPML)
+            self._version = replace(self._version, model=replace(self.model, model=model.warm_up()))
+
+    def refit(self) -> None:
+        """Fit the model anew on all documents, with the same settings and features of the same kind.
+
+        The one before answers meanwhile, and others go on writing: what they changed is learnt before the new model
+        takes its place.
+        """
+        if not self._refit_turn.acquire(blocking=False):
+            raise StoreError(f"{self._folder}: a refit is under way already.")
+        try:
+            if not self._refitted():  # what happened meanwhile cannot be learnt, so that nobody may write now
+                with self._turn:
+                    self._refitted()
+        finally:
+            self._refitting = False
+            self._refit_turn.release()
+
+    def _refitted(self) -> bool:
+        """Fit on what there is now and catch up; False if that cannot be done, and then nothing was."""
+        with self._changing():
+            start, before = self._version.change, self.model
             documents, labels = self._database.read(lambda c: (list(all_documents(c)), all_labels(c)))
-            data = self._bodies.data([state for _, state in documents], labels)
-            settings = clone(self.model.model)
-            fitted = _fitted(data, self.model.first_feature, settings)
-            for label in labels:
-                if label.retired:
-                    fitted.model.retire_label(label.name)
-            rows = [number for number, state in documents if state.labels]
-            numbers = [label.number for label in labels]
-            keys = [(packed_key(key), number) for key, number in zip(settings.labels_.keys, numbers, strict=True)]
+            bodies, self._refitting = self._bodies, True
+        data = bodies.data([state for _, state in documents], labels)
+        settings = clone(before.model)
+        features = "tfidf" if before.text is None else before.text
+        fitted = _fitted(data, before.first_feature, settings, features, before.rules)
+        for label in labels:
+            if label.retired:
+                fitted.model.retire_label(label.name)
+        rows = [number for number, state in documents if state.labels]
+        numbers = [label.number for label in labels]
+        keys = [(packed_key(key), number) for key, number in zip(settings.labels_.keys, numbers, strict=True)]
 
-            def enter(connection: sqlite3.Connection) -> None:
-                connection.executemany("UPDATE labels SET key = ? WHERE number = ?", keys)
+        def enter(connection: sqlite3.Connection) -> None:
+            connection.executemany("UPDATE labels SET key = ? WHERE number = ?", keys)
 
-            self._save(Version.of(self._version.change + 1, fitted, rows, numbers), "refit", enter)
+        with self._changing():
+            self._refitting = False
+            if self._database.read(Snapshot.read).change > start:  # and what the journal said before it is gone
+                return False
+            version = Version.of(start, fitted, rows, numbers)
+            try:
+                version = self._advanced(version, self._database.read(lambda c: since(c, start)))
+            except RipmlError:  # such as labels that have changed their names with others
+                return False
+            self._save(replace(version, change=version.change + 1), "refit", enter)
+        return True
 
     def compact(self) -> None:
         """Leave no trace of what is gone: no byte of it is in any file of the folder afterwards.
@@ -325,11 +374,13 @@ class Store(Reader):
         has any more are taken out of the model, whose columns stay; what the journal says of the past is deleted.
         """
         with self._changing():
+            if isinstance(self.model.text, Doc2Vec):  # whose vectors are made of all texts that it was fitted on
+                self._refitted()
             unused = self._database.read(unused_labels)
             self._stale = True
             delta = Delta(self._version.change + 1, [replace(label, name=None) for label in unused], [])
             version = self._advanced(self._version, delta)
-            if self._bodies.form != "lists":  # whose features have no names
+            if self.model.columns is not None:
                 version = replace(version, model=version.model.without_features(self._unused_features()))
 
             def clean(connection: sqlite3.Connection) -> None:
@@ -375,8 +426,10 @@ class Store(Reader):
         sweep(self._folder, snapshot.folder)
 
 
-def _fitted(data: Dataset, first_feature: int | None, model: RIPML) -> DocumentModel:
+def _fitted(
+    data: Dataset, first_feature: int | None, model: RIPML, features: Any, rules: Rules | None
+) -> DocumentModel:
     """The model of documents, which must be one that learns and forgets exactly."""
-    fitted = DocumentModel.fit(data, first_feature, model, always_named=True)
+    fitted = DocumentModel.fit(data, first_feature, model, features=features, rules=rules, always_named=True)
     model._check_exact()
     return fitted

@@ -46,7 +46,7 @@ class Bodies:
     @classmethod
     def of(cls, model: DocumentModel) -> Bodies:
         """What the documents of a model are."""
-        if model.tfidf is not None:
+        if model.text is not None:
             return cls("text")
         return cls("lists", model.model.n_features_in_) if model.feature_names is None else cls("objects")
 
@@ -134,9 +134,9 @@ class Version:
         return self.model.features(Bodies.of(self.model).data(states))
 
 
-def load(path: Path, change: int) -> Version:
-    """The version that was saved in a model folder."""
-    model = DocumentModel.load(path)
+def load(path: Path, change: int, encoder: Any = None) -> Version:
+    """The version that was saved in a model folder, with the encoder of its texts, if it has one."""
+    model = DocumentModel.load(path, encoder)
     rows, labels, estimator = model.row_documents, model.label_numbers, model.model
     consistent = (
         rows is not None

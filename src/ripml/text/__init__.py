@@ -1,6 +1,7 @@
 """Raw text to features."""
 
 from ripml.text.doc2vec import Doc2Vec
+from ripml.text.encoder import Encoder
 from ripml.text.tfidf import TfIdf
 
-__all__ = ["Doc2Vec", "TfIdf"]
+__all__ = ["Doc2Vec", "Encoder", "TfIdf"]

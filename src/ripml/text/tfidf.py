@@ -1,24 +1,40 @@
 """`TfIdf`: texts to sparse rows, x_w = (1 + ln tf_w) · (1 + ln((1 + n) / (1 + df_w))), each row of length 1.
 
-scikit-learn's TfidfVectorizer with settings that suit ridge regression on text, and a state of JSON and plain arrays,
-so that it is saved without pickle.
+The formula and its names are those of scikit-learn. Beside words it can count groups of letters within them, which
+inflected, compound and misspelt words share: with C the occurrences of words in texts, (n, V), and G those of groups in
+words, (V, groups), the groups of letters of texts are the sparse product C·G, so that no text is gone through twice.
+The state is JSON and plain arrays, so that it is saved without pickle.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
-from sklearn.feature_extraction.text import TfidfVectorizer
+from scipy.sparse import csr_array, hstack
 
 from ripml.errors import DataError, ModelFolderError, ParameterError
+from ripml.text.pieces import is_apart, pieces
 from ripml.text.words import packed, strings, tokenizer, unpacked
 
 __all__ = ["TfIdf"]
+
+# Chosen on training rows left out of EUR-Lex: a group that more texts have says little and costs much, and half the
+# length of words gave the best precision.
+_COMMON: Final = 0.1  # share of the texts that a group may be in
+_FEW: Final = 10  # texts that it always may be in
+_LENGTH: Final = 0.5  # of the groups' part of a row, that of words being 1
+_HANGUL: Final = ("\uac00", "\ud7a3")  # syllables of several letters each
+
+
+class _Counted(NamedTuple):
+    """Occurrences in texts, CSR (n, V), of tokens, in the order in which they were met."""
+
+    counts: Any
+    tokens: list[str]
 
 
 class TfIdf:
@@ -33,9 +49,12 @@ class TfIdf:
         A word must occur in at least this many texts: one seen once cannot generalise.
     ngrams : int, default=1
         Also take up to this many successive words as one.
-    tokens : "words", "chars" or "jieba", default="words"
+    tokens : "words", "chars", "jieba" or "any", default="words"
         What counts as a word, see `ripml.text.words`: for Chinese, single characters, these and their pairs, or the
-        words that jieba finds.
+        words that jieba finds; "any" is for texts of all scripts, also in HTML.
+    letters : int, default=0
+        Also count the groups of so many successive letters within words, their ends included, which at most a tenth of
+        the texts have; 0 for none. Of Korean syllables two count as a group. At most half of `max_features`.
 
     Examples
     --------
@@ -46,39 +65,42 @@ class TfIdf:
     ['apple', 'green', 'red']
     >>> vectorizer.transform(["blue plum"]).nnz
     0
+    >>> TfIdf(min_df=1, letters=4).fit(["green"]).feature_names
+    ['green', '-een', '-gree-'...'-reen-', 'gre-']
     """
 
     def __init__(
-        self, *, max_features: int | None = 100_000, min_df: int = 2, ngrams: int = 1, tokens: str = "words"
+        self,
+        *,
+        max_features: int | None = 100_000,
+        min_df: int = 2,
+        ngrams: int = 1,
+        tokens: str = "words",
+        letters: int = 0,
     ) -> None:
         for name, value in (("max_features", max_features), ("min_df", min_df), ("ngrams", ngrams)):
             if value is None and name == "max_features":
                 continue
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ParameterError(f"`{name}` must be an integer ≥ 1; got {value!r}.")
+        if not isinstance(letters, int) or isinstance(letters, bool) or letters < 0 or letters == 1:
+            raise ParameterError(f"`letters` must be 0 or an integer ≥ 2; got {letters!r}.")
         tokenizer(tokens)
         self.max_features = max_features
         self.min_df = min_df
         self.ngrams = ngrams
         self.tokens = tokens
+        self.letters = letters
 
     def fit(self, texts: Iterable[str]) -> TfIdf:
         """Learn words and their weights from the texts."""
-        self.fit_transform(texts)
-        return self
+        return self.fit_blocks([texts])
 
     def fit_transform(self, texts: Iterable[str]) -> Any:
         """Learn from the texts and return their rows: CSR float32, shape (n, d)."""
-        texts = strings(texts)
-        vectorizer = self._new_vectorizer()
-        if self.min_df > len(texts):
-            raise DataError(f"`min_df` = {self.min_df} is above the number of texts, {len(texts)}; lower it.")
-        try:
-            rows = vectorizer.fit_transform(texts)
-        except ValueError:  # scikit-learn's word for an empty vocabulary
-            raise DataError(f"no word occurs in at least min_df = {self.min_df} of the {len(texts)} texts.") from None
-        self._vectorizer = vectorizer
-        return _sorted_csr(rows)
+        counted = self._counted(texts)
+        self._learn([counted])
+        return self._rows(counted)
 
     def fit_blocks(self, blocks: Iterable[Iterable[str]]) -> TfIdf:
         """Learn from blocks of texts, of which one is in memory at a time; what is kept are counts of words.
@@ -86,27 +108,29 @@ class TfIdf:
         >>> TfIdf(min_df=1).fit_blocks([["red apple"], ["green apple", ""]]).feature_names
         ['apple', 'green', 'red']
         """
-        words = self._new_vectorizer().build_analyzer()
-        occurrences, documents, n = Counter[str](), Counter[str](), 0
-        for block in blocks:
-            for text in strings(block):
-                found = Counter(words(text))
-                occurrences.update(found)
-                documents.update(found.keys())
-                n += 1
-        kept = sorted(word for word, count in documents.items() if count >= self.min_df)
-        if not kept:
-            raise DataError(f"no word occurs in at least min_df = {self.min_df} of the {n} texts.")
-        if self.max_features is not None and len(kept) > self.max_features:
-            most = np.argsort(-np.array([occurrences[word] for word in kept]))[: self.max_features]
-            kept = [kept[i] for i in np.sort(most)]
-        self._vectorizer = self._new_vectorizer(kept)
-        self._vectorizer.idf_ = np.log((1 + n) / (1 + np.array([documents[word] for word in kept]))) + 1
+        self._learn(map(self._counted, blocks))
         return self
 
     def transform(self, texts: Iterable[str]) -> Any:
         """Return the rows of the texts: CSR float32, shape (n, d); all zero where no word is known."""
-        return _sorted_csr(self._fitted().transform(strings(texts)))
+        self._fitted()
+        return self._rows(self._counted(texts))
+
+    def spans(self, text: str) -> list[tuple[int, int, list[int]]]:
+        """The pieces of a text that have features: their places, [start, end), and the columns of these.
+
+        >>> TfIdf(min_df=1, tokens="any").fit(["red apple"]).spans("An apple!")
+        [(3, 8, [0])]
+        """
+        if self.tokens != "any" or self.ngrams > 1:
+            return []
+        words, groups, found = self._fitted()[0], self._groups, []
+        for piece in pieces(text):
+            columns = [words[token] for token in (piece.token,) if token in words]
+            columns += [len(words) + groups[group] for group in self._letters_of(piece.token) if group in groups]
+            if columns:
+                found.append((piece.start, piece.end, sorted(set(columns))))
+        return found
 
     def without(self, gone: NDArray[np.bool_]) -> TfIdf:
         """The same columns, but those of these words (d,) have in place of the word what no text can contain.
@@ -116,57 +140,154 @@ class TfIdf:
         (['apple', ' 1', 'red'], 1)
         """
         # No token begins with a space, nor do several that are joined by one.
-        words = [f" {i}" if out else word for i, (word, out) in enumerate(zip(self.feature_names, gone, strict=True))]
+        names = [f" {i}" if out else name for i, (name, out) in enumerate(zip(self.feature_names, gone, strict=True))]
         parameters, arrays = self.to_state()
-        return self.from_state(parameters, {**arrays, **packed(words)})
+        return self.from_state(parameters, {**arrays, **packed(names)})
 
     @property
     def feature_names(self) -> list[str]:
-        """The d words, in the order of the columns."""
-        return [str(word) for word in self._fitted().get_feature_names_out()]
+        """The d words, in the order of the columns, and then the groups of letters, with - where the word goes on."""
+        return [*self._fitted()[0], *self._groups]
 
     def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return (parameters for JSON, arrays); `from_state` makes the same object of them."""
-        parameters = {name: getattr(self, name) for name in ("max_features", "min_df", "ngrams", "tokens")}
-        idf = np.asarray(self._fitted().idf_, np.float32)
-        return parameters, {**packed(self.feature_names), "idf": idf}
+        parameters = {name: getattr(self, name) for name in ("max_features", "min_df", "ngrams", "tokens", "letters")}
+        words, idf = self._fitted()
+        return parameters, {**packed(self.feature_names), "idf": idf, "n_words": np.array([len(words)])}
 
     @classmethod
     def from_state(cls, parameters: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> TfIdf:
         """Return the object that `to_state` was asked of."""
         try:
             tfidf = cls(**parameters)
-            words = unpacked(arrays)
+            names = unpacked(arrays)
             idf = np.array(arrays["idf"], np.float32)
-            if idf.shape != (len(words),) or not np.isfinite(idf).all():
+            if idf.shape != (len(names),) or not np.isfinite(idf).all():
                 raise ValueError("idf must be one finite number a word")
+            # Folders without groups of letters, which are older, do not say that there are none.
+            n_words = np.asarray(arrays.get("n_words", [len(names)]))
+            if n_words.shape != (1,) or n_words.dtype.kind != "i" or not 0 <= n_words[0] <= len(names):
+                raise ValueError("n_words must be their number")
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise ModelFolderError(f"the saved tf-idf is damaged ({error}).") from None
-        vectorizer = tfidf._new_vectorizer(words)
-        vectorizer.idf_ = idf
-        tfidf._vectorizer = vectorizer
+        tfidf._keep(names[: int(n_words[0])], names[int(n_words[0]) :], idf)
         return tfidf
 
-    def _new_vectorizer(self, vocabulary: Sequence[str] | None = None) -> Any:
-        return TfidfVectorizer(
-            tokenizer=tokenizer(self.tokens),
-            token_pattern=None,
-            lowercase=False,  # the tokenizer does it
-            ngram_range=(1, self.ngrams),
-            min_df=self.min_df,
-            max_features=self.max_features,
-            sublinear_tf=True,
-            dtype=np.float32,
-            vocabulary=vocabulary,
-        )
+    # ------------------------------------------------------------------------------------------------------------ how
 
-    def _fitted(self) -> Any:
-        if not hasattr(self, "_vectorizer"):
+    def _counted(self, texts: Iterable[str]) -> _Counted:
+        cut, numbers = tokenizer(self.tokens), dict[str, int]()
+        columns, values, ends = list[int](), list[int](), [0]
+        for text in strings(texts):
+            tokens = cut(text)
+            for size in range(2, self.ngrams + 1):
+                tokens += [" ".join(tokens[i : i + size]) for i in range(len(tokens) - size + 1)]
+            counts = Counter(tokens)
+            columns += [numbers.setdefault(token, len(numbers)) for token in counts]
+            values += counts.values()
+            ends.append(len(columns))
+        arrays = np.array(values, np.float32), np.array(columns, np.int32), np.array(ends, np.int64)
+        return _Counted(csr_array(arrays, shape=(len(ends) - 1, len(numbers))), list(numbers))
+
+    def _letters_of(self, token: str) -> list[str]:
+        """The groups of letters of a word between its ends, of which each counts as a letter; none of Chinese."""
+        if not self.letters or " " in token or not is_apart(token):
+            return []
+        korean = not token.isascii() and any(_HANGUL[0] <= c <= _HANGUL[1] for c in token)
+        size = 2 if korean else self.letters
+        if len(token) < size - 1:  # it would be the word itself
+            return []
+        inner = [f"-{token[i : i + size]}-" for i in range(len(token) - size + 1)]
+        return [f"{token[: size - 1]}-", *inner, f"-{token[len(token) - size + 1 :]}"]
+
+    def _grouped(self, counted: _Counted, known: dict[str, int] | None) -> tuple[Any, dict[str, int]]:
+        """C·G, CSR (n, groups), and the numbers of groups: the known ones only, or all."""
+        numbers = dict[str, int]() if known is None else known
+        columns, ends = list[int](), [0]
+        for token in counted.tokens:
+            groups = self._letters_of(token)
+            if known is None:
+                columns += [numbers.setdefault(group, len(numbers)) for group in groups]
+            else:
+                columns += [numbers[group] for group in groups if group in numbers]
+            ends.append(len(columns))
+        arrays = np.ones(len(columns), np.float32), np.array(columns, np.int32), np.array(ends, np.int64)
+        return counted.counts @ csr_array(arrays, shape=(len(counted.tokens), len(numbers))), numbers
+
+    def _learn(self, blocks: Iterable[_Counted]) -> None:
+        n, words, groups = 0, _Statistics(), _Statistics()
+        for counted in blocks:
+            n += counted.counts.shape[0]
+            words.add(counted.counts, counted.tokens)
+            if self.letters:
+                groups.add(*self._grouped(counted, None))
+        if self.min_df > n:
+            raise DataError(f"`min_df` = {self.min_df} is above the number of texts, {n}; lower it.")
+        kept = words.most(self.max_features, self.min_df, n)
+        if not kept:
+            raise DataError(f"no word occurs in at least min_df = {self.min_df} of the {n} texts.")
+        half = None if self.max_features is None else self.max_features // 2
+        parts = groups.most(half, self.min_df, max(_FEW, int(_COMMON * n)))
+        documents = [words.documents[word] for word in kept] + [groups.documents[part] for part in parts]
+        idf = np.log((1 + n) / (1 + np.array(documents))) + 1
+        self._keep(kept, parts, np.asarray(idf, np.float32))
+
+    def _keep(self, words: Sequence[str], groups: Sequence[str], idf: NDArray[np.float32]) -> None:
+        self._words = {word: column for column, word in enumerate(words)}
+        self._groups = {group: column for column, group in enumerate(groups)}
+        self._idf = idf
+
+    def _rows(self, counted: _Counted) -> Any:
+        """Weighted rows of texts."""
+        counts, d = counted.counts, len(self._words)
+        columns = np.array([self._words.get(token, -1) for token in counted.tokens], np.int32)
+        known = columns[counts.indices] >= 0
+        ends = np.concatenate([[0], np.cumsum(known)])[counts.indptr]
+        rows = csr_array((counts.data[known], columns[counts.indices[known]], ends), shape=(counts.shape[0], d))
+        rows = _weighted(rows, self._idf[:d])
+        if self._groups:
+            groups = _weighted(self._grouped(counted, self._groups)[0], self._idf[d:])
+            rows = _unit(csr_array(hstack([rows, _LENGTH * groups], format="csr", dtype=np.float32)))
+        return rows
+
+    def _fitted(self) -> tuple[dict[str, int], NDArray[np.float32]]:
+        if not hasattr(self, "_words"):
             raise ParameterError("this TfIdf has not been fitted; call fit(texts) first.")
-        return self._vectorizer
+        return self._words, self._idf
 
 
-def _sorted_csr(rows: Any) -> Any:
-    rows = csr_array(rows, dtype=np.float32)
-    rows.sort_indices()
+class _Statistics:
+    """How often tokens occur, and in how many texts."""
+
+    def __init__(self) -> None:
+        self.documents, self._occurrences = Counter[str](), Counter[str]()
+
+    def add(self, counts: Any, tokens: Iterable[str]) -> None:
+        """Count these texts, CSR (n, V), too."""
+        n_tokens = counts.shape[1]
+        documents = np.bincount(counts.indices, minlength=n_tokens).tolist()
+        occurrences = np.bincount(counts.indices, counts.data, n_tokens).tolist()
+        tokens = list(tokens)
+        self.documents.update(dict(zip(tokens, documents, strict=True)))
+        self._occurrences.update(dict(zip(tokens, occurrences, strict=True)))
+
+    def most(self, n: int | None, least: int, most: int) -> list[str]:
+        """The n tokens of the most occurrences that at least and at most so many texts have, in order."""
+        kept = sorted(token for token, count in self.documents.items() if least <= count <= most)
+        if n is not None and len(kept) > n:
+            kept = sorted(sorted(kept, key=lambda token: -self._occurrences[token])[:n])
+        return kept
+
+
+def _weighted(counts: Any, idf: NDArray[np.float32]) -> Any:
+    """Rows of length 1, with sorted columns."""
+    counts.sort_indices()
+    counts.data = (1 + np.log(counts.data)) * idf[counts.indices]
+    return _unit(counts)
+
+
+def _unit(rows: Any) -> Any:
+    lengths = np.sqrt(np.add.reduceat(np.append(rows.data, 0) ** 2, rows.indptr[:-1])) if rows.shape[0] else np.empty(0)
+    lengths[np.diff(rows.indptr) == 0] = 1
+    rows.data = (rows.data / np.repeat(lengths, np.diff(rows.indptr))).astype(np.float32)
     return rows

@@ -3,6 +3,7 @@
 - `"words"`: runs of letters, digits and underscores; Chinese and Japanese characters one by one. 腾 讯 q3 财 报
 - `"chars"`: the same, and each pair of neighbouring Chinese or Japanese characters. 腾 腾讯 讯 q3 财 财报 报
 - `"jieba"`: Chinese words, by jieba's dictionary and, where that ends, its hidden Markov model. 腾讯 q3 财报
+- `"any"`: text of any script as it is found, see `ripml.text.pieces`. 腾 腾讯 讯 q3 财 财报 报
 
 Letters are lower-cased and punctuation is left out by every rule. `"chars"` is the way with unspaced scripts that needs
 no linguistic preprocessing, which the paper counts among its method's merits: overlapping character pairs retrieve
@@ -24,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ripml.errors import DataError, MissingExtraError, ParameterError
+from ripml.text.pieces import tokens
 
 __all__ = ["Tokenizer", "packed", "strings", "tokenizer", "unpacked"]
 
@@ -38,7 +40,7 @@ _LETTER: Final = re.compile(r"\w")
 
 
 def tokenizer(word: str) -> Tokenizer:
-    """Return the rule called "words", "chars" or "jieba"; the last needs jieba, which is loaded when first used.
+    """Return the rule of this name; "jieba" needs jieba, which is loaded when first used.
 
     Examples
     --------
@@ -139,4 +141,4 @@ def _segmenter() -> Any:
     return segmenter
 
 
-_RULES: Final[dict[str, Tokenizer]] = {"words": _words, "chars": _chars, "jieba": _jieba}
+_RULES: Final[dict[str, Tokenizer]] = {"words": _words, "chars": _chars, "jieba": _jieba, "any": tokens}

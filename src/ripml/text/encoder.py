@@ -1,0 +1,74 @@
+"""`Encoder`: dense rows of texts by somebody else's encoder, such as one of sentence embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ripml.errors import DataError, ModelFolderError, ParameterError
+from ripml.text.words import strings
+
+__all__ = ["Encoder"]
+
+
+class Encoder:
+    """Turn texts into the dense rows of any object that has `encode(texts)`, or `transform(texts)` like scikit-learn's.
+
+    An encoder that has `fit` and `transform` is fitted on the training texts; one that has `encode` is taken as it is.
+    Only its name and the number of its dimensions are saved, so that it must be given again to a model that is loaded.
+
+    >>> from sklearn.feature_extraction.text import HashingVectorizer
+    >>> Encoder(HashingVectorizer(n_features=4)).fit_transform(["a red apple", "pears"]).shape
+    (2, 4)
+    """
+
+    def __init__(self, encoder: Any, n_dims: int | None = None, name: str | None = None) -> None:
+        if encoder is not None and not any(callable(getattr(encoder, way, None)) for way in ("encode", "transform")):
+            raise ParameterError(f"an encoder of texts must have `encode` or `transform`; got {encoder!r}.")
+        self.encoder = encoder
+        self.n_dims = n_dims
+        self.name = type(encoder).__name__ if name is None else name
+
+    def fit_transform(self, texts: Iterable[str]) -> NDArray[np.float32]:
+        """Fit the encoder, if that is its way, and return the rows of the texts, (n, d)."""
+        texts = strings(texts)
+        if not hasattr(self.encoder, "encode") and hasattr(self.encoder, "fit"):
+            self.encoder.fit(texts)
+        self.n_dims = None
+        rows = self.transform(texts)
+        self.n_dims = rows.shape[1]
+        return rows
+
+    def transform(self, texts: Iterable[str]) -> NDArray[np.float32]:
+        """Return the rows of the texts, (n, d)."""
+        if self.encoder is None:
+            raise ParameterError(
+                f"the model was trained on the output of {self.name}, which is not saved with it; give it again, as "
+                "`encoder` where the model is loaded or the store is opened."
+            )
+        texts = strings(texts)
+        if not texts:
+            return np.empty((0, self.n_dims or 0), np.float32)
+        rows = (self.encoder.encode if hasattr(self.encoder, "encode") else self.encoder.transform)(texts)
+        rows = np.asarray(rows.toarray() if hasattr(rows, "toarray") else rows, np.float32)
+        if rows.ndim != 2 or len(rows) != len(texts) or self.n_dims not in (None, rows.shape[1]):
+            shape = f"({len(texts)}, {self.n_dims or 'd'})"
+            raise DataError(f"{self.name} must turn {len(texts)} texts into rows of shape {shape}; got {rows.shape}.")
+        if not np.isfinite(rows).all():
+            raise DataError(f"{self.name} gave a number that is not finite.")
+        return rows
+
+    def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Return (parameters for JSON, arrays): the name and the dimensions only."""
+        return {"name": self.name, "n_dims": self.n_dims}, {}
+
+    @classmethod
+    def from_state(cls, parameters: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Encoder:
+        """An encoder of the same name and dimensions that has yet to be given."""
+        name, n_dims = parameters.get("name"), parameters.get("n_dims")
+        if not isinstance(name, str) or not isinstance(n_dims, int) or n_dims < 1 or arrays:
+            raise ModelFolderError(f"the saved encoder is damaged (name {name!r}, n_dims {n_dims!r}).")
+        return cls(None, n_dims, name)
