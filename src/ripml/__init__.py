@@ -6,17 +6,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0.dev0"
-__all__ = ["RIPML", "Store", "Tagger", "baselines", "datasets", "load", "metrics"]
+__all__ = ["RIPML", "Store", "Tagger", "baselines", "datasets", "load", "metrics", "tune"]
 
 if TYPE_CHECKING:
     from ripml import baselines, datasets, metrics
     from ripml.estimator import RIPML
     from ripml.loading import load
     from ripml.store import Store
+    from ripml.studies import tune
     from ripml.tagger import Tagger
 
 # Loaded when first asked for, so that `ripml --help` does not wait for NumPy and scikit-learn.
-_HOMES = {"RIPML": "ripml.estimator", "Store": "ripml.store", "Tagger": "ripml.tagger", "load": "ripml.loading"}
+_HOMES = {
+    "RIPML": "ripml.estimator",
+    "Store": "ripml.store",
+    "Tagger": "ripml.tagger",
+    "load": "ripml.loading",
+    "tune": "ripml.studies",
+}
 _MODULES = {"baselines", "datasets", "metrics"}
 
 

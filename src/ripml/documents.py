@@ -40,7 +40,7 @@ _KINDS: Final[dict[str, type[Any]]] = {"tfidf": TfIdf, "doc2vec": Doc2Vec, "enco
 _ROWS_AT_A_TIME: Final = 1000  # that are asked about
 
 
-def text_features(given: Any = "tfidf", n_texts: int | None = None) -> Text:
+def text_features(given: Any = "tfidf") -> Text:
     """What turns texts into features: "tfidf", "doc2vec", or an object of these kinds, or any encoder of texts.
 
     The word "tfidf" is for texts of any script: words or neighbouring characters, and groups of four letters.
@@ -51,16 +51,12 @@ def text_features(given: Any = "tfidf", n_texts: int | None = None) -> Text:
     if isinstance(given, (TfIdf, Doc2Vec, Encoder)):
         return copy.copy(given)
     if given == "tfidf":
-        few = n_texts is not None and n_texts < _FEW_TEXTS
-        return TfIdf(tokens="any", letters=4, min_df=1 if few else 2)
+        return TfIdf(tokens="any", letters=4, min_df="auto")
     if given == "doc2vec":
         return Doc2Vec(tokens="any")
     if isinstance(given, str) or given is None:
         raise ParameterError(f"`features` must be 'tfidf', 'doc2vec' or an encoder of texts; got {given!r}.")
     return Encoder(given)
-
-
-_FEW_TEXTS: Final = 20  # of these, words that occur once are kept
 
 
 def distinct(data: Dataset) -> Dataset:
@@ -142,7 +138,7 @@ class DocumentModel:
         if X is None:
             if data.texts is None:
                 raise DataError(f"{data.name} has neither features nor texts.")
-            text = text_features(features, len(data))
+            text = text_features(features)
             X = text.fit_transform(data.texts)
         model.fit(X, data.Y, label_names=None if numbered else data.label_names)
         return cls(model, text, data.feature_names if text is None else None, first_feature, rules or Rules())
@@ -161,7 +157,9 @@ class DocumentModel:
         if first.X is None:
             if first.texts is None:
                 raise DataError(f"{first.name} has neither features nor texts.")
-            text = TfIdf(tokens="any", letters=4).fit_blocks(block.texts or [] for block in iter_blocks(place, format))
+            text = text_features()
+            assert isinstance(text, TfIdf)
+            text.fit_blocks(block.texts or [] for block in iter_blocks(place, format))
         elif options := _numbered_from(place, format, 0):
             zero = any((block.X.indices == 0).any() for block in iter_blocks(place, format, **options))
             first_feature = 0 if zero else 1

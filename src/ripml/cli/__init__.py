@@ -29,7 +29,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 def _run(arguments: list[str], debug: bool) -> int:
     from ripml.cli.app import app
 
-    if arguments in ([], ["datasets"], ["labels"]):
+    if arguments in ([], ["datasets"], ["keys"], ["labels"]):
         arguments = [*arguments, "--help"]
     for stream in (sys.stdout, sys.stderr):  # a terminal that cannot show a letter gets its number
         if isinstance(stream, io.TextIOWrapper):

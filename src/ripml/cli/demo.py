@@ -12,8 +12,8 @@ import numpy as np
 import scipy.sparse
 
 from ripml import datasets, decoding, metrics
-from ripml.cli.commands import chosen
 from ripml.cli.output import print_json, table, working
+from ripml.cli.summaries import chosen
 from ripml.datasets import Dataset
 from ripml.estimator import RIPML
 

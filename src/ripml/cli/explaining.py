@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ripml.cli.commands import printable
-from ripml.cli.opening import asked, opened
+from ripml.cli.opening import asked, blocks, opened
 from ripml.cli.output import bar, print_json, tree
-from ripml.documents import DocumentModel
+from ripml.cli.summaries import printable
+from ripml.documents import DocumentModel, Why
 from ripml.errors import DataError, ParameterError
 from ripml.estimator import RIPML
-from ripml.explaining import Example, Explanation
+from ripml.explaining import Example
 from ripml.store import Store
 
 __all__ = ["run_explain"]
@@ -41,13 +41,12 @@ def run_explain(
     if not isinstance(model, RIPML):
         raise ParameterError(f"RIPML explains its answers; {folder} holds {type(model).__name__}, which does not.")
     model.set_params(n_jobs=jobs)
-    rows = asked(trained, data, format)
-    X = trained.features(rows)
+    rows, rules = asked(trained, data, format), trained.rules.but(n=n)
     teller = _Teller(trained, store)
-    with bar("asking the model", X.shape[0]) as advance:
-        for start in range(0, X.shape[0], _ROWS_AT_A_TIME):
-            found = model.explain(X[start : start + _ROWS_AT_A_TIME], n, n_examples, n_features)
-            for number, why in enumerate(found, start):
+    with bar("asking the model", len(rows)) as advance:
+        number = 0
+        for block in blocks(rows, _ROWS_AT_A_TIME):
+            for why in trained.explain(block, rules, n_examples, n_features):
                 if as_json:
                     record = {"id": rows.ids[number]} if rows.ids else {}
                     print_json({**record, "labels": [teller.as_json(label) for label in why]})
@@ -55,22 +54,16 @@ def run_explain(
                     title = printable(rows.ids[number]) if rows.ids else f"row {number:,}"
                     nothing = " has no feature or word that the model knows, and so no labels"
                     tree(title + ("" if why else nothing), [teller.in_words(label) for label in why])
-            advance(len(found))
+                number += 1
+            advance(len(block))
 
 
 class _Teller:
-    """Explanations by the names of documents and features."""
+    """Explanations with the ids of documents."""
 
     def __init__(self, trained: DocumentModel, store: Store | None) -> None:
         self._trained, self._store = trained, store
-        self._names = trained.feature_names if trained.tfidf is None else trained.tfidf.feature_names
-        self._what = "features" if trained.tfidf is None else "words"
-
-    def _feature(self, feature: Any) -> Any:
-        """The name of a column, or its number as it is in the file."""
-        if not isinstance(feature, int):
-            return feature  # the model knows it by name
-        return feature + (self._trained.first_feature or 0) if self._names is None else self._names[feature]
+        self._what = "features" if trained.text is None else "words"
 
     def _ids(self, example: Example) -> list[str]:
         """The documents of a store that are the example, or the first that carry its labels."""
@@ -82,24 +75,22 @@ class _Teller:
             return self._store.carriers(example.labels, _CARRIERS)
         return []
 
-    def as_json(self, why: Explanation) -> dict[str, Any]:
-        """As `Explanation.to_json`, with names, and in a store the ids of each example's documents."""
+    def as_json(self, why: Why) -> dict[str, Any]:
+        """As `Why.to_json`, and in a store the ids of each example's documents."""
         found = why.to_json()
-        found["label"] = str(why.label)
-        found["features"] = [[self._feature(feature), pull] for feature, pull in why.features]
         for told, example in zip(found["examples"], why.examples, strict=True):
             told["labels"] = [str(label) for label in example.labels]
             if self._store is not None:
                 told["documents"] = self._ids(example)
         return found
 
-    def in_words(self, why: Explanation) -> tuple[str, list[str]]:
+    def in_words(self, why: Why) -> tuple[str, list[str]]:
         """The label, and a line for each example, for what else makes up the score, and for the features."""
         shares = [(example.share, self._example(example)) for example in why.examples]
         rest = [(why.others, "other examples"), (why.regression, "the regression, by its " + self._what)]
         lines = [f"{_percent(share, why.score)}  {what}" for share, what in [*shares, *(r for r in rest if r[0] > 0)]]
         if why.features:
-            pulls = (f"{printable(str(self._feature(feature)))} {pull:+.3f}" for feature, pull in why.features)
+            pulls = (f"{printable(str(feature))} {pull:+.3f}" for feature, pull in why.features)
             lines.append(f"{self._what}: {', '.join(pulls)}")
         return f"{printable(str(why.label))}  {why.score:.4f}", lines
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from ripml import datasets
-from ripml.cli.commands import model_summary, readable, statistics
-from ripml.cli.opening import is_file, is_store, opened
-from ripml.cli.output import facts, print_json, table, working
+from ripml.cli.opening import is_file, is_store, opened, reading
+from ripml.cli.output import facts, print_json, table
 from ripml.cli.storing import since_the_fit, warm
+from ripml.cli.summaries import model_summary, readable, statistics
 from ripml.datasets import Dataset
 from ripml.ensembles import Isometry, measure_isometry, resolve_ensemble, smallest_dims
 from ripml.errors import ParameterError
@@ -45,8 +45,8 @@ def run_inspect(
     for name, value in (("quantile", quantile), ("delta", delta)):
         if not 0 < value < 1:
             raise ParameterError(f"--{name} must be between 0 and 1; got {value}.")
-    with working("reading"):
-        data = datasets.read(path, format) if is_file(path) else datasets.load(path)[0]
+    with reading(path) as place:
+        data = datasets.read(place, format) if is_file(path) else datasets.load(path)[0]
     report, measured = _isometry_report(data, ensemble, dims, delta, quantile, seed)
     if plot is not None:
         from ripml.plots import plot_isometry

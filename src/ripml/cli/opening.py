@@ -2,23 +2,47 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from ripml import datasets
-from ripml.cli.output import working
+from ripml.cli.output import bar, working
 from ripml.datasets import Dataset
+from ripml.datasets.annif import is_corpus
+from ripml.datasets.source import fault, open_source
 from ripml.documents import DocumentModel
 from ripml.errors import ParameterError
 from ripml.store import Store
 from ripml.store.database import FILE, is_unfinished
 
-__all__ = ["asked", "is_file", "is_store", "opened", "opened_store"]
+__all__ = ["asked", "blocks", "is_file", "is_store", "lines", "opened", "opened_store", "reading", "training_rows"]
+
+_LARGE = 1 << 24  # bytes from which reading a file is long work
 
 
 def is_file(place: str) -> bool:
-    """Whether DATA means a file rather than the name of a data set; a file that does not exist has a dot or a slash."""
+    """Whether DATA means a file, or a folder of texts, and not the name of a data set.
+
+    A file that does not exist has a dot or a slash.
+    """
     path = Path(place)
-    return place == "-" or path.is_file() or (not path.is_dir() and ("." in place or "/" in place)) or path.is_fifo()
+    if path.is_dir():
+        return is_corpus(path)
+    return place == "-" or path.is_file() or "." in place or "/" in place or path.is_fifo()
+
+
+def lines(place: str) -> list[str]:
+    """The lines of a file that have something in them."""
+    with open_source(place) as source:
+        try:
+            text = source.read().decode()
+        except UnicodeDecodeError:
+            raise fault(source.name, None, "this is not UTF-8; save the file as UTF-8.") from None
+    return [line.removesuffix("\r") for line in text.split("\n") if line.strip()]
 
 
 def is_store(folder: Path) -> bool:
@@ -46,5 +70,49 @@ def opened_store(folder: Path, readonly: bool = False) -> Store:
 
 def asked(trained: DocumentModel, data: str, format: str | None) -> Dataset:
     """The rows of a file, or of the test part of a named set, that a model is asked about."""
-    with working("reading"):
-        return trained.read(data, format) if is_file(data) else datasets.load(data)[1]
+    with reading(data) as place:
+        return trained.read(place, format) if is_file(data) else datasets.load(data)[1]
+
+
+def blocks(rows: Dataset, size: int) -> Iterator[Dataset]:
+    """The rows, so many at a time."""
+    for start in range(0, len(rows), size):
+        some = slice(start, start + size)
+        yield replace(
+            rows,
+            X=None if rows.X is None else rows.X[some],
+            Y=rows.Y[some],
+            texts=None if rows.texts is None else rows.texts[some],
+            ids=None if rows.ids is None else rows.ids[some],
+        )
+
+
+def training_rows(data: str, format: str | None) -> tuple[Dataset, int | None]:
+    """The rows of a file, or of the training part of a named set, and what else `DocumentModel.fit` wants to know."""
+    with reading(data) as place:
+        return DocumentModel.read_training(place, format) if is_file(data) else (datasets.load(data)[0], None)
+
+
+@contextlib.contextmanager
+def reading(data: str) -> Iterator[Any]:
+    """What DATA is read from; says that it is read, and of a large file how far."""
+    path = Path(data)
+    if data == "-" or not path.is_file() or path.stat().st_size < _LARGE:
+        with working("reading"):
+            yield data
+        return
+    with bar("reading", path.stat().st_size, unit="bytes") as advance, _Counted(path, advance) as file:
+        yield file
+
+
+class _Counted(io.FileIO):
+    """A file that tells how many bytes of it were read."""
+
+    def __init__(self, path: Path, tell: Callable[[int], None]) -> None:
+        super().__init__(str(path), "rb")
+        self._tell = tell
+
+    def readinto(self, buffer: Any) -> int | None:
+        n = super().readinto(buffer)
+        self._tell(n or 0)
+        return n

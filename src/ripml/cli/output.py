@@ -6,10 +6,15 @@ import contextlib
 import json
 import logging
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-__all__ = ["bar", "facts", "print_json", "steps", "table", "tree", "working"]
+__all__ = ["bar", "facts", "in_words", "print_json", "score_bars", "steps", "table", "told_rate", "tree", "working"]
+
+_SECONDS_A_LINE = 30
+_RATE_OVER = 3600  # seconds that a rate is the mean of: a step may take minutes
+_BAR = 24  # the width of a score of 1
 
 
 def print_json(value: Any) -> None:
@@ -58,6 +63,20 @@ def facts(title: str, values: Mapping[str, Any]) -> None:
         print(f"  {name:<{width}}  {value}")
 
 
+def score_bars(pairs: Sequence[tuple[str, float]]) -> None:
+    """Names with scores from 0 to 1, as numbers and as bars, in columns."""
+    from rich.cells import cell_len
+
+    if not pairs:
+        print("  no labels: no word that the model knows, or no score that reaches the threshold")
+        return
+    width = max(cell_len(name) for name, _ in pairs)
+    for name, score in pairs:
+        eighths = round(8 * _BAR * min(max(score, 0.0), 1.0))
+        drawn = "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
+        print(f"  {name}{' ' * (width - cell_len(name))}  {score:.4f}  {drawn}")
+
+
 @contextlib.contextmanager
 def working(what: str) -> Iterator[None]:
     """Say what is going on: a moving line on a terminal, plain lines elsewhere; the library's own steps show there."""
@@ -96,26 +115,83 @@ def _beside_results() -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def bar(what: str, total: int | None, unit: str = "rows") -> Iterator[Any]:
-    """A progress bar with its rate on a terminal; elsewhere nothing but the start and the end. Yields `advance(n)`."""
-    if sys.stderr.isatty():
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+def bar(what: str, total: int | None, unit: str = "rows", done: int = 0) -> Iterator[Callable[[int], None]]:
+    """A progress bar with its rate on a terminal; elsewhere a line in the beginning, now and then, and in the end.
 
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        with Progress(*columns, console=Console(stderr=True), transient=True, **_beside_results()) as progress:
-            task = progress.add_task(what, total=total)
+    Yields `advance(n)`. `done` were done before.
+    """
+    if sys.stderr.isatty():
+        with _bars(*_counts(unit), _rate(unit)) as progress:
+            task = progress.add_task(what, total=total, completed=done)
             yield lambda n: progress.advance(task, n)
         return
-    done = 0
+    start = told = time.monotonic()
+    new = 0
+
+    def tell() -> None:
+        count = f"{(done + new) / 1e6:,.1f} MB" if unit == "bytes" else f"{done + new:,} {unit}"
+        print(f"{what}: {count}, {in_words(new / max(time.monotonic() - start, 1e-9), unit)}", file=sys.stderr)
 
     def advance(n: int) -> None:
-        nonlocal done
-        done += n
+        nonlocal new, told
+        new += n
+        if time.monotonic() - told > _SECONDS_A_LINE:
+            told = time.monotonic()
+            tell()
 
     print(f"{what} …", file=sys.stderr)
     yield advance
-    print(f"{what}: {done:,} {unit}", file=sys.stderr)
+    tell()
+
+
+def told_rate(what: str, n: int, seconds: float, unit: str = "rows") -> None:
+    """Say how much was done, and how fast, where no bar could."""
+    print(f"{what}: {n:,} {unit}, {in_words(n / max(seconds, 1e-9), unit)}", file=sys.stderr)
+
+
+def in_words(rate: float, unit: str) -> str:
+    """So many a second, a minute or an hour.
+
+    >>> in_words(1234.6, "rows"), in_words(0.05, "trials"), in_words(0.005, "trials"), in_words(2.5e6, "bytes")
+    ('1,235 rows/s', '3.0 trials/min', '18 trials/h', '2.5 MB/s')
+    """
+    if unit == "bytes":
+        rate, unit = rate / 1e6, "MB"
+    for factor, time_word in ((1, "s"), (60, "min"), (3600, "h")):
+        if rate * factor >= 1 or time_word == "h":
+            break
+    value = rate * factor
+    return f"{value:,.{0 if value >= 10 else 1}f} {unit}/{time_word}"
+
+
+def _rate(unit: str) -> Any:
+    from rich.progress import ProgressColumn, Task
+    from rich.text import Text
+
+    class Rate(ProgressColumn):
+        """What is done a second."""
+
+        def render(self, task: Task) -> Text:
+            speed = task.finished_speed or task.speed
+            return Text("" if speed is None else in_words(speed, unit), style="progress.data.speed")
+
+    return Rate()
+
+
+def _counts(unit: str) -> tuple[Any, ...]:
+    from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn
+
+    return BarColumn(), DownloadColumn() if unit == "bytes" else MofNCompleteColumn()
+
+
+def _bars(*columns: Any) -> Any:
+    """Bars with these columns between what they are about and the time that is left, gone when all is done."""
+    from rich.console import Console
+    from rich.progress import Progress, TextColumn, TimeRemainingColumn
+
+    shown = (TextColumn("{task.description}"), *columns, TimeRemainingColumn())
+    usual: dict[str, Any] = {"console": Console(stderr=True), "transient": True, **_beside_results()}
+    return Progress(*shown, speed_estimate_period=_RATE_OVER, **usual)
 
 
 @contextlib.contextmanager
@@ -124,18 +200,9 @@ def steps() -> Iterator[Callable[[str, int, int], None]]:
     if not sys.stderr.isatty():
         yield lambda step, done, total: print(f"{step}: {done:,} of {total:,}", file=sys.stderr, flush=True)
         return
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    from rich.progress import TimeElapsedColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), **_beside_results()) as bars:
+    with _bars(*_counts("steps"), _rate("steps"), TimeElapsedColumn()) as bars:
         tasks: dict[str, Any] = {}
 
         def show(step: str, done: int, total: int) -> None:

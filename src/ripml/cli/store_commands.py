@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ripml.cli.options import DataArgument, FormatOption, JsonOption, StoreArgument
+from ripml.cli.options import DataArgument, FormatOption, JsonOption, StoreArgument, word
 
 __all__ = ["store_app"]
 
@@ -34,7 +34,7 @@ def update(
     """
     from ripml.cli.storing import run_update
 
-    run_update(store, data, format.value if format else None, as_json=json)
+    run_update(store, data, word(format), as_json=json)
 
 
 @store_app.command(short_help="Forget documents.")

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from ripml import datasets
-from ripml.cli.commands import megabytes, model_summary, printable, readable
-from ripml.cli.opening import is_file, opened_store
+from ripml.cli.opening import blocks, is_file, lines, opened_store, reading
 from ripml.cli.output import bar, facts, print_json, table, working
+from ripml.cli.summaries import megabytes, model_summary, printable, readable
 from ripml.datasets import Dataset
-from ripml.datasets.source import fault, open_source
 from ripml.documents import DocumentModel
 from ripml.errors import DataError, ParameterError, RipmlError
 from ripml.estimator import RIPML
@@ -88,11 +87,11 @@ def run_update(folder: Path, data: str, format: str | None, as_json: bool) -> No
 
 def _read(trained: DocumentModel, data: str, format: str | None) -> Dataset:
     """Rows that can be learnt, with nothing but what the store keeps of them; checked before any of them is."""
-    with working("reading"):
-        rows = trained.read(data, format) if is_file(data) else datasets.load(data)[0]
+    with reading(data) as place:
+        rows = trained.read(place, format) if is_file(data) else datasets.load(data)[0]
     if not len(rows):
         raise DataError(f"{rows.name} has no rows.")
-    rows = replace(rows, X=None, feature_names=None) if trained.tfidf is not None else replace(rows, texts=None)
+    rows = replace(rows, X=None, feature_names=None) if trained.text is not None else replace(rows, texts=None)
     trained.check(trained.same_form(rows))
     checked_ids(rows.ids or [])
     return rows
@@ -103,8 +102,8 @@ def _learn(store: Store, rows: Dataset) -> list[str]:
     ids: list[str] = []
     try:
         with bar("learning", len(rows)) as advance:
-            for start in range(0, len(rows), _ROWS_AT_A_TIME):
-                learnt = store.learn(_some(rows, slice(start, start + _ROWS_AT_A_TIME)))
+            for block in blocks(rows, _ROWS_AT_A_TIME):
+                learnt = store.learn(block)
                 ids += learnt
                 advance(len(learnt))
     except RipmlError as error:
@@ -114,36 +113,15 @@ def _learn(store: Store, rows: Dataset) -> list[str]:
     return ids
 
 
-def _some(rows: Dataset, block: slice) -> Dataset:
-    """Some of the rows."""
-    return replace(
-        rows,
-        X=None if rows.X is None else rows.X[block],
-        Y=rows.Y[block],
-        texts=None if rows.texts is None else rows.texts[block],
-        ids=None if rows.ids is None else rows.ids[block],
-    )
-
-
 def run_forget(folder: Path, ids: Sequence[str], source: str | None, as_json: bool) -> None:
     """Forget documents by their ids, all or none."""
     if bool(ids) == (source is not None):
         raise ParameterError("give the ids of the documents to forget, or --from and a file of them, one a line.")
     with opened_store(folder) as store:
-        wanted = list(ids) if source is None else _lines(source)
+        wanted = list(ids) if source is None else lines(source)
         with working("forgetting"):
             store.forget(wanted)
         _tell(store, {"forgotten": len(wanted)}, f"{_count(len(wanted), 'document')} forgotten", as_json)
-
-
-def _lines(place: str) -> list[str]:
-    """The lines of a file that have something in them."""
-    with open_source(place) as source:
-        try:
-            text = source.read().decode()
-        except UnicodeDecodeError:
-            raise fault(source.name, None, "the ids are not UTF-8; save the file as UTF-8.") from None
-    return [line.removesuffix("\r") for line in text.split("\n") if line.strip()]
 
 
 def run_relabel(folder: Path, id: str, labels: Sequence[str], as_json: bool) -> None:

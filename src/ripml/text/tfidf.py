@@ -8,6 +8,7 @@ The state is JSON and plain arrays, so that it is saved without pickle.
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
@@ -27,6 +28,7 @@ __all__ = ["TfIdf"]
 _COMMON: Final = 0.1  # share of the texts that a group may be in
 _FEW: Final = 10  # texts that it always may be in
 _LENGTH: Final = 0.5  # of the groups' part of a row, that of words being 1
+_FEW_TEXTS: Final = 20
 _HANGUL: Final = ("\uac00", "\ud7a3")  # syllables of several letters each
 
 
@@ -45,8 +47,9 @@ class TfIdf:
     max_features : int or None, default=100_000
         At most this many words, those with the most occurrences; None for all. Bounds d, and with it the memory of a
         regression on these features.
-    min_df : int, default=2
-        A word must occur in at least this many texts: one seen once cannot generalise.
+    min_df : int or "auto", default=2
+        A word must occur in at least this many texts: one seen once cannot generalise. "auto" is 2, but 1 for fewer than
+        20 texts.
     ngrams : int, default=1
         Also take up to this many successive words as one.
     tokens : "words", "chars", "jieba" or "any", default="words"
@@ -73,13 +76,13 @@ class TfIdf:
         self,
         *,
         max_features: int | None = 100_000,
-        min_df: int = 2,
+        min_df: int | str = 2,
         ngrams: int = 1,
         tokens: str = "words",
         letters: int = 0,
     ) -> None:
         for name, value in (("max_features", max_features), ("min_df", min_df), ("ngrams", ngrams)):
-            if value is None and name == "max_features":
+            if (name, value) in (("max_features", None), ("min_df", "auto")):
                 continue
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ParameterError(f"`{name}` must be an integer ≥ 1; got {value!r}.")
@@ -189,16 +192,8 @@ class TfIdf:
         arrays = np.array(values, np.float32), np.array(columns, np.int32), np.array(ends, np.int64)
         return _Counted(csr_array(arrays, shape=(len(ends) - 1, len(numbers))), list(numbers))
 
-    def _letters_of(self, token: str) -> list[str]:
-        """The groups of letters of a word between its ends, of which each counts as a letter; none of Chinese."""
-        if not self.letters or " " in token or not is_apart(token):
-            return []
-        korean = not token.isascii() and any(_HANGUL[0] <= c <= _HANGUL[1] for c in token)
-        size = 2 if korean else self.letters
-        if len(token) < size - 1:  # it would be the word itself
-            return []
-        inner = [f"-{token[i : i + size]}-" for i in range(len(token) - size + 1)]
-        return [f"{token[: size - 1]}-", *inner, f"-{token[len(token) - size + 1 :]}"]
+    def _letters_of(self, token: str) -> tuple[str, ...]:
+        return _groups_of(token, self.letters) if self.letters else ()
 
     def _grouped(self, counted: _Counted, known: dict[str, int] | None) -> tuple[Any, dict[str, int]]:
         """C·G, CSR (n, groups), and the numbers of groups: the known ones only, or all."""
@@ -221,13 +216,14 @@ class TfIdf:
             words.add(counted.counts, counted.tokens)
             if self.letters:
                 groups.add(*self._grouped(counted, None))
-        if self.min_df > n:
-            raise DataError(f"`min_df` = {self.min_df} is above the number of texts, {n}; lower it.")
-        kept = words.most(self.max_features, self.min_df, n)
+        least = self.min_df if isinstance(self.min_df, int) else 1 if n < _FEW_TEXTS else 2
+        if least > n:
+            raise DataError(f"`min_df` = {least} is above the number of texts, {n}; lower it.")
+        kept = words.most(self.max_features, least, n)
         if not kept:
-            raise DataError(f"no word occurs in at least min_df = {self.min_df} of the {n} texts.")
+            raise DataError(f"no word occurs in at least min_df = {least} of the {n} texts.")
         half = None if self.max_features is None else self.max_features // 2
-        parts = groups.most(half, self.min_df, max(_FEW, int(_COMMON * n)))
+        parts = groups.most(half, least, max(_FEW, int(_COMMON * n)))
         documents = [words.documents[word] for word in kept] + [groups.documents[part] for part in parts]
         idf = np.log((1 + n) / (1 + np.array(documents))) + 1
         self._keep(kept, parts, np.asarray(idf, np.float32))
@@ -254,6 +250,19 @@ class TfIdf:
         if not hasattr(self, "_words"):
             raise ParameterError("this TfIdf has not been fitted; call fit(texts) first.")
         return self._words, self._idf
+
+
+@functools.lru_cache(maxsize=1 << 17)
+def _groups_of(token: str, size: int) -> tuple[str, ...]:
+    """The groups of letters of a word between its ends, of which each counts as a letter; none of Chinese."""
+    if " " in token or not is_apart(token):
+        return ()
+    if not token.isascii() and any(_HANGUL[0] <= c <= _HANGUL[1] for c in token):
+        size = 2
+    if len(token) < size - 1:  # it would be the word itself
+        return ()
+    inner = [f"-{token[i : i + size]}-" for i in range(len(token) - size + 1)]
+    return (f"{token[: size - 1]}-", *inner, f"-{token[len(token) - size + 1 :]}")
 
 
 class _Statistics:

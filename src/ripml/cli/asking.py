@@ -1,0 +1,195 @@
+"""What suggest, predict and evaluate do."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ripml import blending, decoding
+from ripml.cli.opening import asked, blocks, opened
+from ripml.cli.output import bar, print_json, score_bars, table, told_rate, working
+from ripml.cli.summaries import printable
+from ripml.datasets import Dataset
+from ripml.datasets.source import fault, open_source
+from ripml.documents import DocumentModel
+from ripml.errors import ParameterError
+from ripml.estimator import RIPML
+from ripml.suggesting import Suggestion
+
+__all__ = ["run_evaluate", "run_predict", "run_suggest"]
+
+_ROWS_AT_A_TIME = 2048
+
+
+def _score_blocks(trained: DocumentModel, data: Dataset) -> Iterator[Any]:
+    X = trained.features(data)
+    with bar("asking the model", X.shape[0]) as advance:
+        for start in range(0, X.shape[0], _ROWS_AT_A_TIME):
+            scores = trained.model.decision_function(X[start : start + _ROWS_AT_A_TIME])
+            yield scores
+            advance(scores.shape[0])
+
+
+def run_predict(
+    folder: Path,
+    data: str,
+    format: str | None,
+    n: int,
+    sets: bool,
+    probabilities: bool,
+    jobs: int | None,
+    as_json: bool,
+) -> None:
+    """Print labels and scores, or calibrated probabilities, of each row; in the order of scores, which tie less."""
+    if n < 1:
+        raise ParameterError(f"--top must be an integer ≥ 1; got {n}.")
+    trained, _ = opened(folder)
+    model = trained.model
+    if probabilities and not isinstance(model, RIPML):
+        raise ParameterError(f"--probabilities are learnt by RIPML only; {folder} holds {type(model).__name__}.")
+    model.set_params(n_jobs=jobs)
+    rows = asked(trained, data, format)
+    names = [str(name) for name in trained.model.classes_]
+    number = silent = 0
+    what = "probability" if probabilities else "score"
+    for scores in _score_blocks(trained, rows):
+        if sets:
+            above = scores.multiply(decoding.keep_above(scores, trained.model.threshold_)).tocsr()
+            best = decoding.top(above, above.shape[1])
+        else:
+            best = decoding.top(scores, n)
+        if probabilities and isinstance(model, RIPML):
+            best.data = blending.in_steps(best.data, model.steps_)
+        silent += int((np.diff(scores.indptr) == 0).sum())
+        for start, end in zip(best.indptr[:-1], best.indptr[1:], strict=True):
+            pairs = [(names[j], float(v)) for j, v in zip(best.indices[start:end], best.data[start:end], strict=True)]
+            if as_json:
+                record = {"id": rows.ids[number]} if rows.ids else {}
+                print_json({**record, "labels": [{"label": name, what: value} for name, value in pairs]})
+            else:
+                first = [rows.ids[number]] if rows.ids else []
+                print("\t".join(map(printable, [*first, *(f for name, v in pairs for f in (name, f"{v:.4f}"))])))
+            number += 1
+    if silent:
+        print(f"{silent:,} rows have no feature or word that the model knows, and so no labels", file=sys.stderr)
+
+
+def run_evaluate(folder: Path, data: str, format: str | None, jobs: int | None, as_json: bool) -> None:
+    """Print the metrics of the model on labelled rows."""
+    trained, _ = opened(folder)
+    trained.model.set_params(n_jobs=jobs)
+    rows = asked(trained, data, format)
+    start = time.perf_counter()
+    with working("asking the model"):
+        report = trained.evaluate(rows)
+    told_rate("asking the model", len(rows), time.perf_counter() - start)
+    counted = int((np.diff(rows.Y.indptr) > 0).sum())
+    if as_json:
+        print_json({"rows": counted, "rows_without_labels": len(rows) - counted, **report})
+        return
+    ranked = [name.removesuffix("@1") for name in report if name.endswith("@1")]
+    lines = [[name, *(f"{100 * report[f'{name}@{k}']:.2f}" for k in (1, 3, 5))] for name in ranked]
+    table(f"{rows.name or data}: {counted:,} rows with labels, in percent", ["metric", "@1", "@3", "@5"], lines)
+    print(f"label sets above the threshold: micro F1 {100 * report['micro F1']:.2f}, "
+          f"macro F1 {100 * report['macro F1']:.2f}")  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------------------------- suggest
+
+
+def run_suggest(
+    folder: Path,
+    texts: Sequence[str],
+    files: Sequence[str],
+    data: str | None,
+    format: str | None,
+    n: int | None,
+    threshold: str | None,
+    jobs: int | None,
+    as_json: bool,
+) -> None:
+    """Print the labels that are suggested for texts, whichever way these come."""
+    if n is not None and n < 1:
+        raise ParameterError(f"--top must be an integer ≥ 1; got {n}.")
+    if bool(texts) + bool(files) + (data is not None) > 1:
+        raise ParameterError("give texts, or files of texts with --file, or rows with --data; not several of these.")
+    if not (texts or files or data) and sys.stdin.isatty():
+        raise ParameterError("give a text, a file with --file, rows with --data, or write the text to standard input.")
+    trained, _ = opened(folder)
+    if data is None and trained.text is None:
+        raise ParameterError(f"{folder} was trained on features, not on texts; ask it about rows with --data.")
+    trained.model.set_params(n_jobs=jobs)
+    changes = {"n": n, "threshold": None if threshold is None else _threshold(threshold)}
+    rules = trained.rules.but(**{name: value for name, value in changes.items() if value is not None})
+    asked_for: Dataset | list[str]
+    if data is not None:
+        asked_for = asked(trained, data, format)
+        ids = asked_for.ids
+    else:
+        asked_for = [_text(word) for word in texts] or [_read_text(file) for file in files or ("-",)]
+        ids = list(files) if len(files) > 1 else None
+    with _progress(asked_for) as advance:
+        number = 0
+        for block in [asked_for] if isinstance(asked_for, list) else blocks(asked_for, _ROWS_AT_A_TIME):
+            for labels in trained.suggest(block, rules):
+                _print_suggestions(labels, None if ids is None else ids[number], number, len(asked_for), as_json)
+                number += 1
+            advance(len(block))
+
+
+def _threshold(word: str) -> float | str:
+    try:
+        return word if word == "auto" else float(word)
+    except ValueError:
+        raise ParameterError(f"--threshold must be a number or auto; got {word!r}.") from None
+
+
+def _text(word: str) -> str:
+    """A text of the command line, - for standard input."""
+    return _read_text("-") if word == "-" else _decoded(os.fsencode(word), "the text")
+
+
+def _read_text(place: str) -> str:
+    with open_source(place) as source:
+        return _decoded(source.read(), source.name)
+
+
+def _decoded(content: bytes, name: str) -> str:
+    """The text of these bytes; the newline in its end is the file's, not the text's."""
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise fault(name, None, "this is not UTF-8; save the text as UTF-8.") from None
+    return text.removesuffix("\n").removesuffix("\r")
+
+
+def _progress(rows: Dataset | list[str]) -> Any:
+    """A bar for the rows of a file; a few texts need none."""
+    return contextlib.nullcontext(lambda _: None) if isinstance(rows, list) else bar("asking the model", len(rows))
+
+
+def _print_suggestions(labels: Sequence[Suggestion], id: str | None, number: int, n_texts: int, as_json: bool) -> None:
+    """One text's labels: JSON in a line, with bars on a terminal, and elsewhere label, tab, score in a line each.
+
+    Of several texts each line begins with the id, or the number from 0.
+    """
+    if as_json:
+        record = {} if id is None else {"id": id}
+        print_json({**record, "labels": [{"label": label, "score": score} for label, score in labels]})
+        return
+    name = printable(str(number) if id is None else id)
+    if sys.stdout.isatty():
+        if n_texts > 1:
+            print(name)
+        score_bars([(printable(label), score) for label, score in labels])
+        return
+    first = [name] if n_texts > 1 else []
+    for label, score in labels:
+        print("\t".join([*first, printable(label), f"{score:.4f}"]))

@@ -1,0 +1,243 @@
+"""suggest says what Python says, the same bytes for a text whichever way it comes; train, serve and keys beside it."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scipy.sparse import csr_array
+
+from ripml import RIPML, datasets
+from ripml.cli import main
+from ripml.cli.output import score_bars
+from ripml.datasets import Dataset
+from ripml.documents import DocumentModel
+from ripml.suggesting import Rules
+from ripml.text import Doc2Vec, TfIdf
+
+WORDS = {"cat": "paw purr mouse whisker", "dog": "bark bone leash paw", "birds & bees": "wing song nest feather"}
+ROWS = [
+    (f"{one} {other}", [label]) for label, words in WORDS.items() for one in words.split() for other in words.split()
+]
+TEXT = "bark, bone\nand a song — über 猫"
+PAPER = ("--preset", "paper", "--dims", "16", "--neighbors", "5", "--ridge", "1")
+
+
+def run(capfd: pytest.CaptureFixture[str], *words: str | Path, code: int = 0) -> tuple[str, str]:
+    with pytest.raises(SystemExit) as stop:
+        main([str(word) for word in words])
+    out, err = capfd.readouterr()
+    assert stop.value.code == code, err
+    return out, err
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with texts, a model of them, and one of features."""
+    folder = tmp_path_factory.mktemp("made")
+    rows = [json.dumps({"text": text, "labels": labels}) + "\n" for text, labels in ROWS]
+    (folder / "docs.jsonl").write_text("".join(rows))
+    data = datasets.read(folder / "docs.jsonl")
+    estimator = RIPML.paper(n_dims=16, n_neighbors=5, ridge=1, random_state=0)
+    DocumentModel.fit(data, None, estimator).save(folder / "model")
+    X = TfIdf(min_df=1).fit_transform(data.texts or [])
+    numbers = Dataset(X=X, Y=data.Y, label_names=data.label_names, name="numbers")
+    DocumentModel.fit(numbers, None, estimator).save(folder / "numbers")
+    (folder / "text.txt").write_text(TEXT + "\n")
+    (folder / "rows.jsonl").write_text(json.dumps({"text": TEXT}) + "\n")
+    (folder / "named.jsonl").write_text('{"id": "a", "text": "purr"}\n{"id": "b", "text": "zzz"}\n')
+    (folder / "latin.txt").write_bytes(b"caf\xe9")
+    return folder
+
+
+@pytest.mark.parametrize("options", [[], ["--json"], ["--top", "1"], ["--threshold", "0.4", "--json"]])
+def test_the_same_bytes_come_from_argument_file_row_and_standard_input(
+    options: list[str], made: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ways: list[list[Any]] = [[TEXT], ["--file", made / "text.txt"], ["--data", made / "rows.jsonl"], ["-"], []]
+    answers = []
+    for way in ways:
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(f"{TEXT}\n".encode())))
+        answers.append(run(capfd, "suggest", made / "model", *way, *options)[0])
+    assert answers == [answers[0]] * len(ways)
+    assert answers[0]
+
+
+def test_suggestions_are_those_of_python_to_the_last_digit(made: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    model = DocumentModel.load(made / "model")
+    texts = [TEXT, "purr whisker", "zzz"]
+    out, _ = run(capfd, "suggest", made / "model", *texts, "--json")
+    printed = [[(pair["label"], pair["score"]) for pair in json.loads(line)["labels"]] for line in out.splitlines()]
+    assert printed == model.suggest(texts)
+    assert printed[2] == []
+    out, _ = run(capfd, "suggest", made / "model", *texts, "-n", "1", "--threshold", "auto", "--json")
+    printed = [[(pair["label"], pair["score"]) for pair in json.loads(line)["labels"]] for line in out.splitlines()]
+    assert printed == model.suggest(texts, model.rules.but(n=1, threshold="auto"))
+    plain, _ = run(capfd, "suggest", made / "model", TEXT)
+    assert plain.splitlines() == [f"{label}\t{score:.4f}" for label, score in model.suggest([TEXT])[0]]
+
+
+def test_of_several_texts_each_line_begins_with_the_number_the_id_or_the_file(
+    made: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    out, _ = run(capfd, "suggest", made / "model", "purr", "bark", "-n", "1")
+    assert [line.split("\t")[:2] for line in out.splitlines()] == [["0", "cat"], ["1", "dog"]]
+    out, err = run(capfd, "suggest", made / "model", "--data", made / "named.jsonl", "-n", "1")
+    assert [line.split("\t")[:2] for line in out.splitlines()] == [["a", "cat"]]
+    assert "asking the model: 2 rows" in err
+    out, _ = run(capfd, "suggest", made / "model", "--data", made / "named.jsonl", "--json")
+    assert [json.loads(line)["id"] for line in out.splitlines()] == ["a", "b"]
+    files = [str(made / name) for name in ("text.txt", "docs.jsonl")]
+    out, _ = run(capfd, "suggest", made / "model", "--file", files[0], "--file", files[1], "-n", "1")
+    assert [line.split("\t")[0] for line in out.splitlines()] == files
+
+
+def test_scores_are_bars_on_a_terminal(capfd: pytest.CaptureFixture[str]) -> None:
+    score_bars([("cat", 0.5), ("猫", 1.2), ("none", 0.0)])
+    assert capfd.readouterr().out.splitlines() == [
+        f"  cat   0.5000  {12 * '█'}", f"  猫    1.2000  {24 * '█'}", "  none  0.0000  ",
+    ]  # fmt: skip
+    score_bars([])
+    assert "no labels" in capfd.readouterr().out
+
+
+MISTAKES: dict[str, tuple[list[str], str]] = {
+    "two ways": (["model", "purr", "--file", "text.txt"], "give texts, or files of texts with --file, or rows with"),
+    "nothing to read": (["model"], "give a text, a file with --file, rows with --data, or write the text"),
+    "no top": (["model", "purr", "--top", "0"], "--top must be an integer ≥ 1; got 0."),
+    "a threshold in words": (["model", "purr", "--threshold", "high"], "--threshold must be a number or auto; got"),
+    "no number": (["model", "purr", "--threshold", "nan"], "`threshold` must be a number, 'auto' or None; got nan."),
+    "no letters": (["model", "--file", "latin.txt"], "latin.txt: this is not UTF-8; save the text as UTF-8."),
+    "no file": (["model", "--file", "no.txt"], "no.txt: cannot be read (no such file)."),
+    "a model of features": (["numbers", "purr"], "numbers was trained on features, not on texts; ask it about rows"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_one_sentence(
+    name: str, made: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words, sentence = MISTAKES[name]
+    monkeypatch.chdir(made)
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    out, err = run(capfd, "suggest", *words, code=2)
+    assert err.startswith(f"ripml: {sentence}"), err
+    assert (out, err.count("\n")) == ("", 1)
+
+
+# --------------------------------------------------------------------------------------------------------------- train
+
+
+def test_the_rules_of_train_are_kept_with_the_model_and_the_store(
+    made: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "never").write_text("dog\n")
+    (tmp_path / "only").write_text("cat\r\ndog\n")
+    rules = ("--stop-labels", tmp_path / "never", "--allowed-labels", tmp_path / "only", "--min-count", "3")
+    for folder, options in (("m", []), ("s", ["--store"]), ("b", ["--memory", "2MB"])):
+        run(capfd, "train", made / "docs.jsonl", tmp_path / folder, *PAPER, *rules, *options)
+        out, _ = run(capfd, "suggest", tmp_path / folder, "bark purr song")
+        assert [line.split("\t")[0] for line in out.splitlines()] == ["cat"]
+        told = {"stop_labels": 1, "allowed_labels": 2, "min_count": 3}
+        assert json.loads(run(capfd, "inspect", tmp_path / folder, "--json")[0])["rules"] == told
+        assert "stop labels 1, allowed labels 2, min count 3" in run(capfd, "inspect", tmp_path / folder)[0]
+    expected = Rules(stop_labels={"dog"}, allowed_labels={"cat", "dog"}, min_count=3)
+    assert DocumentModel.load(tmp_path / "m").rules == expected
+
+
+def test_texts_become_what_features_says(made: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("gensim", reason="the extra `text` is not installed")
+    run(capfd, "train", made / "docs.jsonl", tmp_path / "m", *PAPER, "--features", "doc2vec")
+    assert isinstance(DocumentModel.load(tmp_path / "m").text, Doc2Vec)
+    both = [json.dumps({"text": text, "labels": labels, "features": [1, 2]}) + "\n" for text, labels in ROWS]
+    (tmp_path / "both.jsonl").write_text("".join(both))
+    for options, kind in (([], type(None)), (["--features", "tfidf"], TfIdf)):
+        run(capfd, "train", tmp_path / "both.jsonl", tmp_path / "m", *PAPER, *options)
+        assert isinstance(DocumentModel.load(tmp_path / "m").text, kind)
+    (tmp_path / "no.txt").write_text("2 2 2\n0 0:1\n1 1:1\n")
+    _, err = run(capfd, "train", tmp_path / "no.txt", tmp_path / "x", "--features", "tfidf", code=2)
+    assert err.endswith("--features is about texts, but " + str(tmp_path / "no.txt") + " has none; leave it out.\n")
+    words = ("--features", "doc2vec", "--memory", "1GB")
+    _, err = run(capfd, "train", made / "docs.jsonl", tmp_path / "x", *words, code=2)
+    assert "leave out --memory" in err
+
+
+def test_settings_of_a_file_come_before_those_of_the_preset_and_behind_options(
+    made: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    kernel = {"stage": "RBF", "gamma": 0.25}
+    (tmp_path / "best.json").write_text(json.dumps({"n_neighbors": 3, "kernel": kernel, "ridge": 2, "random_state": 7}))
+    words = ("train", made / "docs.jsonl", tmp_path / "m", "--settings", tmp_path / "best.json")
+    run(capfd, *words, "--ridge", "0.5", "--decoder", "sketch")
+    found = DocumentModel.load(tmp_path / "m").model.get_params()
+    names = ("n_neighbors", "ridge", "random_state", "decoder")
+    assert [found[name] for name in names] == [3, 0.5, 7, "sketch"]
+    assert found["kernel"].gamma == 0.25
+    run(capfd, *words, "--gamma", "0.5", "--seed", "1", "--decoder", "sketch")
+    found = DocumentModel.load(tmp_path / "m").model.get_params()
+    assert (found["kernel"].gamma, found["random_state"]) == (0.5, 1)
+    for content, sentence in (
+        ("[]", "this is not a file of settings; ripml tune writes one, best.json."),
+        ('{"kernel": {"stage": "os"}}', "this is not a file of settings; ripml tune writes one, best.json."),
+        ('{"n_wings": 2}', "RIPML has no setting `n_wings`."),
+    ):
+        (tmp_path / "best.json").write_text(content)
+        assert run(capfd, *words, code=2)[1] == f"ripml: {tmp_path / 'best.json'}: {sentence}\n"
+    _, err = run(capfd, "train", made / "docs.jsonl", tmp_path / "m", "--preset", "linear", "--gamma", "1", code=2)
+    assert err == "ripml: --gamma is the width of a kernel; say --kernel rbf or --kernel local with it.\n"
+
+
+# --------------------------------------------------------------------------------------------------------------- serve
+
+
+def test_serve_hands_its_options_to_the_server(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    server = pytest.importorskip("ripml.server", reason="the extra `serve` is not installed")
+    called: list[Any] = []
+    monkeypatch.setattr(server, "run", lambda *words: called.append(words))
+    run(capfd, "serve", "a", "b=c", "--port", "0", "--origin", "https://a.org", "--rate", "5", "--read-only")
+    expected = server.Settings(port=0, origins=("https://a.org",), rate=5.0, read_only=True)
+    assert called == [(["a", "b=c"], expected)]
+    monkeypatch.undo()
+    _, err = run(capfd, "serve", tmp_path / "nothing", code=2)
+    assert err.count("\n") == 1
+
+
+def test_keys_are_made_listed_and_removed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("ripml.server", reason="the extra `serve` is not installed")
+    file = tmp_path / "keys.json"
+    out, err = run(capfd, "keys", "add", file, "alice")
+    assert (out.count("\n"), err) == (1, "This key is shown once; keep it.\n")
+    assert out.strip() not in file.read_text()
+    made = json.loads(run(capfd, "keys", "add", file, "bob", "--role", "write", "--json")[0])
+    assert (made["name"], made["role"], len(made) == 3) == ("bob", "write", True)
+    listed = [json.loads(line) for line in run(capfd, "keys", "list", file, "--json")[0].splitlines()]
+    assert [(key["name"], key["role"]) for key in listed] == [("alice", "read"), ("bob", "write")]
+    assert "alice" in run(capfd, "keys", "list", file)[0]
+    assert run(capfd, "keys", "remove", file, "alice")[0] == "the key of alice is removed\n"
+    assert run(capfd, "keys", "remove", file, "alice", code=2)[1].startswith("ripml: ")
+
+
+def test_without_the_extra_the_install_line_is_told(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.startswith("ripml.server")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delattr("ripml.server", raising=False)
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    _, err = run(capfd, "serve", "store", code=2)
+    assert err == "ripml: uvicorn is needed for this; install it with: pip install 'ripml[serve]'\n"
+
+
+def test_what_is_printed_of_a_text_has_no_end_of_line_of_its_own(
+    made: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    Y = csr_array([[1.0], [1.0], [1.0], [1.0], [1.0]])
+    data = Dataset(X=None, Y=Y, label_names=["tab\there"], texts=["paw"] * 5, name="odd")
+    DocumentModel.fit(data, None, RIPML.paper(n_dims=4, n_neighbors=1, ridge=1)).save(tmp_path / "m")
+    assert run(capfd, "suggest", tmp_path / "m", "paw")[0] == "tab\\there\t1.0000\n"
