@@ -17,7 +17,7 @@ from ripml.cli.opening import is_file, is_store, lines, training_rows
 from ripml.cli.output import facts, print_json, working
 from ripml.cli.summaries import megabytes, model_summary, readable
 from ripml.datasets import Dataset
-from ripml.documents import DocumentModel
+from ripml.documents import DocumentModel, distinct
 from ripml.errors import DataError, ParameterError
 from ripml.estimator import RIPML
 from ripml.kernels import RBF, Kernel, Local, resolve_kernel
@@ -87,6 +87,7 @@ def run_train(
                 with Store.create(folder, rows, model, first_feature, features=features, rules=rules) as created:
                     trained = created.model
             else:
+                rows = distinct(rows) if rows.X is None and rows.texts is not None else rows
                 trained = DocumentModel.fit(rows, first_feature, model, features=features, rules=rules)
                 trained.save(folder)
     summary = model_summary(trained)

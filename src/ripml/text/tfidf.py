@@ -48,8 +48,8 @@ class TfIdf:
         At most this many words, those with the most occurrences; None for all. Bounds d, and with it the memory of a
         regression on these features.
     min_df : int or "auto", default=2
-        A word must occur in at least this many texts: one seen once cannot generalise. "auto" is 2, but 1 for fewer than
-        20 texts.
+        A word must occur in at least this many texts: one seen once cannot generalise. "auto" is 2, but 1 of
+        fewer than 20 texts.
     ngrams : int, default=1
         Also take up to this many successive words as one.
     tokens : "words", "chars", "jieba" or "any", default="words"
