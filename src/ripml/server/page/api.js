@@ -1,0 +1,93 @@
+// The server's routes. A failure is a Problem with the server's own sentence; a 401 asks for a key, and again.
+
+import { $, kept } from "./dom.js";
+
+const KEY = "ripml-key";
+let key = kept("sessionStorage", KEY);
+let asking = null;
+
+/** What went wrong; `away`: the server cannot be reached, or is not ready. */
+export class Problem extends Error {
+  constructor(status, sentence) {
+    super(sentence.charAt(0).toUpperCase() + sentence.slice(1));
+    this.away = [0, 502, 503, 504].includes(status);
+  }
+}
+
+/** One prompt, however many requests wait for the key. */
+function askKey() {
+  asking ??= new Promise((resolve, reject) => {
+    const dialog = $("key");
+    $("key-wrong").textContent = key ? "The server does not know that key." : "";
+    dialog.returnValue = "";
+    dialog.onclose = () => {
+      const given = dialog.returnValue && $("key-value").value.trim();
+      $("key-value").value = "";
+      asking = null;
+      if (!given) return reject(new Problem(401, "Without a key this server answers nothing."));
+      kept("sessionStorage", KEY, (key = given));
+      resolve();
+    };
+    dialog.showModal();
+  });
+  return asking;
+}
+
+async function request(method, path, body, signal) {
+  const used = key;
+  const headers = { ...(body && { "Content-Type": "application/json" }), ...(used && { Authorization: `Bearer ${used}` }) };
+  let response, answer;
+  try {
+    response = await fetch(path, { method, headers, signal, body: body && JSON.stringify(body) });
+    answer = await response.json().catch(() => ({}));
+  } catch {
+    throw new Problem(0, "The server does not answer.");
+  }
+  if (response.status === 401) {
+    if (key === used) await askKey();
+    return request(method, path, body, signal);
+  }
+  if (response.ok) return answer;
+  throw new Problem(response.status, answer.detail || `The server answered ${response.status}.`);
+}
+
+export const ready = () => fetch("ready").then((response) => response.ok, () => false);
+export const stores = () => request("GET", "v1/stores");
+
+/** The routes of one store. */
+export function store(name) {
+  const base = `v1/stores/${encodeURIComponent(name)}`;
+  const at = (id) => `${base}/documents/${encodeURIComponent(id)}`;
+  return {
+    name,
+    card: () => request("GET", base),
+    suggest: (text, n, signal) => request("POST", `${base}/suggest`, n ? { text, n } : { text }, signal),
+    explain: (text, n, signal) => request("POST", `${base}/explain`, { text, n: Math.min(n, 100), features: 12 }, signal),
+    learn: (document) => request("POST", `${base}/documents`, { documents: [document] }),
+    document: (id) => request("GET", at(id)),
+    relabel: (id, labels) => request("PUT", `${at(id)}/labels`, { labels }),
+    forget: (id) => request("DELETE", at(id)),
+    labels: (prefix, signal) => request("GET", `${base}/labels?limit=8&prefix=${encodeURIComponent(prefix)}`, undefined, signal),
+    history: (limit) => request("GET", `${base}/history?limit=${limit}`),
+    refit: () => request("POST", `${base}/refit`),
+    refitting: () => request("GET", `${base}/refit`),
+  };
+}
+
+/** Requests of which only the last counts: one that is out of date is answered null. */
+export function latest() {
+  let last;
+  const ask = async (call) => {
+    last?.abort();
+    const { signal } = (last = new AbortController());
+    try {
+      const answer = await call(signal);
+      return signal.aborted ? null : answer;
+    } catch (error) {
+      if (signal.aborted) return null;
+      throw error;
+    }
+  };
+  ask.drop = () => last?.abort();
+  return ask;
+}

@@ -1,0 +1,159 @@
+// The text: typed, pasted, dropped or opened; further files wait. Words are marked on a layer behind the field, which has
+// the same measures.
+
+import { $, element } from "./dom.js";
+
+const field = $("text");
+const layer = $("marks");
+const FAINT = 0.04; // of the strongest pull: not marked
+
+/** The words of a web page. What is parsed so is inert; but styles would be complained of. */
+function wordsOf(html) {
+  const plain = html.replace(/<style[^]*?<\/style>/gi, "").replace(/<[^>]+>/g, (tag) => tag.replace(/\sstyle\s*=/gi, " data-s="));
+  const page = new DOMParser().parseFromString(plain, "text/html");
+  for (const node of page.querySelectorAll("head,script,noscript,template")) node.remove();
+  for (const node of page.querySelectorAll("body :not(a,abbr,b,bdi,cite,code,em,i,kbd,mark,q,s,small,span,strong,sub,sup,u)")) node.after("\n");
+  return page.body.textContent.replace(/[^\S\n]+/g, " ").replace(/ ?\n ?/g, "\n").replace(/\n{3,}/g, "\n\n").trim();
+}
+
+async function read(file) {
+  const text = await file.text();
+  return /\.html?$/i.test(file.name) ? wordsOf(text) : text;
+}
+
+/** From code points, in which the server counts, to JavaScript's own units. */
+function places(text) {
+  if (!/[\ud800-\udfff]/.test(text)) return (place) => place;
+  const starts = [0];
+  for (const point of text) starts.push(starts.at(-1) + point.length);
+  return (place) => starts[place];
+}
+
+/** Spans with pulls, which may overlap, as pieces side by side. */
+function pieces(spans) {
+  const steps = new Map();
+  const step = (place, pull) => steps.set(place, (steps.get(place) ?? 0) + pull);
+  for (const { start, end, pull } of spans) step(start, pull), step(end, -pull);
+  const cuts = [...steps].sort((a, b) => a[0] - b[0]);
+  let pull = 0;
+  return cuts.slice(0, -1).map(([start, by], i) => ({ start, end: cuts[i + 1][0], pull: (pull += by) }));
+}
+
+export class Editor {
+  source = ""; // the file's name
+  #files = [];
+  #total = 0;
+
+  /** `changed(whole, typed)`; `whole`: it is another text altogether, so that nothing decided before holds. */
+  constructor(changed) {
+    this.changed = changed;
+    let whole = false;
+    field.addEventListener("beforeinput", () => (whole = field.selectionEnd - field.selectionStart === this.text.length));
+    field.addEventListener("input", () => {
+      if ((whole ||= this.blank)) this.source = "";
+      changed(whole, true);
+      whole = false;
+    });
+    field.addEventListener("scroll", () => this.#follow());
+    $("files-open").addEventListener("click", () => $("files").click());
+    $("files").addEventListener("change", () => {
+      this.open([...$("files").files]);
+      $("files").value = "";
+    });
+    this.#takeDrops();
+  }
+
+  get text() {
+    return field.value;
+  }
+
+  get blank() {
+    return !field.value.trim();
+  }
+
+  get waiting() {
+    return this.#files.length;
+  }
+
+  /** The file's name, and which one of how many it is. */
+  get about() {
+    const place = this.#total > 1 ? `${this.#total - this.waiting} of ${this.#total}` : "";
+    return [place, this.source].filter(Boolean).join(" · ");
+  }
+
+  set(text, source = "") {
+    field.value = text;
+    field.scrollTop = 0;
+    this.source = source;
+    this.changed(true);
+  }
+
+  /** Read the first file now, the others when it is their turn. */
+  async open(files) {
+    const idle = !this.waiting;
+    this.#total = (idle ? 0 : this.#total) + files.length;
+    this.#files.push(...files);
+    if (!idle) this.changed(false);
+    else if (files.length) await this.next();
+  }
+
+  /** The next file, or nothing. */
+  async next() {
+    const file = this.#files.shift();
+    if (!file) this.#total = 0;
+    this.set(file ? await read(file) : "", file?.name);
+    field.focus();
+  }
+
+  focus() {
+    field.focus();
+  }
+
+  /** Mark the words that pull towards a label or away from it, by their strength. */
+  mark(spans) {
+    const text = this.text;
+    const place = places(text);
+    const most = Math.max(...spans.map(({ pull }) => Math.abs(pull)));
+    const nodes = [];
+    let done = 0;
+    for (const { start, end, pull } of pieces(spans)) {
+      const strength = Math.abs(pull) / most;
+      if (!(strength >= FAINT)) continue;
+      nodes.push(text.slice(done, place(start)));
+      const mark = element("mark", text.slice(place(start), (done = place(end))));
+      mark.className = pull > 0 ? "for" : "against";
+      mark.style.setProperty("--strength", strength.toFixed(2));
+      nodes.push(mark);
+    }
+    layer.replaceChildren(...nodes, text.slice(done), "\n");
+    this.#follow();
+  }
+
+  unmark() {
+    layer.replaceChildren();
+  }
+
+  #follow() {
+    layer.scrollTop = field.scrollTop;
+  }
+
+  #takeDrops() {
+    let depth = 0;
+    const on = (kind, call) =>
+      addEventListener(kind, (event) => {
+        const own = event.target === field && !event.dataTransfer.types.includes("Files");
+        if (own || document.querySelector("dialog[open]")) return;
+        event.preventDefault();
+        call(event.dataTransfer);
+        $("editor").classList.toggle("over", depth > 0);
+      });
+    on("dragenter", () => depth++);
+    on("dragleave", () => depth--);
+    on("dragover", () => {});
+    on("drop", (data) => {
+      depth = 0;
+      if (data.files.length) this.open([...data.files]);
+      else this.set(data.getData("text/plain"));
+    });
+  }
+}

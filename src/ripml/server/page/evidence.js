@@ -1,0 +1,47 @@
+// Why a label is suggested: what its score is made of, the words that pull, the examples that speak for it.
+
+import { change, chips, element, made, percent, score } from "./dom.js";
+
+export function evidence({ score: all, examples, others, regression, features }) {
+  const node = made("evidence");
+  const named = examples.reduce((sum, { share }) => sum + share, 0);
+  const parts = Object.entries({ "from the examples below": named, "from others": others, "from the words": regression });
+  const said = parts.filter(([, share]) => share / all >= 0.005).map(([from, share]) => `${percent(share / all)} ${from}`);
+  node.querySelector("p").textContent = `Score ${score(all)}${said.length ? `: ${said.join(", ")}` : ""}.`;
+  const most = Math.max(...features.map(([, pull]) => Math.abs(pull)));
+  fill(node.querySelector(".words"), features.map(([name, pull]) => word(name, pull, Math.abs(pull) / most)));
+  fill(node.querySelector(".examples"), merged(examples).map((shown) => example(shown, all)));
+  return node;
+}
+
+/** A document may speak as a row and as all with its labels: once is enough. */
+function merged(examples) {
+  const found = new Map();
+  for (const one of examples) {
+    const key = one.n_rows === 1 && one.documents.length ? one.documents[0].id : one;
+    found.set(key, { ...one, share: one.share + (found.get(key)?.share ?? 0) });
+  }
+  return [...found.values()].sort((a, b) => b.share - a.share);
+}
+
+function fill(part, items) {
+  part.hidden = !items.length;
+  part.lastElementChild.append(...items);
+}
+
+function word(name, pull, strength) {
+  const node = element("li", "", element("bdi", String(name)), element("span", change(pull)));
+  node.className = pull > 0 ? "for" : "against";
+  node.style.setProperty("--strength", strength.toFixed(2));
+  return node;
+}
+
+function example({ documents, labels, share, n_rows: rows }, all) {
+  const node = made("example");
+  const { id, text } = documents[0] ?? {};
+  node.querySelector(".excerpt").textContent = text ?? "";
+  node.querySelector("span").textContent = percent(all > 0 ? share / all : 0);
+  node.querySelector("bdi").textContent = rows > 1 ? `${rows} documents with these tags` : (id ?? "");
+  node.querySelector(".chips").append(...chips(labels));
+  return node;
+}

@@ -1,0 +1,51 @@
+// Everything by keys. Letters are keys outside of the fields only, and can be switched off (WCAG 2.1.4).
+
+import { $, element, kept } from "./dom.js";
+
+const OFF = "ripml-letters-off";
+const HELP = [
+  ["Ctrl Enter", "Suggest at once; to the tags"],
+  ["j k", "Next, previous tag; also arrows"],
+  ["a", "Accept the tag", "writes"],
+  ["x", "Reject the tag", "writes"],
+  ["Shift A", "Accept all that are left", "writes"],
+  ["e", "Evidence of the tag"],
+  ["/", "Add a tag", "writes"],
+  ["Ctrl S", "Learn", "writes"],
+  ["Ctrl Z", "Undo, outside of the fields", "writes"],
+  ["t", "To the text; Esc: to the tags"],
+  ["n", "New text, or the next file"],
+  ["m", "Model card"],
+  ["?", "This help"],
+];
+
+/** The letter of a key, on keyboards of any script. */
+function letter({ key, code, shiftKey }) {
+  const [, latin] = (key > "~" && /^Key(.)$/.exec(code)) || [];
+  return latin ? (shiftKey ? latin : latin.toLowerCase()) : key;
+}
+
+export function listen({ suggest, learn, undo, step, escape, letters }) {
+  const single = $("single");
+  single.checked = !kept("localStorage", OFF);
+  single.addEventListener("change", () => kept("localStorage", OFF, single.checked ? null : "yes"));
+  for (const [keys, what, writes] of HELP) {
+    const row = element("div", "", element("dt", "", ...keys.split(" ").map((key) => element("kbd", key))), element("dd", what));
+    row.toggleAttribute("data-writes", Boolean(writes));
+    $("keys").append(row);
+  }
+  document.addEventListener("keydown", (event) => {
+    if (event.isComposing || event.defaultPrevented || event.altKey || document.querySelector("dialog[open]")) return;
+    const { target } = event;
+    const typing = target.matches("textarea, select, input");
+    const key = letter(event);
+    let call;
+    if (event.ctrlKey || event.metaKey) call = { Enter: suggest, s: learn, z: typing ? null : undo }[key];
+    else if (key === "Escape") call = () => escape(target);
+    else if (target.closest(".tag") && /^Arrow(Down|Up)$/.test(key)) call = () => step(key === "ArrowDown" ? 1 : -1);
+    else if (!typing && single.checked) call = letters[key];
+    if (!call) return;
+    event.preventDefault();
+    call();
+  });
+}

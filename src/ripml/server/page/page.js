@@ -1,0 +1,359 @@
+// The page: a text → its tags → what the person thinks of them → the store, and again.
+
+import * as api from "./api.js";
+import { Card } from "./card.js";
+import { Completion } from "./completion.js";
+import { Decisions } from "./decisions.js";
+import { $, count, kept, later, number, say, score } from "./dom.js";
+import { Editor } from "./editor.js";
+import { evidence } from "./evidence.js";
+import { listen } from "./keys.js";
+import { Tags } from "./tags.js";
+
+const PAUSE = 300; // milliseconds without typing, then tags are asked for
+const MOST = 1000; // tags that the server gives at once
+const AGAIN = 3000; // milliseconds between looks for a server that is away
+
+const state = {
+  stores: [],
+  store: null, // the one in use
+  writes: false, // whether this person may change it
+  stored: null, // {id, text, labels}, if the text is a document of the store
+  n: null, // how many tags are asked for; null: as the store's rules say
+  undo: [], // what Ctrl+Z takes back: {run, then, id}, the last at the end; an id if it is in the store
+  busy: false, // a change is on its way
+};
+
+const asking = { suggest: api.latest(), explain: api.latest() };
+const soon = later(() => suggest(), PAUSE);
+
+const editor = new Editor((whole, typed) => {
+  if (whole) begin();
+  tags.close();
+  asking.suggest.drop();
+  note("");
+  if (editor.blank) soon.stop();
+  else if (typed) soon();
+  else suggest();
+});
+
+const tags = new Tags({
+  decided(label, verdict, before) {
+    if (!state.busy) state.undo.push({ run: () => tags.decide(label, before) });
+    note("");
+    say(`${label}: ${{ true: "accepted", false: "rejected" }[verdict] ?? "undecided"}`);
+  },
+  opened: showEvidence,
+  closed() {
+    asking.explain.drop();
+    editor.unmark();
+    $("legend").hidden = true;
+  },
+});
+
+const completion = new Completion({
+  search: (prefix, signal) => state.store.labels(prefix, signal),
+  pick: (label) => tags.decide(label, true),
+  leave: () => tags.focus() || editor.focus(),
+  failed,
+});
+
+const decisions = new Decisions({
+  undone(sentence, id, labels) {
+    state.undo = state.undo.filter((entry) => entry.id !== id);
+    if (state.stored?.id === id) state.stored = labels && { ...state.stored, labels };
+    return changed(sentence);
+  },
+  edit({ id, text, labels }) {
+    editor.set(text ?? "");
+    state.stored = { id, text: editor.text, labels };
+    tags.reset(labels);
+    render();
+    tags.focus();
+  },
+  failed,
+});
+
+const card = new Card({ refitted: () => changed("The model was fitted anew."), failed });
+
+/** Another text, with these labels. */
+function begin(labels = []) {
+  state.stored = state.n = null;
+  state.undo = state.undo.filter((entry) => entry.id !== undefined);
+  tags.reset(labels);
+}
+
+async function suggest({ compare = false, focus = false } = {}) {
+  const { store, n } = state;
+  const text = editor.text;
+  soon.stop();
+  if (editor.blank || !store) return;
+  $("tags").ariaBusy = "true";
+  render();
+  try {
+    const answer = await asking.suggest((signal) => store.suggest(text, n, signal));
+    if (!answer) return;
+    calm();
+    const { open } = tags;
+    tags.close();
+    tags.show(answer.labels, compare);
+    if (open !== undefined) tags.toggleEvidence(open);
+    const best = answer.labels.slice(0, 5).map(({ label, score: value }) => `${label} ${score(value)}`);
+    say(best.length ? `${count(answer.labels.length, "tag")}: ${best.join(", ")}` : "No tag");
+  } catch (error) {
+    failed(error, suggest);
+  }
+  $("tags").ariaBusy = "false";
+  render();
+  if (focus && !tags.focus()) completion.focus();
+}
+
+async function showEvidence(label, place) {
+  place.textContent = "Looking …";
+  try {
+    const answer = await asking.explain((signal) => state.store.explain(editor.text, tags.suggested.indexOf(label) + 1, signal));
+    if (!answer) return;
+    const found = answer.labels.find((one) => one.label === label);
+    if (!found) return (place.textContent = "There is none.");
+    place.replaceChildren(evidence(found));
+    editor.mark(found.spans);
+    $("legend-label").textContent = label;
+    $("legend").hidden = !found.spans.length;
+    say(`Evidence of ${label}`);
+  } catch (error) {
+    place.textContent = error.message;
+  }
+}
+
+const same = (a, b) => a.length === b.length && a.every((label) => b.includes(label));
+
+/** What the button does now. */
+function task() {
+  if (!state.stored) return editor.waiting ? "Learn, next" : "Learn";
+  if (state.stored.text !== editor.text) return "Save text";
+  return same(state.stored.labels, tags.accepted) ? "Learnt" : "Save tags";
+}
+
+/** One at a time. */
+async function change(call) {
+  if (!state.writes || state.busy) return;
+  state.busy = true;
+  render();
+  try {
+    await call();
+  } catch (error) {
+    failed(error);
+  }
+  state.busy = false;
+  render();
+}
+
+const learn = () =>
+  change(async () => {
+    const { store, stored } = state;
+    const text = editor.text;
+    const labels = tags.accepted;
+    if (editor.blank || !labels.length) return note(editor.blank ? "There is no text yet." : "Accept or add a tag first.");
+    if (task() === "Learnt") return;
+    let id = stored?.id;
+    let run = () => store.forget(id);
+    if (stored?.text === text) {
+      await store.relabel(id, labels);
+      run = () => store.relabel(id, stored.labels);
+    } else {
+      [id] = (await store.learn({ ...(stored && { id }), text, labels })).ids;
+      if (stored) run = () => store.learn(stored);
+    }
+    if (store !== state.store) return;
+    decisions.remember(id, text);
+    const then = () => {
+      if (editor.blank) editor.set(text);
+      if (editor.text !== text) return;
+      begin(labels);
+      state.stored = stored;
+    };
+    state.undo = [...state.undo.filter((entry) => entry.id !== undefined), { run, then, id }];
+    const next = !stored && editor.waiting;
+    if (next) await editor.next();
+    else if (editor.text === text) state.stored = { id, text, labels };
+    await changed(`Learnt with ${count(labels.length, "tag")}.`, !next);
+  });
+
+const undo = () =>
+  change(async () => {
+    const entry = state.undo.pop();
+    if (!entry) return note("There is nothing to undo.");
+    await entry.run();
+    entry.then?.();
+    if (entry.id !== undefined) await changed("Undone.");
+  });
+
+/** The store is another than before: ask again for all that shows it. */
+async function changed(sentence, compare = true) {
+  note(sentence);
+  await Promise.all([decisions.load(), look(), compare && suggest({ compare })]).catch(failed);
+}
+
+// The stores.
+
+async function look() {
+  const { stores, role } = await api.stores();
+  state.stores = stores;
+  state.writes = role === "write";
+  document.documentElement.dataset.role = role;
+  render();
+}
+
+async function start() {
+  try {
+    await look();
+    calm();
+    $("store").replaceChildren(...state.stores.map(({ name }) => new Option(name)));
+    await choose();
+  } catch (error) {
+    failed(error, start);
+  }
+}
+
+/** Use the store that the address names, or the first. */
+async function choose() {
+  const named = state.stores.find(({ name }) => `#${encodeURIComponent(name)}` === location.hash) ?? state.stores[0];
+  if (!named) return failed(new Error("This server has no store."));
+  if (named.name === state.store?.name) return;
+  if (state.store) begin();
+  state.store = api.store(named.name);
+  state.undo = [];
+  $("store").value = named.name;
+  document.title = `${named.name} · ripml`;
+  card.use(state.store);
+  note("");
+  suggest();
+  await decisions.use(state.store).catch(failed);
+}
+
+// Problems.
+
+let again = null; // what failed
+let timer;
+
+function failed(error, repeat = null) {
+  again = repeat;
+  $("banner-text").textContent = error.message;
+  $("banner-retry").hidden = !again;
+  $("banner").hidden = false;
+  clearTimeout(timer);
+  if (error.away && again) timer = setTimeout(wait, AGAIN);
+}
+
+/** The server is away: go on when it is back. */
+async function wait() {
+  if (await api.ready()) retry();
+  else timer = setTimeout(wait, AGAIN);
+}
+
+function retry() {
+  const repeat = again;
+  calm();
+  repeat?.();
+}
+
+function calm() {
+  clearTimeout(timer);
+  again = null;
+  $("banner").hidden = true;
+}
+
+// What is shown.
+
+function note(sentence) {
+  $("note").textContent = sentence;
+  if (sentence) say(sentence);
+  render();
+}
+
+function render() {
+  const { store, stores, stored, busy } = state;
+  const { blank } = editor;
+  const info = stores.find(({ name }) => name === store?.name);
+  const loading = $("tags").ariaBusy === "true";
+  const accepted = tags.accepted.length;
+  const found = tags.suggested.length;
+  const show = (id, when) => ($(id).hidden = !when);
+  const write = (id, text) => ($(id).textContent = text);
+  show("store", stores.length > 1);
+  write("store-name", stores.length === 1 ? store?.name : "");
+  write("size", info ? `${count(info.documents, "document")} · ${count(info.labels, "label")}` : "");
+  show("card-open", store);
+  write("about", [editor.about, stored && `Document ${stored.id}`].filter(Boolean).join(" · "));
+  show("next", !blank || editor.waiting);
+  write("next", editor.waiting ? "Next" : "New");
+  write("found", accepted ? `${number(accepted)} accepted` : "");
+  show("empty", blank && !tags.size);
+  show("waiting", !blank && !tags.size && loading);
+  show("nothing", !blank && !tags.size && !loading && $("banner").hidden);
+  show("more", found && found >= state.n && found < info.labels);
+  show("saving", !blank || tags.size);
+  write("learn", task());
+  $("learn").ariaDisabled = String(busy || blank || !accepted || task() === "Learnt");
+  show("undo", state.undo.length && !busy);
+}
+
+function switchTheme() {
+  const { dataset } = document.documentElement;
+  const dark = dataset.theme ? dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  kept("localStorage", "ripml-theme", (dataset.theme = dark ? "light" : "dark"));
+}
+
+const show = { help: () => $("help").showModal(), card: () => state.store && card.show() };
+const step = (by) => tags.step(by);
+const onRow = (call) => () => tags.current !== undefined && call(tags.current);
+const writing = (call) => () => state.writes && call();
+
+listen({
+  suggest: () => suggest({ focus: true }),
+  learn,
+  undo,
+  step,
+  escape(target) {
+    const { open } = tags;
+    tags.close();
+    if (target === $("text") || open !== undefined) tags.focus(open);
+    else editor.focus();
+  },
+  letters: {
+    j: () => step(1),
+    k: () => step(-1),
+    a: writing(onRow((label) => tags.toggle(label, true))),
+    x: writing(onRow((label) => tags.toggle(label, false))),
+    A: writing(() => tags.acceptAll()),
+    e: onRow((label) => tags.toggleEvidence(label)),
+    "/": writing(() => completion.focus()),
+    t: () => editor.focus(),
+    n: () => editor.next(),
+    m: show.card,
+    "?": show.help,
+  },
+});
+
+const clicks = {
+  learn,
+  undo,
+  next: () => editor.next(),
+  more() {
+    state.n = Math.min(Math.max(10, 2 * tags.suggested.length), MOST);
+    suggest();
+  },
+  "card-open": show.card,
+  "help-open": show.help,
+  theme: switchTheme,
+  "banner-retry": retry,
+  "banner-close": calm,
+};
+for (const [id, call] of Object.entries(clicks)) $(id).addEventListener("click", call);
+for (const button of document.querySelectorAll("[data-close]"))
+  button.addEventListener("click", () => button.closest("dialog").close());
+$("store").addEventListener("change", () => (location.hash = encodeURIComponent($("store").value)));
+addEventListener("hashchange", choose);
+
+if (matchMedia("(pointer: fine)").matches) editor.focus();
+start();

@@ -1,0 +1,155 @@
+// The tags of the text: what the model suggests with its scores, and what the person thinks of each.
+
+import { $, change, made, score } from "./dom.js";
+
+const list = $("tags");
+const VISIBLE = 0.005; // a change that two digits show
+
+export class Tags {
+  open = undefined; // the label whose evidence is shown
+  #rows = new Map(); // label → its row
+  #scores = new Map(); // label → score, best first
+  #verdicts = new Map(); // label → true (accepted) or false (rejected)
+
+  /** `decided(label, verdict, before)`; `opened(label, place)`: its evidence is wanted there; `closed()`. */
+  constructor({ decided, opened, closed }) {
+    Object.assign(this, { decided, opened, closed });
+    list.addEventListener("click", (event) => {
+      const kind = event.target.closest("button")?.classList;
+      const { label } = event.target.closest(".tag") ?? {};
+      if (kind?.contains("verdict")) this.toggle(label, kind.contains("accept"));
+      else if (kind?.contains("label")) this.toggleEvidence(label);
+    });
+  }
+
+  get size() {
+    return this.#rows.size;
+  }
+
+  get suggested() {
+    return [...this.#scores.keys()];
+  }
+
+  get accepted() {
+    return [...this.#rows.keys()].filter((label) => this.#verdicts.get(label));
+  }
+
+  /** Other suggestions for the text; with `compare` each shows how its score changed. */
+  show(suggestions, compare) {
+    const before = compare ? this.#scores : new Map();
+    this.#scores = new Map(suggestions.map(({ label, score }) => [label, score]));
+    this.#arrange();
+    for (const [label, row] of this.#rows) {
+      const step = this.#scores.get(label) - before.get(label);
+      const fresh = before.size && this.#scores.has(label) && !before.has(label) ? "new" : "";
+      row.querySelector(".change").textContent = Math.abs(step) >= VISIBLE ? change(step) : fresh;
+      row.classList.toggle("down", step < 0);
+    }
+  }
+
+  /** Nothing is suggested, and these labels are accepted. */
+  reset(labels = []) {
+    this.close();
+    this.#scores = new Map();
+    this.#verdicts = new Map(labels.map((label) => [label, true]));
+    this.#arrange();
+  }
+
+  /** A verdict: true, false, or undefined for none. */
+  decide(label, verdict) {
+    const before = this.#verdicts.get(label);
+    if (verdict === undefined) this.#verdicts.delete(label);
+    else this.#verdicts.set(label, verdict);
+    this.#arrange();
+    this.decided(label, verdict, before);
+  }
+
+  toggle(label, verdict) {
+    this.decide(label, this.#verdicts.get(label) === verdict ? undefined : verdict);
+  }
+
+  acceptAll() {
+    for (const label of this.suggested) if (!this.#verdicts.has(label)) this.decide(label, true);
+  }
+
+  /** The label whose row has the focus. */
+  get current() {
+    return document.activeElement.closest(".tag")?.label;
+  }
+
+  /** To the row of a label, or the first, if there is one. */
+  focus(label) {
+    const row = this.#rows.get(label) ?? list.firstElementChild;
+    row?.querySelector(".label").focus();
+    return Boolean(row);
+  }
+
+  /** To the next row, or the one before. */
+  step(by) {
+    const labels = [...this.#rows.keys()];
+    const at = labels.indexOf(this.current);
+    this.focus(labels[at < 0 ? 0 : at + by] ?? labels[at]);
+  }
+
+  toggleEvidence(label) {
+    const opens = this.open !== label && this.#scores.has(label);
+    this.close();
+    if (opens) this.opened((this.open = label), this.#evidence(true));
+  }
+
+  close() {
+    if (this.open === undefined) return;
+    this.#evidence(false).replaceChildren();
+    this.open = undefined;
+    this.closed();
+  }
+
+  #evidence(shown) {
+    const row = this.#rows.get(this.open);
+    const place = row.querySelector(".evidence");
+    row.querySelector(".label").ariaExpanded = String(shown);
+    place.hidden = !shown;
+    return place;
+  }
+
+  #arrange() {
+    const accepted = [...this.#verdicts.keys()].filter((label) => this.#verdicts.get(label));
+    const focused = this.current;
+    if (!this.#scores.has(this.open)) this.close();
+    const labels = new Set([...this.suggested, ...accepted]);
+    this.#rows = new Map([...labels].map((label) => [label, this.#rows.get(label) ?? newRow(label)]));
+    const best = Math.max(1, ...this.#scores.values());
+    for (const [label, row] of this.#rows) this.#fill(row, this.#scores.get(label), this.#verdicts.get(label), best);
+    place([...this.#rows.values()]);
+    if (focused !== undefined && this.current === undefined) this.focus(focused);
+  }
+
+  #fill(row, value, verdict, best) {
+    const at = (selector) => row.querySelector(selector);
+    const known = value !== undefined;
+    row.classList.toggle("accepted", verdict === true);
+    row.classList.toggle("rejected", verdict === false);
+    at(".accept").ariaPressed = String(verdict === true);
+    at(".reject").ariaPressed = String(verdict === false);
+    at(".label").ariaExpanded = known ? String(this.open === row.label) : null;
+    at(".score").textContent = known ? score(value) : "added";
+    at(".score").title = value ?? "";
+    at(".bar").hidden = !known;
+    at("i").style.setProperty("--part", Math.max(0, (value ?? 0) / best).toFixed(4));
+  }
+}
+
+function newRow(label) {
+  const row = made("tag-row");
+  row.label = label;
+  row.querySelector("bdi").textContent = label;
+  row.querySelector(".accept").ariaLabel = `Accept ${label}`;
+  row.querySelector(".reject").ariaLabel = `Reject ${label}`;
+  return row;
+}
+
+/** Make these the rows of the list; those that stay in place keep their focus and their motion. */
+function place(rows) {
+  for (const old of [...list.children]) if (!rows.includes(old)) old.remove();
+  rows.forEach((row, i) => row === list.children[i] || list.insertBefore(row, list.children[i]));
+}

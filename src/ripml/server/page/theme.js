@@ -1,0 +1,7 @@
+// Before anything is painted: the colours that were chosen here, if any.
+try {
+  const theme = localStorage.getItem("ripml-theme");
+  if (theme) document.documentElement.dataset.theme = theme;
+} catch {
+  // Storage is refused.
+}

@@ -1,0 +1,538 @@
+"""The page in a real Chromium, against the real server: every flow, by mouse and by keys, and axe on every state."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from page_server import QUESTIONS, Visit, chromium, data_of, needs_chromium, serving, stores_in, violations
+from playwright.sync_api import Browser, FilePayload, Locator, Page, Route, expect
+
+from ripml import RIPML, Store
+from ripml.server import Settings, add_key
+
+pytestmark = needs_chromium
+
+PAGE = Path(__file__).parents[1] / "src/ripml/server/page"
+TEXT = "How do I multiply a large sparse matrix with a dense numpy array?"
+Visitor = Callable[..., Page]
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Store]:
+    return stores_in(tmp_path_factory.mktemp("stores"))
+
+
+@pytest.fixture(scope="module")
+def address(stores: dict[str, Store]) -> Iterator[str]:
+    with serving(stores) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture
+def visit(browser: Browser, address: str) -> Iterator[Visitor]:
+    """Open the page as somebody new; at the end nothing may have been complained of, and nobody else asked."""
+    opened: list[Visit] = []
+    forgiven: list[str] = []
+
+    def visit(path: str = "", at: str = address, forgives: str = "", phone: bool = False, **options: Any) -> Page:
+        size = {"width": 360, "height": 740} if phone else {"width": 1280, "height": 800}
+        context = browser.new_context(viewport=size, has_touch=phone, is_mobile=phone, **options)  # type: ignore[arg-type]
+        opened.append(Visit(context.new_page(), at))
+        forgiven.append(forgives)
+        opened[-1].page.goto(at + path)
+        return opened[-1].page
+
+    yield visit
+    for one, forgives in zip(opened, forgiven, strict=True):
+        one.page.context.close()
+        assert not one.strangers
+        assert not [said for said in one.complaints if not forgives or forgives not in said]
+
+
+def rows(page: Page) -> Locator:
+    return page.locator(".tag")
+
+
+def row(page: Page, label: str) -> Locator:
+    return rows(page).filter(has=page.get_by_role("button", name=f"Accept {label}", exact=True))
+
+
+def decision(page: Page, text: str) -> Locator:
+    return page.locator(".decision").filter(has_text=text)
+
+
+def options(page: Page) -> Locator:
+    return page.locator("#options").get_by_role("option")
+
+
+def labels(page: Page) -> list[str]:
+    return page.locator(".tag .label bdi").all_text_contents()
+
+
+def tagged(page: Page, text: str) -> Page:
+    """Write a text and wait for its tags."""
+    with page.expect_response("**/suggest"):
+        page.fill("#text", text)
+    expect(page.locator("#tags")).to_have_attribute("aria-busy", "false")
+    return page
+
+
+# ------------------------------------------------------------------------------------------------------- suggestions
+
+
+def test_a_text_that_is_typed_gets_its_tags_with_scores_as_bars(visit: Visitor, stores: dict[str, Store]) -> None:
+    page = visit(reduced_motion="reduce")
+    expect(page.get_by_role("heading", name="What is it about?")).to_be_visible()
+    page.locator("#text").press_sequentially(TEXT)
+    expect(rows(page)).to_have_count(5)
+    (wanted,) = stores["questions"].model.suggest([TEXT])
+    assert labels(page) == [label for label, _ in wanted]
+    assert page.locator(".score").all_text_contents() == [f"{score:.2f}" for _, score in wanted]
+    assert page.locator(".score").first.get_attribute("title") == str(wanted[0][1])
+    widths = "[...document.querySelectorAll('.bar')].map((bar) => bar.firstChild.offsetWidth / bar.offsetWidth)"
+    assert page.evaluate(widths) == pytest.approx([score for _, score in wanted], abs=0.01)
+    expect(page.locator("#say")).to_contain_text(f"5 tags: {wanted[0][0]}")
+    page.get_by_role("button", name="Show more").click()
+    expect(rows(page)).to_have_count(10)
+
+
+def test_answers_that_are_out_of_date_are_dropped(visit: Visitor, stores: dict[str, Store]) -> None:
+    page = visit()
+    held: list[Route] = []
+    page.route("**/suggest", lambda route: held.append(route) if not held else route.continue_())
+    page.fill("#text", "Matplotlib legend")
+    expect(page.locator("#waiting")).to_be_visible()
+    tagged(page, TEXT)
+    held[0].fulfill(json={"version": 0, "labels": [{"label": "late", "score": 1.0}]})
+    page.wait_for_timeout(50)
+    assert labels(page) == [label for label, _ in stores["questions"].model.suggest([TEXT])[0]]
+
+
+def test_a_text_that_no_label_speaks_for_says_so(visit: Visitor) -> None:
+    page = visit()
+    page.route("**/suggest", lambda route: route.fulfill(json={"version": 0, "labels": []}))
+    page.fill("#text", "?")
+    expect(page.get_by_text("No label speaks for this text.")).to_be_visible()
+
+
+def test_the_evidence_is_examples_and_marked_words(visit: Visitor) -> None:
+    page = tagged(visit(), "😀 Sparse 矩阵 matrix, legend of a plot")
+    row(page, "sparse-matrix").locator(".label").click()
+    shown = row(page, "sparse-matrix").locator(".evidence")
+    expect(shown).to_contain_text("of the score")
+    expect(shown).to_contain_text("Sparse matrix times dense vector in scipy is slow")
+    assert {"sparse", "matrix"} <= set(shown.locator(".words .for bdi").all_text_contents())
+    assert {"Sparse", "matrix"} <= set(page.locator("#marks .for").all_text_contents())
+    assert {"legend", "plot"} & set(page.locator("#marks .against").all_text_contents())
+    assert page.locator("#marks").text_content() == page.input_value("#text") + "\n"
+    how = "(kind) => getComputedStyle(document.querySelector(`#marks .${kind}`)).textDecorationStyle"
+    assert (page.evaluate(how, "for"), page.evaluate(how, "against")) == ("solid", "wavy")  # not by colour alone
+    expect(page.locator("#legend")).to_contain_text("speak for sparse-matrix")
+    page.locator("#text").press("End")
+    page.keyboard.type(" slow")
+    expect(page.locator("#marks mark")).to_have_count(0)
+    expect(page.locator("#legend")).to_be_hidden()
+
+
+# ---------------------------------------------------------------------------------------------------------- decisions
+
+
+def test_what_is_accepted_is_learnt_and_the_next_suggestion_changes(visit: Visitor, stores: dict[str, Store]) -> None:
+    text = "Sparse arrays of strings are slow to merge"
+    page = tagged(visit(), text)
+    first, second = labels(page)[:2]
+    model = stores["questions"].model
+    before = dict(model.suggest([text], model.rules.but(n=None))[0])
+    page.keyboard.press("Control+s")
+    expect(page.locator("#note")).to_have_text("Accept or add a tag first.")
+    row(page, first).locator(".accept").click()
+    row(page, second).locator(".reject").click()
+    page.fill("#add", "string-pr")
+    page.get_by_role("option", name="string-pr new label").click()
+    page.get_by_role("button", name="Learn").click()
+    expect(page.locator("#note")).to_have_text("Learnt with 2 tags.")
+    expect(page.get_by_role("button", name="Learnt")).to_be_visible()
+    after = dict(stores["questions"].model.suggest([text])[0])
+    step = after[first] - before[first]
+    expect(row(page, first).locator(".change")).to_have_text(f"{step:+.2f}")
+    expect(row(page, "string-pr").locator(".score")).to_have_text(f"{after['string-pr']:.2f}")
+    expect(row(page, second)).to_have_class(re.compile("rejected"))
+    expect(decision(page, text)).to_contain_text("learnt")
+    expect(page.locator("#size")).to_have_text(f"{len(stores['questions'])} documents · 20 labels")
+    (change,) = stores["questions"].history(1)
+    assert set(change["after"]) == {first, "string-pr"}
+    page.get_by_role("button", name="Undo", exact=True).click()
+    expect(page.locator("#note")).to_have_text("Undone.")
+    assert stores["questions"].history(1)[0]["kind"] == "forget"
+    expect(page.get_by_role("button", name="Learn")).to_be_enabled()
+    assert set(page.locator(".accepted .label bdi").all_text_contents()) == {first, "string-pr"}
+
+
+def test_a_decision_is_undone_restored_and_edited(visit: Visitor, stores: dict[str, Store]) -> None:
+    store, text = stores["questions"], "Save a plot of a data frame to a file"
+    page = tagged(visit(), text)
+    page.locator(".tag .accept").first.click()
+    label = labels(page)[0]
+    page.keyboard.press("Control+s")
+    expect(decision(page, text)).to_contain_text("learnt")
+    (id,) = {change["id"] for change in store.history(1)}
+    page.locator("#next").click()
+    expect(page.locator("#text")).to_have_value("")
+    decision(page, text).get_by_role("button", name="Undo").click()
+    expect(decision(page, text)).to_contain_text("forgotten")
+    assert store.history(1)[0]["kind"] == "forget"
+    decision(page, text).get_by_role("button", name="Restore").click()
+    expect(decision(page, text)).to_contain_text("learnt")
+    assert store.document(id) == {"id": id, "text": text, "labels": [label]}
+    decision(page, text).get_by_role("button", name="Edit").click()
+    expect(page.locator("#text")).to_have_value(text)
+    expect(page.locator("#about")).to_have_text(f"Document {id}")
+    expect(row(page, label).locator(".accept")).to_have_attribute("aria-pressed", "true")
+    page.fill("#add", "files")
+    page.locator("#add").press("Enter")
+    page.get_by_role("button", name="Save tags").click()
+    expect(decision(page, text)).to_contain_text("tags changed")
+    assert set(store.document(id)["labels"]) == {label, "files"}
+    decision(page, text).get_by_role("button", name="Undo").click()
+    expect(page.get_by_role("button", name="Save tags")).to_be_visible()
+    assert store.document(id)["labels"] == [label]
+    page.locator("#text").press("End")
+    page.keyboard.type(" again")
+    page.get_by_role("button", name="Save text").click()
+    expect(page.get_by_role("button", name="Learnt")).to_be_visible()
+    assert store.document(id)["text"] == f"{text} again"
+    store.forget([id])
+
+
+def test_completion_is_a_combobox_over_all_labels(visit: Visitor) -> None:
+    page = tagged(visit(), TEXT)
+    field = page.get_by_role("combobox", name="Add a tag")
+    field.press_sequentially("p")
+    expect(options(page).first).to_contain_text("python")
+    expect(field).to_have_attribute("aria-expanded", "true")
+    expect(field).to_have_attribute("aria-activedescendant", "option-0")
+    field.press("ArrowUp")
+    expect(options(page).last).to_have_attribute("aria-selected", "true")
+    expect(options(page).last).to_contain_text("new label")
+    field.press("ArrowDown")
+    field.press("ArrowDown")
+    field.press("Enter")
+    expect(page.locator(".accepted")).to_have_count(1)
+    expect(field).to_have_attribute("aria-expanded", "false")
+    expect(field).to_be_focused()
+    field.press_sequentially("ملف")
+    expect(options(page).first).to_contain_text("ملفات")
+    field.press("Escape")
+    expect(field).to_have_value("")
+    field.press_sequentially("cross-v")
+    field.press("Enter")  # before the answer
+    expect(row(page, "cross-validation").locator(".score")).to_have_text("added")
+
+
+# --------------------------------------------------------------------------------------------------------- the text
+
+
+def test_files_are_read_one_after_the_other(visit: Visitor, stores: dict[str, Store]) -> None:
+    page = visit()
+    html = b"""<head><title>no</title></head><style>p{}</style><p style='color:red'>Sparse <b>matrix</b></p><script
+        >alert(1)</script><li>Two &amp; three<img src=//x.example/y>"""
+    files: list[FilePayload] = [
+        {"name": "a.html", "mimeType": "text/html", "buffer": html},
+        {"name": "ب.txt", "mimeType": "text/plain", "buffer": "كيف أقرأ ملفا؟".encode()},
+        {"name": "c.md", "mimeType": "text/markdown", "buffer": b"# Legend of a plot"},
+    ]
+    page.set_input_files("#files", files)
+    expect(page.locator("#text")).to_have_value("Sparse matrix\nTwo & three")
+    expect(page.locator("#about")).to_have_text("1 of 3 · a.html")
+    page.locator(".tag .accept").first.click()
+    page.get_by_role("button", name="Learn, next").click()
+    expect(page.locator("#text")).to_have_value("كيف أقرأ ملفا؟")
+    expect(page.locator("#about")).to_have_text("2 of 3 · ب.txt")
+    expect(page.locator("#note")).to_have_text("Learnt with 1 tag.")
+    page.get_by_role("button", name="Next", exact=True).click()
+    expect(page.locator("#text")).to_have_value("# Legend of a plot")
+    page.get_by_role("button", name="New").click()
+    expect(page.locator("#text")).to_have_value("")
+    expect(page.get_by_role("heading", name="What is it about?")).to_be_visible()
+    page.get_by_role("button", name="Undo", exact=True).or_(page.locator(".decision .back")).first.click()
+    expect(page.locator(".decision").first).to_contain_text("forgotten")
+
+
+def test_a_file_or_a_text_is_dropped_anywhere(visit: Visitor) -> None:
+    page = visit()
+    drop = """(file) => {
+        const data = new DataTransfer();
+        if (file) data.items.add(new File(["a plot from a file"], "plot.txt", { type: "text/plain" }));
+        else data.setData("text/plain", "a plot in words");
+        const event = (kind) => new DragEvent(kind, { dataTransfer: data, bubbles: true, cancelable: true });
+        document.querySelector("h1").dispatchEvent(event("dragenter"));
+        const shown = document.querySelector(".drop").checkVisibility();
+        document.querySelector("h1").dispatchEvent(event("drop"));
+        return shown;
+    }"""
+    assert page.evaluate(drop, True)
+    expect(page.locator("#text")).to_have_value("a plot from a file")
+    expect(page.locator("#about")).to_have_text("plot.txt")
+    assert page.evaluate(drop, False)
+    expect(page.locator("#text")).to_have_value("a plot in words")
+    expect(page.locator(".drop")).to_be_hidden()
+    expect(rows(page)).to_have_count(5)
+    moved = """() => {
+        const data = new DataTransfer();
+        data.setData("text/plain", "words");
+        return document.querySelector("#text").dispatchEvent(
+            new DragEvent("drop", { dataTransfer: data, bubbles: true, cancelable: true }));
+    }"""
+    assert page.evaluate(moved)  # words that are moved within the text are the browser's business
+    expect(page.locator("#text")).to_have_value("a plot in words")
+
+
+def test_names_and_texts_of_any_script_are_data(visit: Visitor) -> None:
+    page = tagged(visit("#news"), "<b>The central bank</b> raises interest rates")
+    expect(row(page, "<img src=x onerror=alert(1)>")).to_be_visible()
+    row(page, "<img src=x onerror=alert(1)>").locator(".label").click()
+    expect(page.locator(".evidence .chips").first).to_be_visible()
+    expect(page.locator("main img, main b")).to_have_count(0)
+    assert page.locator("#marks").text_content() == "<b>The central bank</b> raises interest rates\n"
+    tagged(page, "كيف أقرأ ملفا؟")
+    sides = "[...document.querySelectorAll('#text, #marks')].map((node) => getComputedStyle(node).unicodeBidi)"
+    assert page.evaluate(sides) == ["plaintext", "plaintext"]
+
+
+# ----------------------------------------------------------------------------------------- stores, keys, model card
+
+
+def test_a_store_is_chosen_by_the_picker_and_by_the_address(visit: Visitor) -> None:
+    page = tagged(visit(), "The goalkeeper saves a penalty")
+    expect(page).to_have_title("questions · ripml")
+    page.get_by_label("Store", exact=True).select_option("news")
+    expect(page).to_have_title("news · ripml")
+    expect(page).to_have_url(re.compile("#news$"))
+    expect(rows(page).first).to_contain_text("football")
+    page.go_back()
+    expect(page).to_have_title("questions · ripml")
+
+
+def test_the_model_card_tells_what_there_is_and_refits(visit: Visitor, stores: dict[str, Store]) -> None:
+    page = visit()
+    page.get_by_role("button", name="Model").click()
+    card = page.get_by_role("dialog", name="questions")
+    expect(card.locator("#card-figures")).to_contain_text(f"documents{len(stores['questions'])}")
+    expect(card.locator("#card-precision")).to_contain_text(re.compile(r"P@1\d+\.\d%P@3"))
+    expect(card.locator("#card-since")).to_contain_text("since the model was fitted.")
+    expect(card).to_contain_text("n_neighbors")
+    card.get_by_role("button", name="Refit").click()
+    expect(card.locator("#refit-state")).to_contain_text("Last refit:")
+    expect(card.locator("#card-since")).to_have_text("Nothing since the model was fitted.")
+    card.get_by_role("button", name="Close").click()
+    expect(card).to_be_hidden()
+
+
+def test_a_key_is_asked_for_and_readers_see_nothing_that_writes(
+    visit: Visitor, browser: Browser, tmp_path: Path
+) -> None:
+    reader = add_key(tmp_path / "keys", "reader", "read")
+    store = Store.create(
+        tmp_path / "store", data_of(QUESTIONS[:4]), RIPML.paper(n_dims=16, n_neighbors=3, random_state=0)
+    )
+    with serving({"only": store}, Settings(keys=tmp_path / "keys")) as address:
+        page = visit(at=address, forgives="401")
+        dialog = page.get_by_role("dialog", name="This server asks for a key")
+        assert not violations(page)
+        page.get_by_label("Key", exact=True).fill("wrong")
+        page.keyboard.press("Enter")
+        expect(dialog).to_contain_text("The server does not know that key.")
+        page.get_by_role("button", name="Cancel").click()
+        expect(page.get_by_role("alert")).to_contain_text("Without a key this server answers nothing.")
+        page.get_by_role("button", name="Try again").click()
+        page.get_by_label("Key", exact=True).fill(reader)
+        page.get_by_role("button", name="Continue").click()
+        expect(page.locator("#store-name")).to_have_text("only")
+        expect(page.get_by_role("alert")).to_be_hidden()
+        tagged(page, "Pandas merge")
+        expect(page.locator("[data-writes]:visible")).to_have_count(0)
+        page.keyboard.press("Control+Enter")
+        page.keyboard.press("a")
+        expect(page.locator(".accepted")).to_have_count(0)
+        assert not violations(page)
+        page.reload()
+        expect(page.locator("#store-name")).to_have_text("only")
+        assert page.evaluate("Object.keys(localStorage)") == []
+
+
+# ----------------------------------------------------------------------------------------------------- keys, problems
+
+
+def test_the_whole_job_is_done_by_keys_alone(visit: Visitor, stores: dict[str, Store]) -> None:
+    page = visit()
+    keys = page.keyboard
+    expect(page.locator("#size")).to_be_visible()
+    expect(page.locator("#text")).to_be_focused()
+    keys.type("Merge of sparse arrays")
+    keys.press("Control+Enter")
+    expect(page.locator(".tag .label").first).to_be_focused()
+    names = labels(page)
+    for key in ("a", "j", "x", "ArrowDown", "e"):
+        keys.press(key)
+    expect(page.locator("#legend")).to_contain_text(names[2])
+    keys.press("Escape")
+    expect(row(page, names[2]).locator(".label")).to_be_focused()
+    expect(page.locator(".evidence:visible")).to_have_count(0)
+    keys.press("a")
+    keys.press("Control+z")
+    keys.press("k")
+    keys.press("k")
+    keys.press("/")
+    keys.type("files")
+    keys.press("Enter")
+    expect(row(page, "files")).to_be_visible()
+    keys.press("Escape")
+    assert set(page.locator(".accepted .label bdi").all_text_contents()) == {names[0], "files"}
+    assert page.locator(".rejected .label bdi").all_text_contents() == [names[1]]
+    keys.press("Control+s")
+    expect(page.locator("#note")).to_have_text("Learnt with 2 tags.")
+    (change,) = stores["questions"].history(1)
+    assert set(change["after"]) == {names[0], "files"}
+    keys.press("n")
+    expect(page.locator("#text")).to_be_focused()
+    keys.press("Escape")
+    page.locator("#help-open").focus()
+    keys.press("Control+z")
+    expect(page.locator("#text")).to_have_value("Merge of sparse arrays")
+    expect(page.locator("#note")).to_have_text("Undone.")
+    assert stores["questions"].history(1)[0]["kind"] == "forget"
+    expect(page.locator("#tags")).to_have_attribute("aria-busy", "false")
+    keys.press("Shift+A")
+    expect(page.locator(".tag:not(.accepted)")).to_have_count(0)
+    assert set(page.locator(".accepted .label bdi").all_text_contents()) == {*labels(page)[:5], "files"}
+    keys.press("m")
+    expect(page.get_by_role("dialog", name="questions")).to_be_visible()
+    keys.press("Escape")
+    keys.press("?")
+    expect(page.get_by_role("dialog", name="Help and keys")).to_contain_text("Ctrl Enter".replace(" ", ""))
+    keys.press("Escape")
+    keys.press("t")
+    expect(page.locator("#text")).to_be_focused()
+
+
+def test_letters_are_keys_outside_of_fields_only_and_can_be_switched_off(visit: Visitor) -> None:
+    page = visit()
+    expect(page.locator("#size")).to_be_visible()
+    page.keyboard.type("numpy jax? /array")
+    expect(page.locator("#text")).to_have_value("numpy jax? /array")
+    page.keyboard.press("Control+Enter")
+    expect(page.locator(".tag .label").first).to_be_focused()
+    page.locator("#help-open").click()
+    page.get_by_label("Single letters are keys").uncheck()
+    page.keyboard.press("Escape")
+    page.locator(".tag .label").first.focus()
+    page.keyboard.press("a")
+    expect(page.locator(".accepted")).to_have_count(0)
+    page.reload()
+    expect(page.locator("#single")).not_to_be_checked()
+
+
+def test_a_problem_is_told_in_the_servers_sentence(visit: Visitor) -> None:
+    page = visit(forgives="413")
+    problem = {
+        "type": "about:blank",
+        "title": "Too large",
+        "status": 413,
+        "detail": "a text has 9 characters; 8 are the most.",
+    }
+    page.route("**/suggest", lambda route: route.fulfill(status=413, json=problem))
+    page.fill("#text", "too large")
+    banner = page.get_by_role("alert")
+    expect(banner).to_contain_text("A text has 9 characters; 8 are the most.")
+    assert not violations(page)
+    page.unroute("**/suggest")
+    page.get_by_role("button", name="Try again").click()
+    expect(banner).to_be_hidden()
+    expect(rows(page)).to_have_count(5)
+
+
+def test_the_page_goes_on_when_the_server_is_back(visit: Visitor) -> None:
+    page = visit(forgives="ERR_INTERNET_DISCONNECTED")
+    expect(page.locator("#size")).to_be_visible()
+    page.clock.install()
+    page.context.set_offline(True)
+    page.fill("#text", TEXT)
+    page.clock.run_for(400)
+    expect(page.get_by_role("alert")).to_contain_text("The server does not answer.")
+    page.clock.run_for(3100)
+    expect(page.get_by_role("alert")).to_be_visible()
+    page.context.set_offline(False)
+    page.clock.run_for(3100)
+    expect(rows(page)).to_have_count(5)
+    expect(page.get_by_role("alert")).to_be_hidden()
+
+
+# ------------------------------------------------------------------------------------------------------- how it looks
+
+
+def test_light_and_dark_follow_the_system_and_the_switch(visit: Visitor) -> None:
+    page = visit(color_scheme="dark", reduced_motion="reduce")
+    ground = "getComputedStyle(document.documentElement).backgroundColor"
+    assert page.evaluate(ground) == "rgb(18, 20, 22)"
+    page.get_by_role("button", name="Switch between light and dark").click()
+    assert page.evaluate(ground) == "rgb(247, 245, 241)"
+    page.reload()
+    assert page.evaluate(ground) == "rgb(247, 245, 241)"
+    tagged(page, TEXT)
+    assert page.evaluate("getComputedStyle(document.querySelector('.bar i')).transitionProperty") in ("none", "all")
+    assert page.evaluate("document.getAnimations().length") == 0
+
+
+@pytest.mark.parametrize(("scheme", "phone"), [("light", False), ("dark", False), ("light", True)])
+def test_axe_finds_nothing_in_any_state(visit: Visitor, scheme: str, phone: bool) -> None:
+    page = visit(color_scheme=scheme, phone=phone, reduced_motion="reduce")
+    expect(page.get_by_role("button", name="Model")).to_be_visible()
+
+    def fits() -> None:
+        assert not violations(page)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+    fits()
+    tagged(page, f"{TEXT} {'long' * 40}")
+    page.get_by_role("button", name="Show more").click()
+    expect(rows(page)).to_have_count(10)
+    page.locator(".tag .accept").first.click()
+    page.locator(".tag .reject").last.click()
+    page.locator(".tag .label").first.click()
+    expect(page.locator(".examples li").first).to_be_visible()
+    page.locator("#add").press_sequentially("p")
+    expect(options(page).first).to_be_visible()
+    assert page.evaluate("document.querySelector('#options li').offsetHeight") < 60  # a name is not broken
+    fits()
+    page.locator("#add").press("Escape")
+    page.locator("#learn").click()
+    expect(page.locator(".decision").first).to_contain_text("learnt")
+    page.locator(".decision .back").first.click()
+    expect(page.locator(".gone").first).to_be_visible()
+    fits()
+    page.locator("#card-open").click()
+    expect(page.locator("#card")).to_be_visible()
+    fits()
+    page.keyboard.press("Escape")
+    page.locator("#help-open").click()
+    fits()
+
+
+def test_the_page_is_small_and_calls_nobody() -> None:
+    files = sorted(PAGE.iterdir())
+    assert sum(file.stat().st_size for file in files) < 60 * 1024
+    for file in files:
+        text = file.read_text().replace("http://www.w3.org/2000/svg", "")
+        assert not re.search(r"https?://|innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(", text)
+    page = (PAGE / "index.html").read_text()
+    assert not re.search(r"<script(?! [^>]*src=)|<style|\sstyle=|\son\w+=", page)
