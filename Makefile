@@ -15,7 +15,7 @@ demo: .venv/.installed ## a small model, trained and asked
 	@.venv/bin/ripml demo
 
 test: .venv/.installed ## all tests, with the examples in docstrings and pages
-	@.venv/bin/pytest -n 2
+	@.venv/bin/pytest -n 2 --dist worksteal
 
 check: .venv/.installed ## format, lint, types, import layers, links of the pages
 	@.venv/bin/ruff format --check .

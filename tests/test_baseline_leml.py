@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,6 @@ import pytest
 import worlds
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
-from threadpoolctl import threadpool_limits
 
 from ripml.baselines import LEML
 from ripml.baselines.leml_steps import Problem, factorise
@@ -19,13 +17,6 @@ from ripml.errors import DataError, NoLabelsError, ParameterError
 Floats = NDArray[np.float64]
 WORLD = worlds.zipf()
 SHARES = [None, 0.9, 0.3]  # of cells that are known; None: all, without a mask
-
-
-@pytest.fixture(autouse=True)
-def _one_blas_thread() -> Iterator[None]:
-    """Tests run side by side: threads of BLAS that wait for each other would take most of the time."""
-    with threadpool_limits(1, user_api="blas"):
-        yield
 
 
 def some_cells(share: float, seed: int = 0) -> NDArray[np.bool_]:

@@ -8,7 +8,6 @@ import pickle
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,6 @@ from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
-from threadpoolctl import threadpool_limits
 
 import ripml
 from ripml import RIPML, blending, metrics, model_folder
@@ -92,13 +90,6 @@ def _fitted(setting: int) -> RIPML:
 def fitted_with(settings: dict[str, Any]) -> RIPML:
     """The model of these SETTINGS on the Zipf world, fitted once; not to be changed."""
     return _fitted(SETTINGS.index(settings))
-
-
-@pytest.fixture(autouse=True)
-def _one_blas_thread() -> Iterator[None]:
-    """Tests run side by side: threads of BLAS that wait for each other would take most of the time."""
-    with threadpool_limits(1, user_api="blas"):
-        yield
 
 
 # --------------------------------------------------------------------------------------------- worlds, and the paper

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ import worlds
 from numpy.typing import NDArray
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import Ridge
-from threadpoolctl import threadpool_limits
 
 from ripml import resources
 from ripml.errors import DataError, MemoryLimitError
@@ -20,13 +18,6 @@ from ripml.kernels import RBF, Kernel, Linear, Rows
 
 SIZES = [(1, 3), (2, 1), (60, 7), (200, 30)]
 KERNELS: list[Kernel] = [Linear(), RBF(0.5)]
-
-
-@pytest.fixture(autouse=True)
-def _one_blas_thread() -> Iterator[None]:
-    """Tests run side by side: threads of BLAS that wait for each other would take most of the time."""
-    with threadpool_limits(1, user_api="blas"):
-        yield
 
 
 def problem(n: int, n_targets: int, kernel: Kernel) -> tuple[Any, NDArray[np.float32], NDArray[np.float32]]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from ripml import kernels
 from ripml.errors import ParameterError
@@ -17,13 +15,6 @@ from ripml.kernels import RBF, Kernel, Linear, Local, Rows, resolve_kernel
 
 KERNELS: list[Kernel] = [Linear(), RBF(0.5), RBF(2.0), Local(0.5)]  # of all rows, the last is linear
 KINDS = {"dense": lambda X: X, "sparse": scipy.sparse.csr_array}
-
-
-@pytest.fixture(autouse=True)
-def _one_blas_thread() -> Iterator[None]:
-    """Tests run side by side: threads of BLAS that wait for each other would take most of the time."""
-    with threadpool_limits(1, user_api="blas"):
-        yield
 
 
 def features(n: int, n_frequent: int = 5, n_rare: int = 40, unit: bool = True, seed: int = 0) -> NDArray[np.float32]:

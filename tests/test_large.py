@@ -105,15 +105,16 @@ def test_a_model_with_an_approximate_index_is_as_precise_and_comes_back_from_dis
 ) -> None:
     if not isinstance(index, LSH):
         pytest.importorskip("faiss")
-    model = paper(index=index, n_clusters=clusters).fit(X, Y)
-    assert precision(model) >= precision(paper(n_clusters=clusters).fit(X, Y)) - 0.05
+    # Two learners: probing hundreds of buckets for each row left out is what takes the time.
+    model = paper(index=index, n_clusters=clusters, n_learners=2).fit(X, Y)
+    scores = model.decision_function(X_NEW)
+    exact = precision(paper(n_clusters=clusters, n_learners=2).fit(X, Y))
+    assert metrics.precision_at_k(Y_NEW, scores, k=1) >= exact - 0.05
     model.save(tmp_path / "m")
     loaded = load(tmp_path / "m")
-    np.testing.assert_array_equal(loaded.decision_function(X_NEW).toarray(), model.decision_function(X_NEW).toarray())
+    np.testing.assert_array_equal(loaded.decision_function(X_NEW).toarray(), scores.toarray())
     loaded.save(tmp_path / "again")
-    np.testing.assert_array_equal(
-        load(tmp_path / "again").decision_function(X_NEW).toarray(), model.decision_function(X_NEW).toarray()
-    )
+    np.testing.assert_array_equal(load(tmp_path / "again").decision_function(X_NEW).toarray(), scores.toarray())
 
 
 def test_index_arrays_that_do_not_fit_are_refused_when_loading() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ import pytest
 import scipy.sparse
 import worlds
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 import ripml
 from ripml import RIPML, decisions, learning
@@ -31,13 +29,6 @@ from ripml.vocabulary import Vocabulary
 
 KINDS = {"dense": lambda X: X, "sparse": scipy.sparse.csr_array}
 ZIPF = worlds.zipf()
-
-
-@pytest.fixture(autouse=True)
-def _one_blas_thread() -> Iterator[None]:
-    """Tests run side by side: threads of BLAS that wait for each other would take most of the time."""
-    with threadpool_limits(1, user_api="blas"):
-        yield
 
 
 def unit(X: Any) -> NDArray[np.float32]:

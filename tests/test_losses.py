@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ import worlds
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.svm import LinearSVC
-from threadpoolctl import threadpool_limits
 
 from ripml import losses
 from ripml.errors import DataError, MemoryLimitError, ParameterError
@@ -25,13 +23,6 @@ SHAPES = [(60, 12), (25, 40), (20, 20)]
 every_loss = pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.word)
 every_shape = pytest.mark.parametrize("shape", SHAPES, ids=str)
 with_and_without_intercept = pytest.mark.parametrize("intercept", [True, False], ids=["intercept", "no intercept"])
-
-
-@pytest.fixture(autouse=True)
-def _one_blas_thread() -> Iterator[None]:
-    """Tests run side by side: threads of BLAS that wait for each other would take most of the time."""
-    with threadpool_limits(1, user_api="blas"):
-        yield
 
 
 def labelled(n: int, d: int, n_labels: int = 5, seed: int = 0) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,6 @@ import pytest
 import scipy.sparse
 import worlds
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from ripml import products
 from ripml.ensembles import Gaussian, Projection
@@ -19,13 +17,6 @@ from ripml.products import FREQUENT, Embedded, by_frequency, dense, gram_of, pro
 
 KINDS = {"dense": lambda X: X, "array": scipy.sparse.csr_array, "matrix": scipy.sparse.csr_matrix}
 TYPES = [np.float64, np.float32]
-
-
-@pytest.fixture(autouse=True)
-def _one_blas_thread() -> Iterator[None]:
-    """Tests run side by side: threads of BLAS that wait for each other would take most of the time."""
-    with threadpool_limits(1, user_api="blas"):
-        yield
 
 
 def features(n: int, chances: list[float], seed: int = 0) -> NDArray[np.float64]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -16,7 +15,6 @@ import pytest
 import scipy.sparse
 import worlds
 from realdata import needs_data
-from threadpoolctl import threadpool_limits
 from typer.testing import CliRunner
 
 from ripml import RIPML
@@ -34,12 +32,6 @@ from ripml.reproduce.methods import Chosen, by_rule, measured
 
 ZIPF = worlds.zipf(n=80, d=30, n_labels=20)
 TINY = Split(ZIPF.X, ZIPF.Y, ZIPF.X_new, ZIPF.Y_new)
-
-
-@pytest.fixture(autouse=True)
-def _one_blas_thread() -> Iterator[None]:
-    with threadpool_limits(1, user_api="blas"):
-        yield
 
 
 def counting(made: list[str], fail_at: str | None = None) -> Experiment:

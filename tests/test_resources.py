@@ -11,6 +11,11 @@ from ripml import resources
 from ripml.resources import map_blocks
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _one_blas_thread() -> None:
+    """BLAS has all its threads here: who sets them is what is tested."""
+
+
 def squares(n: int) -> list[int]:
     return map_blocks(lambda x: x * x, range(n), 2)
 

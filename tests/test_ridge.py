@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import laws
@@ -15,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import Ridge
-from threadpoolctl import threadpool_limits
 
 from ripml import products
 from ripml.errors import MemoryLimitError, ParameterError
@@ -37,13 +35,6 @@ CLOSED: list[RidgeSolver] = [Primal(), Dual()]
 ITERATIVE: list[RidgeSolver] = [ConjugateGradient(), GradientDescent()]
 SOLVERS = CLOSED + ITERATIVE
 SHAPES = [(80, 30), (30, 80), (40, 40), (1, 5), (5, 1)]
-
-
-@pytest.fixture(autouse=True)
-def _one_blas_thread() -> Iterator[None]:
-    """Tests run side by side: threads of BLAS that wait for each other would take most of the time."""
-    with threadpool_limits(1, user_api="blas"):
-        yield
 
 
 def bound(solver: RidgeSolver, dtype: Any = np.float64) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import scipy.sparse
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from ripml import resources
 from ripml.errors import DataError, MemoryLimitError, ParameterError
@@ -26,13 +25,6 @@ Doubles = NDArray[np.float64]
 
 KINDS: list[Callable[[Any], Any]] = [np.asarray, scipy.sparse.csr_array]
 KERNELS = [RBF(0.5), Linear()]
-
-
-@pytest.fixture(autouse=True)
-def _one_blas_thread() -> Iterator[None]:
-    """Tests run side by side: threads of BLAS that wait for each other would take most of the time."""
-    with threadpool_limits(1, user_api="blas"):
-        yield
 
 
 def rows_of(n: int, d: int = 12, n_targets: int = 5, seed: int = 0) -> tuple[Doubles, Doubles]:

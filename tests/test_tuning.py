@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,6 @@ import worlds
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from ripml import metrics, tuning
 from ripml.features import relevance, unit_rows, weighted
@@ -20,13 +19,6 @@ from ripml.kernels import RBF, Kernel, Linear
 from ripml.tuning import Choice
 
 ALL = ("power", "kernel", "ridge")
-
-
-@pytest.fixture(autouse=True)
-def _one_blas_thread() -> Iterator[None]:
-    """Tests run side by side: threads of BLAS that wait for each other would take most of the time."""
-    with threadpool_limits(1, user_api="blas"):
-        yield
 
 
 def best_two(values: NDArray[Any]) -> Any:

@@ -18,7 +18,8 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import scipy.sparse
-from threadpoolctl import threadpool_limits
+
+from ripml.resources import one_blas_thread
 
 __all__ = ["Sized", "alone", "reused_memory", "size_of"]
 
@@ -55,7 +56,7 @@ def alone(function: Callable[..., Result]) -> Callable[..., Result]:
 
     @functools.wraps(function)
     def task(*args: Any, **options: Any) -> Result:
-        with threadpool_limits(1, user_api="blas"), reused_memory():
+        with one_blas_thread(), reused_memory():
             return function(*args, **options)
 
     return task

@@ -1,0 +1,19 @@
+"""What all tests share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from threadpoolctl import threadpool_limits
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_blas_thread() -> Iterator[None]:
+    """Tests run side by side: threads of BLAS that wait for each other would take most of the time.
+
+    Doctests, examples and processes that tests start keep all threads. Once a module, for finding the libraries takes
+    longer than many a test.
+    """
+    with threadpool_limits(1, user_api="blas"):
+        yield
