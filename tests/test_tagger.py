@@ -11,8 +11,10 @@ import numpy as np
 import pandas
 import polars
 import pytest
+from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.decomposition import TruncatedSVD
+from sklearn.exceptions import NotFittedError
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.pipeline import make_pipeline
 
@@ -166,7 +168,9 @@ def test_a_known_text_that_is_learnt_again_gets_the_new_tags() -> None:
     assert tagger.n_documents_ == 41
     assert "entirely new" in dict(tagger.suggest(texts[0]))
     assert "entirely new" in tagger.tags_
-    tagger.learn([texts[0]], [[]])
+    with pytest.raises(DataError, match="none of the 1 texts has a tag; `forget` is for"):
+        tagger.learn([texts[0]])
+    tagger.learn([texts[0], texts[1]], [[], tags[1]])
     assert tagger.n_documents_ == 40
     with pytest.raises(DataError, match="was never learnt, or was forgotten already"):
         tagger.forget(texts[:1])
@@ -184,6 +188,7 @@ def test_rules_say_what_is_suggested() -> None:
     best = max(everything.values())
     assert dict(fitted().suggest(text, threshold=best)) == {tag: s for tag, s in everything.items() if s >= best}
     assert "fruit" not in dict(fitted().suggest(text, stop_labels=["fruit"], n=None))
+    assert fitted().suggest("qqq", stop_labels=["fruit"]) == []
     assert set(dict(fitted().suggest(text, allowed_labels=["money"]))) == {"money"}
     assert fitted().suggest(text, threshold="auto", n=None) == [
         pair for pair in fitted().suggest(text, n=None) if pair[1] >= fitted().documents_.model.threshold_
@@ -206,8 +211,20 @@ def test_mistakes_are_told_in_a_sentence() -> None:
         fitted().suggest("apple", top=3)
     with pytest.raises(DataError, match="a text is needed; got list"):
         fitted().suggest(["apple"])  # type: ignore[arg-type]
-    with pytest.raises(ParameterError, match="this Tagger has not been fitted"):
+    with pytest.raises(NotFittedError, match="this Tagger has not been fitted"):
         Tagger().suggest("apple")
+    assert not hasattr(Tagger(), "tags_")
+    for nothing in ([], [" "]):
+        with pytest.raises(DataError, match="there is no text to be forgotten"):
+            fitted().forget(nothing)
+    with pytest.raises(ParameterError, match="`model` must be an estimator of ripml; got 'x'"):
+        Tagger(model="x").fit(*corpus(5))
+    for indicator in (np.eye(5), csr_array(np.eye(5))):
+        with pytest.raises(DataError, match="got a matrix, whose columns have no names"):
+            Tagger().fit(corpus(5)[0], indicator)
+    for bad in ("x", 0):
+        with pytest.raises(ParameterError, match="`n_features` must be an integer ≥ 1"):
+            fitted().explain("apple", n_features=bad)
     with pytest.raises(ParameterError, match="`features` must be 'tfidf', 'doc2vec' or an encoder"):
         Tagger("bm25").fit(*corpus(5))
     with pytest.raises(ParameterError, match="must have `encode` or `transform`"):
@@ -241,12 +258,13 @@ def test_places_add_up_to_the_pull_of_all_features() -> None:
 def test_saved_is_loaded(tmp_path: Path) -> None:
     texts, tags = corpus(60)
     tagger = Tagger(model=RIPML.linear(random_state=0), n=2, stop_labels=["sport"], min_count=2).fit(texts, tags)
-    tagger.learn(["Plum jam"], [["jam"]]).save(tmp_path / "tagger")
+    tagger.set_params(n=np.int64(3)).learn(["Plum jam"], [["jam"]]).save(tmp_path / "tagger")
     asked = corpus(10, 2)[0]
     for loaded in (ripml.load(tmp_path / "tagger"), Tagger.load(tmp_path / "tagger")):
         assert isinstance(loaded, Tagger)
         assert loaded.suggest_many(asked) == tagger.suggest_many(asked)
         assert loaded.get_params(deep=False)["stop_labels"] == ["sport"]
+        assert loaded.n == 3
         loaded.forget(["Plum jam"])
         assert loaded.n_documents_ == 60
         with pytest.raises(DataError, match="was never learnt"):
@@ -271,6 +289,10 @@ def test_an_encoder_with_dense_output_takes_the_place_of_tfidf(tmp_path: Path) -
     tagger = Tagger(encoder, RIPML(random_state=0)).fit(texts, tags)
     assert tagger.suggest("ripe apple and pear of the orchard")[0][0] == "fruit"
     tagger.learn(["Plum jam of the orchard"], [["jam"]]).forget(["Plum jam of the orchard"])
+    before = tagger.suggest("ripe apple")
+    Tagger(encoder, RIPML(random_state=0)).fit(texts[:20], tags[:20])
+    assert tagger.suggest("ripe apple") == before  # the encoder that was given was not fitted
+    encoder = tagger.documents_.text.encoder  # type: ignore[union-attr]
     assert tagger.explain("ripe apple")[0].spans == []
     tagger.save(tmp_path / "tagger")
     loaded = Tagger.load(tmp_path / "tagger", encoder=encoder)

@@ -34,6 +34,11 @@ def test_words_of_any_script_count_and_unspaced_characters_singly() -> None:
     )
 
 
+def test_several_words_are_successive_ones() -> None:
+    names = TfIdf(min_df=1, ngrams=3).fit(["a b c d"]).feature_names
+    assert names == ["a", "a b", "a b c", "b", "b c", "b c d", "c", "c d", "d"]
+
+
 def test_rare_words_and_words_beyond_the_cap_are_left_out() -> None:
     texts = ["a b c", "a b d", "a e f"]
     assert TfIdf().fit(texts).feature_names == ["a", "b"]

@@ -61,7 +61,8 @@ def test_nothing_gives_no_tokens(rule: str) -> None:
 
 
 def test_an_unknown_rule_is_answered_with_the_known_ones() -> None:
-    with pytest.raises(ParameterError, match=r"^`tokens` must be one of 'words', 'chars', 'jieba', 'any'; got 'bpe'\.$"):
+    sentence = r"^`tokens` must be one of 'words', 'chars', 'jieba', 'any'; got 'bpe'\.$"
+    with pytest.raises(ParameterError, match=sentence):
         tokenizer("bpe")
     with pytest.raises(ParameterError, match="`tokens` must be one of"):
         TfIdf(tokens="bpe")

@@ -22,7 +22,7 @@ from ripml import decoding, metrics, model_folder
 from ripml.datasets import Dataset, svmlight
 from ripml.datasets.formats import FORMATS, format_of, iter_blocks
 from ripml.datasets.source import open_source
-from ripml.errors import DataError, ModelFolderError, ParameterError
+from ripml.errors import DataError, ModelFolderError, ParameterError, check_count
 from ripml.estimator import RIPML
 from ripml.explaining import Explanation, explained
 from ripml.labels import align_columns, encode_names
@@ -60,7 +60,7 @@ def text_features(given: Any = "tfidf") -> Text:
 
 
 def distinct(data: Dataset) -> Dataset:
-    """A data set of texts with each text once, whatever its spaces, and all labels it has; without texts of no letter.
+    """A data set of texts with each text once, whatever its spaces, and all labels it has; without blank texts.
 
     A row that is left out while its copy stays would look as if it had been told right.
 
@@ -128,13 +128,13 @@ class DocumentModel:
     ) -> DocumentModel:
         """Fit `model` on a data set; where there are no features they are made of the texts, see `text_features`.
 
-        Labels whose names are just their numbers become integers, or else strings: a model has labels of one kind, and
-        one that is to take on new names needs strings.
+        Labels are strings; only those of features, whose names are just their numbers, become integers, unless the
+        model is to take on new names.
         """
-        numbered = not always_named and encode_names(data.label_names).dtype != object
         if not len(data):
-            raise DataError(f"{data.name} has no rows.")
+            raise DataError(f"there is nothing to learn from: {data.name or 'the data set'} has no rows.")
         text, X = None, data.X
+        numbered = X is not None and not always_named and encode_names(data.label_names).dtype != object
         if X is None:
             if data.texts is None:
                 raise DataError(f"{data.name} has neither features nor texts.")
@@ -172,7 +172,7 @@ class DocumentModel:
                 yield block.X if text is None else text.transform(block.texts or []), block.Y
 
         def label_names() -> list[str] | None:
-            numbered = encode_names(names["labels"] or []).dtype != object
+            numbered = text is None and encode_names(names["labels"] or []).dtype != object
             return None if numbered else names["labels"]
 
         model.fit_blocks(blocks(), folder, memory, label_names)
@@ -260,6 +260,8 @@ class DocumentModel:
         self, rows: Dataset | Sequence[str], rules: Rules | None = None, n_examples: int = 5, n_features: int = 10
     ) -> list[list[Why]]:
         """Why each of the labels that `suggest` gives is suggested; features are by name where they have one."""
+        check_count("n_examples", n_examples)
+        check_count("n_features", n_features)
         model = copy.copy(self.model)  # one version throughout, whoever writes meanwhile
         if not isinstance(model, RIPML):
             raise ParameterError(f"RIPML explains its answers; this is {type(model).__name__}, which does not.")
@@ -279,9 +281,10 @@ class DocumentModel:
         if not isinstance(rows, Dataset):
             rows = _unlabelled(strings(rows))
         self.check(rows)
+        features: Any = self.features(rows) if self.text is None else None
         for start in range(0, len(rows), _ROWS_AT_A_TIME):
             some = slice(start, start + _ROWS_AT_A_TIME)
-            yield self.text.transform((rows.texts or [])[some]) if self.text is not None else self.features(rows)[some]
+            yield self.text.transform((rows.texts or [])[some]) if self.text is not None else features[some]
 
     def _marks(self, text: str) -> list[tuple[int, int, list[int]]]:
         return self.text.spans(text) if isinstance(self.text, TfIdf) else []

@@ -140,7 +140,9 @@ def tune(
     _check(given)
     with _alone(folder):
         study = _optuna_study(folder)
-        judge = Judge(data, **_agreed(study, folder, {**given, "data": _fingerprint(data)}), n_jobs=n_jobs)
+        about = _agreed(study, folder, {**given, "data": _fingerprint(data)})
+        judge = Judge(data, **{name: value for name, value in about.items() if name != "data"}, n_jobs=n_jobs)
+        study.set_user_attr("about", about)  # now that rows and metric go together
         return _search(study, folder, judge, n_trials, time.monotonic() + timeout, progress)
 
 
@@ -198,12 +200,11 @@ def _agreed(study: Any, folder: Path, given: dict[str, Any]) -> dict[str, Any]:
     about = study.user_attrs.get("about")
     if about is None:
         about = {"metric": "P@1", "folds": 3, "random_state": 0} | {k: v for k, v in given.items() if v is not None}
-        study.set_user_attr("about", about)
     for name, value in given.items():
         if value is not None and value != about[name]:
             was = "other rows" if name == "data" else f"{name} = {about[name]}"
             raise ParameterError(f"{folder}: this study was begun with {was}; choose another folder for a new one.")
-    return {name: value for name, value in about.items() if name != "data"}
+    return dict(about)
 
 
 def _fingerprint(data: Dataset) -> str:
@@ -229,7 +230,7 @@ def _read(folder: Path, study: Any) -> Study:
             preset=trial.params.get("preset", "default"), settings=attributes["settings"], parameters=trial.params,
             seconds=attributes["seconds"], error=attributes.get("error"),
         ))  # fmt: skip
-    return Study(folder, study.user_attrs["about"]["metric"], trials)
+    return Study(folder, study.user_attrs.get("about", {"metric": "P@1"})["metric"], trials)
 
 
 def _counts(trial: Any) -> bool:
@@ -249,18 +250,25 @@ def _search(
     for left in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):  # by a process that was killed
         study.tell(left.number, state=TrialState.FAIL)
     found = _read(folder, study)
+    _write_best(found)  # unless that was done before it was interrupted
     while len(found.trials) < n_trials and time.monotonic() < until:
         number = len(found.trials)
         seed = int(np.random.SeedSequence([judge.random_state, number]).generate_state(1)[0])
         study.sampler = TPESampler(seed=seed, n_startup_trials=_RANDOM, multivariate=False, constant_liar=False)
         _default(study, judge) if number == 0 else _try(study, judge)
         found = _read(folder, study)
-        best = found.best
-        if best is not None and best == found.trials[-1]:
-            found.best_path.write_text(json.dumps(best.settings, indent=2) + "\n", encoding="utf-8")
+        _write_best(found)
         if progress is not None:
             progress(found.trials[-1], found)
     return found
+
+
+def _write_best(study: Study) -> None:
+    """The file of the best settings, whole or not at all."""
+    if study.best is not None:
+        part = study.best_path.with_suffix(".part")
+        part.write_text(json.dumps(study.best.settings, indent=2) + "\n", encoding="utf-8")
+        part.replace(study.best_path)
 
 
 def _default(study: Any, judge: Judge) -> None:

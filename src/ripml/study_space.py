@@ -129,6 +129,6 @@ class Judge:
             return data.X[learnt], data.Y[learnt], data.X[asked]
         if data.texts is None:
             raise DataError(f"{data.name} has neither features nor texts.")
-        words = text_features(n_texts=len(learnt))
+        words = text_features()
         X = words.fit_transform([data.texts[i] for i in learnt])
         return X, data.Y[learnt], words.transform([data.texts[i] for i in asked])

@@ -48,9 +48,13 @@ class Rules:
     def __post_init__(self) -> None:
         if self.n is not None:
             check_count("n", self.n, "None or ")
+            object.__setattr__(self, "n", int(self.n))  # NumPy's are not saved
         check_count("min_count", self.min_count, least=0)
+        object.__setattr__(self, "min_count", int(self.min_count))
         threshold: Any = self.threshold
-        if threshold not in (None, "auto") and not (is_number(threshold) and math.isfinite(threshold)):
+        if is_number(threshold) and math.isfinite(threshold):
+            object.__setattr__(self, "threshold", float(threshold))
+        elif threshold is not None and not (isinstance(threshold, str) and threshold == "auto"):
             raise ParameterError(f"`threshold` must be a number, 'auto' or None; got {self.threshold!r}.")
         for name in ("stop_labels", "allowed_labels"):
             names = getattr(self, name)
@@ -75,7 +79,9 @@ class Rules:
         if self.stop_labels or self.allowed_labels is not None:
             names = map(str, model.classes_[columns].tolist())
             allowed = self.allowed_labels
-            hidden |= [name in self.stop_labels or not (allowed is None or name in allowed) for name in names]
+            hidden |= np.array(
+                [name in self.stop_labels or not (allowed is None or name in allowed) for name in names], bool
+            )
         if hidden.any():
             scores = decoding.only(scores, ~hidden[places])
         threshold = model.threshold_ if self.threshold == "auto" else self.threshold

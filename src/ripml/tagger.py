@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 from os import PathLike
 from typing import Any
 
@@ -11,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from sklearn.base import BaseEstimator, clone
+from sklearn.exceptions import NotFittedError
 
 from ripml import model_folder
 from ripml.datasets import Dataset
@@ -31,8 +34,8 @@ _DIGEST = 16  # bytes that a text is known by
 class Tagger(BaseEstimator):  # type: ignore[misc]
     """Suggest tags for texts, learn and forget texts while in use, and say why.
 
-    A document is its text: of texts that occur several times one is learnt, with all their tags, and texts without any
-    letter are left out. To keep documents by their ids, and safe on the disk, use `Store`.
+    A document is its text: of texts that occur several times one is learnt, with all their tags, and blank texts are
+    left out. To keep documents by their ids, and safe on the disk, use `Store`.
 
     Parameters
     ----------
@@ -54,7 +57,7 @@ class Tagger(BaseEstimator):  # type: ignore[misc]
     n_documents_ : int
         Texts that are known.
     n_empty_, n_repeated_ : int
-        Texts given to `fit` that were left out for want of letters, or as repetitions.
+        Texts given to `fit` that were left out as blank, or as repetitions.
 
     Examples
     --------
@@ -98,9 +101,9 @@ class Tagger(BaseEstimator):  # type: ignore[misc]
         """
         data = documents_given(documents, tags)
         kept = distinct(data)
+        if self.model is not None and not isinstance(self.model, Multilabel):
+            raise ParameterError(f"`model` must be an estimator of ripml; got {self.model!r}.")
         model = RIPML(random_state=0) if self.model is None else clone(self.model)
-        if not isinstance(model, Multilabel):
-            raise ParameterError(f"`model` must be an estimator of ripml; got {model!r}.")
         fitted = DocumentModel.fit(kept, None, model, features=self.features, rules=self._rules(), always_named=True)
         self.n_empty_ = sum(not _visible(text) for text in data.texts or ())
         self.n_repeated_ = len(data) - self.n_empty_ - len(kept)
@@ -111,17 +114,22 @@ class Tagger(BaseEstimator):  # type: ignore[misc]
     def learn(self, documents: Any, tags: Any = None) -> Tagger:
         """Learn more documents, given as to `fit`; a text that is known gets these tags in place of its own.
 
+        One that is known and has no tags here, beside others that have, is forgotten. What fails changes nothing.
         The tags are there at once, also new ones, exactly as if all texts had been fitted together with the features
         and settings there are.
         """
         if not hasattr(self, "documents_"):
             return self.fit(documents, tags)
         data = distinct(documents_given(documents, tags))
+        if not data.Y.nnz:
+            raise DataError(
+                f"none of the {len(data):,} texts has a tag; `forget` is for texts that are to be forgotten."
+            )
         given = dict(_tagged(data))
         gone = [digest for digest, new in given.items() if digest in self._known and not new]
         moved = [digest for digest, new in given.items() if new and self._known.get(digest, new) != new]
         come = [digest for digest, new in given.items() if new and digest not in self._known]
-        model, row = self._online(), {digest: i for i, digest in enumerate(given)}
+        model, row = copy.copy(self._online()), {digest: i for i, digest in enumerate(given)}
         X = self.documents_.features(data)
 
         def rows(digests: list[bytes]) -> Any:
@@ -133,11 +141,9 @@ class Tagger(BaseEstimator):  # type: ignore[misc]
             model.relabel(rows(moved), [self._known[digest] for digest in moved], [given[digest] for digest in moved])
         if come:
             model.partial_fit(rows(come), [given[digest] for digest in come])
-        for digest, new in given.items():
-            if new:
-                self._known[digest] = new
-            else:
-                self._known.pop(digest, None)
+        known = {**self._known, **{digest: new for digest, new in given.items() if new}}
+        self._known = {digest: its for digest, its in known.items() if given.get(digest, its)} if gone else known
+        self.documents_ = replace(self.documents_, model=model)
         return self
 
     def forget(self, documents: Any, tags: Any = None) -> Tagger:
@@ -148,6 +154,8 @@ class Tagger(BaseEstimator):  # type: ignore[misc]
         model = self._online()
         given = documents_given([documents] if isinstance(documents, str) else documents, tags)
         data = distinct(given)
+        if not len(data):
+            raise DataError("there is no text to be forgotten.")
         known = dict(_tagged(data))
         for digest, its in known.items():
             if digest not in self._known:
@@ -202,7 +210,7 @@ class Tagger(BaseEstimator):  # type: ignore[misc]
 
         An encoder of your own is not saved, and must be given to `Tagger.load` again.
         """
-        fitted = self._fitted()
+        fitted = replace(self._fitted(), rules=self._rules())
         parameters, arrays = fitted.to_state()
         columns = {name: column for column, name in enumerate(self.tags_)}
         carried = [[columns[tag] for tag in tags] for tags in self._known.values()]
@@ -257,7 +265,7 @@ class Tagger(BaseEstimator):  # type: ignore[misc]
 
     def _fitted(self) -> DocumentModel:
         if not hasattr(self, "documents_"):
-            raise ParameterError("this Tagger has not been fitted; call fit(texts, tags) first.")
+            raise NotFittedError("this Tagger has not been fitted; call fit(texts, tags) first.")
         return self.documents_
 
     def _online(self) -> RIPML:

@@ -39,7 +39,7 @@ def lines(place: str) -> list[str]:
     """The lines of a file that have something in them."""
     with open_source(place) as source:
         try:
-            text = source.read().decode()
+            text = source.read().decode("utf-8-sig")
         except UnicodeDecodeError:
             raise fault(source.name, None, "this is not UTF-8; save the file as UTF-8.") from None
     return [line.removesuffix("\r") for line in text.split("\n") if line.strip()]

@@ -68,7 +68,7 @@ def _rows(source: Source, text: str, labels: str, id: str) -> Iterator[Row]:
 
 def cells(source: Source, text: str, labels: str, id: str) -> Iterator[tuple[Where, str, str | None, str | None]]:
     """Yield where a row begins and its cells of text, labels and id; None for those that have no column."""
-    csv.field_size_limit(_LONGEST_CELL)
+    csv.field_size_limit(_LONGEST_CELL)  # of the process; to set it back would be a race with other readers
     lines = _lines(source)
     first = next(lines, None)
     if first is None:

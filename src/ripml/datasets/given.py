@@ -107,7 +107,7 @@ def _table_rows(source: Any, names: list[str], columns: dict[str, str]) -> Itera
 def _dictionary_rows(rows: list[Any], columns: dict[str, str]) -> Iterator[Row]:
     first = next(row for row in rows if isinstance(row, Mapping))
     column_places(list(map(str, first)), ("row 0", None), **columns)
-    has_id = columns["id"] in first
+    has_id = any(columns["id"] in row for row in rows if isinstance(row, Mapping))
     for number, row in enumerate(rows):
         where = (f"row {number}", None)
         if not isinstance(row, Mapping) or columns["text"] not in row:
@@ -116,6 +116,8 @@ def _dictionary_rows(rows: list[Any], columns: dict[str, str]) -> Iterator[Row]:
 
 
 def _text_rows(texts: list[Any], tags: Any) -> Iterator[Row]:
+    if hasattr(tags, "toarray") or (getattr(tags, "ndim", 1) == 2 and getattr(tags, "dtype", None) != object):
+        raise DataError("`tags` must have a list of names for each text; got a matrix, whose columns have no names.")
     given = [None] * len(texts) if tags is None else _values(tags, "`tags` must have a list of names for each text")
     if len(given) != len(texts):
         raise DataError(

@@ -15,7 +15,7 @@ from ripml.vocabulary import Vocabulary
 __all__ = ["LabelFinder", "LabelInfo"]
 
 _LAST = "\U0010ffff"
-_MOST = 10_000  # found of a short prefix that are ordered by their counts
+_LONGEST = 100  # letters of a name that are looked at
 
 
 @dataclass(frozen=True)
@@ -37,21 +37,24 @@ class LabelFinder:
 
     def __init__(self, labels: Vocabulary) -> None:
         self.labels = labels
-        names = [str(name).casefold() for name in labels.names.tolist()]
+        names = [str(name).casefold()[:_LONGEST] for name in labels.names.tolist()]
         whole, later = list[tuple[str, int]](), list[tuple[str, int]]()
         for place, name in enumerate(names):
             whole.append((name, place))
             later += [(name[i:], place) for i in range(1, len(name)) if name[i].isalnum() and not name[i - 1].isalnum()]
-        self._orders = [sorted(whole), sorted(later)]
+        orders = [sorted(pairs) for pairs in (whole, later)]
+        self._orders = [([name for name, _ in o], np.array([place for _, place in o], np.int64)) for o in orders]
 
     def places(self, prefix: str, n: int, counts: NDArray[np.int64]) -> list[int]:
         """The columns of n labels that begin so, the most carried first; then of those with a word that does."""
-        prefix = prefix.casefold()
+        prefix = prefix.casefold()[:_LONGEST]
         found: dict[int, None] = {}
-        for order in self._orders:
-            start, end = bisect_left(order, (prefix, -1)), bisect_left(order, (prefix + _LAST, -1))
-            near = {place: None for _, place in islice(order, start, min(end, start + _MOST))}
-            found |= dict.fromkeys(sorted(near, key=lambda place: (-counts[place], place)))
+        for names, places in self._orders:
+            near = np.unique(places[bisect_left(names, prefix) : bisect_left(names, prefix + _LAST)])
+            if len(near) > 2 * n:  # the n largest, with all that are as large as the last of them
+                least = -np.partition(-counts[near], n - 1)[n - 1]
+                near = near[counts[near] >= least]
+            found |= dict.fromkeys(near[np.argsort(-counts[near], kind="stable")].tolist())
             if len(found) >= n:
                 break
         return list(islice(found, n))

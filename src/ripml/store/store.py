@@ -17,7 +17,7 @@ import sqlite3
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -38,6 +38,7 @@ from ripml.store.entries import checked_data, checked_id, checked_ids, checked_n
 from ripml.store.journal import (
     Delta,
     Draft,
+    Label,
     Snapshot,
     State,
     all_documents,
@@ -299,7 +300,7 @@ class Store(Reader):
     def snapshot(self) -> None:
         """Save the model, so that the next opening need not bring an older one up to date."""
         with self._changing():
-            if self._changes:
+            if self._changes and not self._refitting:  # which ends with a snapshot
                 self._save(self._version)
 
     def _snapshot_or_warn(self) -> None:
@@ -332,7 +333,6 @@ class Store(Reader):
                 with self._turn:
                     self._refitted()
         finally:
-            self._refitting = False
             self._refit_turn.release()
 
     def _refitted(self) -> bool:
@@ -341,9 +341,22 @@ class Store(Reader):
             start, before = self._version.change, self.model
             documents, labels = self._database.read(lambda c: (list(all_documents(c)), all_labels(c)))
             bodies, self._refitting = self._bodies, True
+        try:
+            return self._caught_up(start, before, bodies, documents, labels)
+        finally:
+            self._refitting = False
+
+    def _caught_up(
+        self,
+        start: int,
+        before: DocumentModel,
+        bodies: Bodies,
+        documents: Sequence[tuple[int, State]],
+        labels: Sequence[Label],
+    ) -> bool:
         data = bodies.data([state for _, state in documents], labels)
         settings = clone(before.model)
-        features = "tfidf" if before.text is None else before.text
+        features = "tfidf" if before.text is None else before.text  # of the same kind
         fitted = _fitted(data, before.first_feature, settings, features, before.rules)
         for label in labels:
             if label.retired:
@@ -356,7 +369,6 @@ class Store(Reader):
             connection.executemany("UPDATE labels SET key = ? WHERE number = ?", keys)
 
         with self._changing():
-            self._refitting = False
             if self._database.read(Snapshot.read).change > start:  # and what the journal said before it is gone
                 return False
             version = Version.of(start, fitted, rows, numbers)
@@ -365,6 +377,8 @@ class Store(Reader):
             except RipmlError:  # such as labels that have changed their names with others
                 return False
             self._save(replace(version, change=version.change + 1), "refit", enter)
+            if isinstance(fitted.text, Encoder):
+                self._encoder = fitted.text.encoder
         return True
 
     def compact(self) -> None:

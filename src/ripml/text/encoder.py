@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import clone
 
 from ripml.errors import DataError, ModelFolderError, ParameterError
 from ripml.text.words import strings
@@ -17,7 +18,7 @@ __all__ = ["Encoder"]
 class Encoder:
     """Turn texts into the dense rows of any object that has `encode(texts)`, or `transform(texts)` like scikit-learn's.
 
-    An encoder that has `fit` and `transform` is fitted on the training texts; one that has `encode` is taken as it is.
+    A copy of one that has `fit` and `transform` is fitted on the training texts; one with `encode` is taken as it is.
     Only its name and the number of its dimensions are saved, so that it must be given again to a model that is loaded.
 
     >>> from sklearn.feature_extraction.text import HashingVectorizer
@@ -36,7 +37,7 @@ class Encoder:
         """Fit the encoder, if that is its way, and return the rows of the texts, (n, d)."""
         texts = strings(texts)
         if not hasattr(self.encoder, "encode") and hasattr(self.encoder, "fit"):
-            self.encoder.fit(texts)
+            self.encoder = clone(self.encoder, safe=False).fit(texts)  # the one given may be in use
         self.n_dims = None
         rows = self.transform(texts)
         self.n_dims = rows.shape[1]

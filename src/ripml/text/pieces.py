@@ -32,6 +32,7 @@ _JOINERS: Final = "\u00ad\u200c\u200d\u2060\ufeff"  # seen by nobody, within wor
 _PAD: Final = "\u2060"
 _VOICING: Final = "\uff9e\uff9f"
 _LONGEST: Final = 64  # letters of a word; what is longer is no word, and cut there
+_JOINED: Final = 16  # characters that are one at most
 _ASCII: Final = re.compile(r"[a-z0-9_]+")
 _ELEMENTS: Final = """
     a abbr address article aside audio b blockquote body br button caption center cite code col colgroup dd del
@@ -123,8 +124,8 @@ def _ranges(wanted: Callable[[str], bool]) -> str:
 
 
 def _cut(run: str) -> Iterable[tuple[int, int, str]]:
-    """The tokens of a run and their places in it; those of short runs, which come again, are remembered."""
-    return _known_cut(run) if len(run) <= _LONGEST else _cut_now(run)
+    """The tokens of a run and their places in it; those of words, which come again, are remembered."""
+    return _known_cut(run) if len(run) <= _LONGEST and not _UNSPACED.search(run) else _cut_now(run)
 
 
 def _cut_now(run: str) -> Iterator[tuple[int, int, str]]:
@@ -133,9 +134,13 @@ def _cut_now(run: str) -> Iterator[tuple[int, int, str]]:
         if token := _normal(run[:_LONGEST]):
             yield 0, len(run), sys.intern(token)
         return
-    starts = [i for i, c in enumerate(run) if i == 0 or not _is_joined(c)]
+    starts = list[int]()
+    for i, c in enumerate(run):
+        if not starts or not _is_joined(c) or i - starts[-1] >= _JOINED:
+            starts.append(i)
     ends = [*starts[1:], len(run)]
-    normal = _normal if _normal(run) != run else str  # most are what they should be
+    # Most are what they should be. Marks are put in order by normalisation, in quadratic time, and so in short pieces.
+    normal = str if len(starts) == len(run) and _normal(run) == run else _normal
     least, most = (1, 2) if _CHARACTER.match(unspaced[0]) else (2, 3)
     for i, start in enumerate(starts):
         for j in range(i + min(least, len(starts)) - 1, min(i + most, len(starts))):

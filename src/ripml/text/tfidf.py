@@ -182,10 +182,10 @@ class TfIdf:
         cut, numbers = tokenizer(self.tokens), dict[str, int]()
         columns, values, ends = list[int](), list[int](), [0]
         for text in strings(texts):
-            tokens = cut(text)
-            for size in range(2, self.ngrams + 1):
-                tokens += [" ".join(tokens[i : i + size]) for i in range(len(tokens) - size + 1)]
-            counts = Counter(tokens)
+            words = cut(text)
+            counts = Counter(words)
+            for size in range(2, min(self.ngrams, len(words)) + 1):
+                counts.update([" ".join(words[i : i + size]) for i in range(len(words) - size + 1)])
             columns += [numbers.setdefault(token, len(numbers)) for token in counts]
             values += counts.values()
             ends.append(len(columns))
