@@ -116,7 +116,7 @@ def _dictionary_rows(rows: list[Any], columns: dict[str, str]) -> Iterator[Row]:
 
 
 def _text_rows(texts: list[Any], tags: Any) -> Iterator[Row]:
-    if hasattr(tags, "toarray") or (getattr(tags, "ndim", 1) == 2 and getattr(tags, "dtype", None) != object):
+    if hasattr(tags, "toarray") or (getattr(tags, "ndim", 1) == 2 and str(getattr(tags, "dtype", "")) != "object"):
         raise DataError("`tags` must have a list of names for each text; got a matrix, whose columns have no names.")
     given = [None] * len(texts) if tags is None else _values(tags, "`tags` must have a list of names for each text")
     if len(given) != len(texts):
