@@ -6,7 +6,7 @@ PIP := -m pip --quiet --quiet --disable-pip-version-check
 SHELL_REFERENCE := .venv/bin/typer ripml.cli.app utils docs --name ripml
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check docs bench format lock
+.PHONY: help demo test check docs site browser bench format lock
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
@@ -28,10 +28,14 @@ check: .venv/.installed ## format, lint, types, import layers, links of the page
 docs: .venv/.installed ## write the pages that are made from the code
 	@$(SHELL_REFERENCE) > docs/shell.md
 
+# Tests of the page are skipped where there is no Chromium, but not under CI.
+browser: ## Debian's Chromium, for the tests of the page
+	@command -v chromium >/dev/null || (apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium)
+
 # What takes hours runs in its quick form here, and writes nothing, so that the figures of a whole run stay.
 LONG := benchmarks/rivals.py benchmarks/losses.py benchmarks/missing_labels.py benchmarks/kernels.py \
 	benchmarks/wikipedia_scale.py benchmarks/growth.py benchmarks/streaming.py benchmarks/dask_scale.py \
-	benchmarks/indexes.py benchmarks/wide.py benchmarks/updates.py benchmarks/crashes.py
+	benchmarks/indexes.py benchmarks/wide.py benchmarks/updates.py benchmarks/crashes.py benchmarks/serving.py benchmarks/server_faults.py
 
 bench: .venv/.installed ## every benchmark, the long ones in short; the figures go to benchmarks/results/
 	@mkdir -p benchmarks/results

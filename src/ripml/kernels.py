@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from ripml.errors import ParameterError, check_positive
 from ripml.products import FREQUENT
-from ripml.resources import blocks, map_blocks
+from ripml.resources import blocks, map_blocks, thread_count
 
 __all__ = ["RBF", "Kernel", "Linear", "Local", "Rows", "most_alike", "resolve_kernel", "squared_lengths"]
 
@@ -34,6 +34,9 @@ _ROW_BLOCK = 128
 _CACHED = 1 << 18  # kernel values worked on at a time: 1 MB, which stays in a core's cache
 _GROUPS = 8  # for each of the values looked for, see `most_alike`
 _LATE = 256  # rows that came later are prepared with all others when they are more, and a sixteenth of them
+_SINGLE = (
+    16  # rows asked at a time up to which only their own features are read: fewer than all, by the memory that takes
+)
 _STRIPES = 8  # of rows in which the lower triangle of a symmetric kernel matrix is made
 
 
@@ -80,12 +83,12 @@ class Rows:
 
     @cached_property
     def _split(self) -> tuple[Ints, Ints, Floats, Any]:
-        """The frequent and the rare features; the rows' values of the first, dense, and of the second, CSR."""
+        """The frequent and the rare features; the values of the first, dense (F, n), and of the second, CSR (n, R)."""
         n, d = self.X.shape
         share = np.bincount(self.X.indices, minlength=d) / max(n, 1)
         frequent, rare = np.flatnonzero(share > FREQUENT), np.flatnonzero(share <= FREQUENT)
         columns = self.X.tocsc()
-        return frequent, rare, columns[:, frequent].toarray(order="C"), columns[:, rare].tocsr()
+        return frequent, rare, columns[:, frequent].T.toarray(order="C"), columns[:, rare].tocsr()
 
     @cached_property
     def _rare_transposed(self) -> Any:
@@ -96,7 +99,7 @@ class Rows:
         rows = Rows(self.X[:n])
         if scipy.sparse.issparse(self.X):
             frequent, rare, dense, sparse = self._split
-            rows.__dict__["_split"] = (frequent, rare, dense[:n], sparse[:n])
+            rows.__dict__["_split"] = (frequent, rare, dense[:, :n], sparse[:n])
         return rows
 
     @cached_property
@@ -116,10 +119,13 @@ class Rows:
             return
         frequent, rare, dense, sparse = self._split
         if not scipy.sparse.issparse(X):
-            np.matmul(X[:, frequent], dense.T, out=out)
+            np.matmul(X[:, frequent], dense, out=out)
             out += (sparse @ X[:, rare].T).T
             return
-        np.matmul(X[:, frequent].toarray(), dense.T, out=out)
+        if X.shape[0] <= _SINGLE and dense.flags.c_contiguous:
+            out[:] = X[:, frequent] @ dense
+        else:
+            np.matmul(X[:, frequent].toarray(), dense, out=out)
         out += (X[:, rare] @ self._rare_transposed).toarray()
 
     def products_among(self, ids: Ints) -> Floats:
@@ -205,7 +211,8 @@ class Kernel(ABC):
             for few in blocks(block.stop - block.start, max(1, _CACHED // max(out.shape[1], 1))):
                 self.of_products(out[block][few], left[block][few], right)
 
-        map_blocks(fill, blocks(X.shape[0], _ROW_BLOCK), n_jobs)
+        size = _ROW_BLOCK if X.shape[0] > _SINGLE else max(1, -(-X.shape[0] // thread_count(n_jobs)))
+        map_blocks(fill, blocks(X.shape[0], size), n_jobs)
         return out
 
     def lower_triangle(self, X: Any, n_jobs: int | None = None) -> Floats:

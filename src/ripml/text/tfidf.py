@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -29,6 +30,7 @@ _COMMON: Final = 0.1  # share of the texts that a group may be in
 _FEW: Final = 10  # texts that it always may be in
 _LENGTH: Final = 0.5  # of the groups' part of a row, that of words being 1
 _FEW_TEXTS: Final = 20
+_REMEMBERED: Final = 1 << 17  # words
 _HANGUL: Final = ("\uac00", "\ud7a3")  # syllables of several letters each
 
 
@@ -94,6 +96,7 @@ class TfIdf:
         self.ngrams = ngrams
         self.tokens = tokens
         self.letters = letters
+        self._columns: dict[str, list[int]] = {}  # of groups, by the word
 
     def fit(self, texts: Iterable[str]) -> TfIdf:
         """Learn words and their weights from the texts."""
@@ -127,10 +130,10 @@ class TfIdf:
         """
         if self.tokens != "any" or self.ngrams > 1:
             return []
-        words, groups, found = self._fitted()[0], self._groups, []
+        words, found = self._fitted()[0], []
         for piece in pieces(text):
             columns = [words[token] for token in (piece.token,) if token in words]
-            columns += [len(words) + groups[group] for group in self._letters_of(piece.token) if group in groups]
+            columns += [len(words) + column for column in self._known_groups(piece.token)]
             if columns:
                 found.append((piece.start, piece.end, sorted(set(columns))))
         return found
@@ -195,19 +198,21 @@ class TfIdf:
     def _letters_of(self, token: str) -> tuple[str, ...]:
         return _groups_of(token, self.letters) if self.letters else ()
 
-    def _grouped(self, counted: _Counted, known: dict[str, int] | None) -> tuple[Any, dict[str, int]]:
-        """C·G, CSR (n, groups), and the numbers of groups: the known ones only, or all."""
-        numbers = dict[str, int]() if known is None else known
-        columns, ends = list[int](), [0]
-        for token in counted.tokens:
-            groups = self._letters_of(token)
-            if known is None:
-                columns += [numbers.setdefault(group, len(numbers)) for group in groups]
-            else:
-                columns += [numbers[group] for group in groups if group in numbers]
-            ends.append(len(columns))
-        arrays = np.ones(len(columns), np.float32), np.array(columns, np.int32), np.array(ends, np.int64)
-        return counted.counts @ csr_array(arrays, shape=(len(counted.tokens), len(numbers))), numbers
+    def _grouped(self, counted: _Counted) -> tuple[Any, dict[str, int]]:
+        """C·G, CSR (n, groups), of all groups there are, and their numbers."""
+        numbers = dict[str, int]()
+        columns = [[numbers.setdefault(group, len(numbers)) for group in self._letters_of(t)] for t in counted.tokens]
+        return counted.counts @ _ones(columns, len(numbers)), numbers
+
+    def _known_groups(self, token: str) -> list[int]:
+        """The columns of the groups of a word that have one, behind those of words; remembered, as words come again."""
+        found = self._columns.get(token)
+        if found is None:
+            found = [self._groups[group] for group in self._letters_of(token) if group in self._groups]
+            if len(self._columns) >= _REMEMBERED:
+                self._columns = {}
+            self._columns[token] = found
+        return found
 
     def _learn(self, blocks: Iterable[_Counted]) -> None:
         n, words, groups = 0, _Statistics(), _Statistics()
@@ -215,7 +220,7 @@ class TfIdf:
             n += counted.counts.shape[0]
             words.add(counted.counts, counted.tokens)
             if self.letters:
-                groups.add(*self._grouped(counted, None))
+                groups.add(*self._grouped(counted))
         least = self.min_df if isinstance(self.min_df, int) else 1 if n < _FEW_TEXTS else 2
         if least > n:
             raise DataError(f"`min_df` = {least} is above the number of texts, {n}; lower it.")
@@ -232,6 +237,7 @@ class TfIdf:
         self._words = {word: column for column, word in enumerate(words)}
         self._groups = {group: column for column, group in enumerate(groups)}
         self._idf = idf
+        self._columns = {}
 
     def _rows(self, counted: _Counted) -> Any:
         """Weighted rows of texts."""
@@ -242,7 +248,8 @@ class TfIdf:
         rows = csr_array((counts.data[known], columns[counts.indices[known]], ends), shape=(counts.shape[0], d))
         rows = _weighted(rows, self._idf[:d])
         if self._groups:
-            groups = _weighted(self._grouped(counted, self._groups)[0], self._idf[d:])
+            grouped = counts @ _ones(list(map(self._known_groups, counted.tokens)), len(self._groups))
+            groups = _weighted(grouped, self._idf[d:])
             rows = _unit(csr_array(hstack([rows, _LENGTH * groups], format="csr", dtype=np.float32)))
         return rows
 
@@ -286,6 +293,13 @@ class _Statistics:
         if n is not None and len(kept) > n:
             kept = sorted(sorted(kept, key=lambda token: -self._occurrences[token])[:n])
         return kept
+
+
+def _ones(columns: list[list[int]], width: int) -> Any:
+    """Rows with ones in these columns, CSR."""
+    ends = np.cumsum([0, *map(len, columns)], dtype=np.int64)
+    places = np.fromiter(chain.from_iterable(columns), np.int32, int(ends[-1]))
+    return csr_array((np.ones(len(places), np.float32), places, ends), shape=(len(columns), width))
 
 
 def _weighted(counts: Any, idf: NDArray[np.float32]) -> Any:

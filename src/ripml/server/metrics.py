@@ -1,0 +1,78 @@
+"""Numbers about a running server, for Prometheus. No label of a metric comes from a request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+
+if TYPE_CHECKING:
+    from ripml.server.service import ServedStore
+
+__all__ = ["Metrics"]
+
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
+
+
+class Metrics:
+    """The counters of one app.
+
+    >>> metrics = Metrics({})
+    >>> metrics.answered("GET", "/health", 200, 0.001)
+    >>> b'ripml_requests_total{method="GET",route="/health",status="200"} 1.0' in metrics.text()
+    True
+    """
+
+    def __init__(self, stores: Mapping[str, ServedStore]) -> None:
+        self._stores, self._registry = stores, CollectorRegistry()
+        names = ("method", "route", "status")
+        self._requests = Counter("ripml_requests_total", "Requests answered.", names, registry=self._registry)
+        self._seconds = Histogram(
+            "ripml_request_seconds", "Time to answer.", ("route",), buckets=_SECONDS, registry=self._registry
+        )
+        self.in_flight = Gauge("ripml_requests_in_flight", "Requests being answered.", registry=self._registry)
+        self._batches = Histogram(
+            "ripml_batch_size", "Texts answered together.", ("store",), buckets=_SIZES, registry=self._registry
+        )
+        self._writes = Counter("ripml_writes_total", "Writes on the disk.", ("store", "kind"), registry=self._registry)
+        self._refits = Counter(
+            "ripml_refits_total", "Refits that ended.", ("store", "outcome"), registry=self._registry
+        )
+        self._registry.register(self)
+
+    def answered(self, method: str, route: str, status: int, seconds: float) -> None:
+        """A request was answered; `route` is its template."""
+        self._requests.labels(method if method in _METHODS else "other", route, str(status)).inc()
+        self._seconds.labels(route).observe(seconds)
+
+    def batch(self, store: str, size: int) -> None:
+        """Texts were answered together."""
+        self._batches.labels(store).observe(size)
+
+    def wrote(self, store: str, kind: str) -> None:
+        """A write is on the disk."""
+        self._writes.labels(store, kind).inc()
+
+    def refitted(self, store: str, outcome: str) -> None:
+        """A refit ended."""
+        self._refits.labels(store, outcome).inc()
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """The state of the stores; called by the registry."""
+        gauges = {
+            "documents": GaugeMetricFamily("ripml_documents", "Documents in a store.", labels=["store"]),
+            "labels": GaugeMetricFamily("ripml_labels", "Labels of a store.", labels=["store"]),
+            "version": GaugeMetricFamily("ripml_version", "Number of a store's last change.", labels=["store"]),
+        }
+        for name, store in self._stores.items():
+            for fact, value in store.facts().items():
+                gauges[fact].add_metric([name], value)
+        yield from gauges.values()
+
+    def text(self) -> bytes:
+        """All of it in Prometheus' text format."""
+        return generate_latest(self._registry)

@@ -1,0 +1,118 @@
+"""What requests look like, from which the OpenAPI description is made.
+
+They are strict: no field that is not known, no number for a string or the reverse, nothing infinite. Sizes that a
+setting bounds (texts and how many of them) are checked where the settings are, and answered 413.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+from urllib.parse import unquote
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, FiniteFloat, StringConstraints
+from pydantic_core import PydanticCustomError
+
+__all__ = [
+    "BatchQuestion",
+    "DocumentId",
+    "Ids",
+    "Labels",
+    "NewDocuments",
+    "Question",
+    "StoreName",
+    "Why",
+]
+
+_NO_NUL = r"^[^\x00]*$"
+Name = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=1000, pattern=_NO_NUL)]
+Threshold = Annotated[
+    FiniteFloat | Literal["auto"] | None,
+    Field(
+        description="Only labels of at least this score; auto: the one learnt; null: all. The model's own if absent."
+    ),
+]
+
+
+def _unquoted(value: object) -> object:
+    """A segment of a path, which is matched before it is decoded, so that an id may hold a slash."""
+    try:
+        return unquote(value, errors="strict") if isinstance(value, str) else value
+    except UnicodeDecodeError:
+        raise PydanticCustomError("not_utf8", "Input should be UTF-8, percent-encoded") from None
+
+
+StoreName = Annotated[str, BeforeValidator(_unquoted), StringConstraints(min_length=1, max_length=100)]
+DocumentId = Annotated[
+    str, BeforeValidator(_unquoted), StringConstraints(min_length=1, max_length=1000, pattern=_NO_NUL)
+]
+
+
+def _whole(value: object) -> object:
+    """JSON has one kind of number: 5.0 is an integer."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+_WHOLE = BeforeValidator(_whole)  # last in an annotation, or the description loses the bounds before it
+
+
+class _Request(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class _Asked(_Request):
+    n: Annotated[
+        int, Field(ge=1, le=1000, description="At most so many labels; the model's own if absent."), _WHOLE
+    ] = 5
+    threshold: Threshold = None
+
+    @property
+    def limits(self) -> dict[str, Any]:
+        """What was said of `n` and `threshold`; the model's own rules hold for the rest."""
+        return {name: getattr(self, name) for name in ("n", "threshold") if name in self.model_fields_set}
+
+
+class Question(_Asked):
+    """A text to be labelled."""
+
+    text: str
+
+
+class BatchQuestion(_Asked):
+    """Texts to be labelled."""
+
+    texts: Annotated[list[str], Field(min_length=1)]
+
+
+class Why(_Request):
+    """A text whose labels are to be explained."""
+
+    text: str
+    n: Annotated[int, Field(ge=1, le=100, description="At most so many labels; the model's own if absent."), _WHOLE] = 5
+    examples: Annotated[int, Field(ge=1, le=50, description="Documents that speak for a label."), _WHOLE] = 5
+    features: Annotated[int, Field(ge=1, le=200, description="Words that pull towards it, or away."), _WHOLE] = 10
+
+
+class NewDocument(_Request):
+    """A document to be learnt; one with the same id is replaced."""
+
+    id: Name | None = None
+    text: str
+    labels: list[Name]
+
+
+class NewDocuments(_Request):
+    """Documents to be learnt, all or none."""
+
+    documents: Annotated[list[NewDocument], Field(min_length=1)]
+
+
+class Ids(_Request):
+    """Documents to be forgotten, all or none."""
+
+    ids: Annotated[list[Name], Field(min_length=1)]
+
+
+class Labels(_Request):
+    """All labels of a document from now on."""
+
+    labels: list[Name]

@@ -1,0 +1,80 @@
+"""The settings of a server: where it listens, who may ask, and how much at once."""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from ripml.errors import ParameterError, check_count, is_number
+
+__all__ = ["Settings", "is_loopback"]
+
+_ORIGIN = re.compile(r"https?://[^/\s*?#@]+")
+_REMOTE_RATE = 100.0
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a server that listens there.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0")
+    (True, True, False)
+    """
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a server is told; sizes are in bytes, characters and pieces.
+
+    >>> Settings(port=9000).max_texts
+    1000
+    >>> Settings(host="0.0.0.0")
+    Traceback (most recent call last):
+    ripml.errors.ParameterError: others can reach 0.0.0.0, so API keys are needed; make one with `ripml keys add FILE
+    NAME` and give --keys FILE.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    keys: Path | None = None
+    allowed_hosts: tuple[str, ...] = ()  # names in the Host header, besides the obvious ones
+    origins: tuple[str, ...] = ()  # of pages elsewhere that may call
+    read_only: bool = False
+    access_log: bool = False
+    max_body: int = 5_000_000
+    max_text: int = 1_000_000
+    max_texts: int = 1000  # texts, documents or ids in a request
+    max_requests: int = 256  # at the same time
+    rate: float | None = None  # requests a second and caller; 0: no limit; None: none on loopback, else 100
+    max_batch: int = 64  # questions that are answered together
+    body_seconds: float = 60.0  # for a body to arrive
+
+    def __post_init__(self) -> None:
+        for name in ("max_body", "max_text", "max_texts", "max_requests", "max_batch"):
+            check_count(name, getattr(self, name))
+        check_count("port", self.port, least=0)
+        if self.port > 65535:
+            raise ParameterError(f"`port` must be at most 65535; got {self.port}.")
+        if self.rate is not None and not (is_number(self.rate) and 0 <= self.rate < math.inf):
+            raise ParameterError(f"`rate` must be a finite number ≥ 0; got {self.rate!r}.")
+        if not (is_number(self.body_seconds) and 0 < self.body_seconds < math.inf):
+            raise ParameterError(f"`body_seconds` must be a finite number > 0; got {self.body_seconds!r}.")
+        for origin in self.origins:
+            if not _ORIGIN.fullmatch(origin):
+                raise ParameterError(f"an origin is like https://example.org, without a path or *; got {origin!r}.")
+        if self.keys is None and not is_loopback(self.host):
+            remedy = "make one with `ripml keys add FILE NAME` and give --keys FILE"
+            raise ParameterError(f"others can reach {self.host}, so API keys are needed; {remedy}.")
+
+    @property
+    def requests_a_second(self) -> float:
+        """The rate that a caller is held to; 0 for none."""
+        if self.rate is not None:
+            return self.rate
+        return 0.0 if is_loopback(self.host) else _REMOTE_RATE
