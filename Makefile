@@ -3,6 +3,7 @@
 PYTHON ?= $(shell python3.11 -c '' 2>/dev/null && echo python3.11 || echo python3)
 # Twice quiet: errors only.
 PIP := -m pip --quiet --quiet --disable-pip-version-check
+SITE := NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict --quiet
 SHELL_REFERENCE := .venv/bin/typer ripml.cli.app utils docs --name ripml
 
 .DEFAULT_GOAL := help
@@ -17,13 +18,17 @@ demo: .venv/.installed ## a small model, trained and asked
 test: .venv/.installed ## all tests, with the examples in docstrings and pages
 	@.venv/bin/pytest -n 2 --dist worksteal
 
-check: .venv/.installed ## format, lint, types, import layers, links of the pages
+check: .venv/.installed ## format, lint, types, import layers, pages and their links
 	@.venv/bin/ruff format --check .
 	@.venv/bin/ruff check .
 	@.venv/bin/mypy
 	@.venv/bin/lint-imports
 	@$(SHELL_REFERENCE) | diff docs/shell.md - || (echo "docs/shell.md is out of date: make docs"; exit 1)
+	@$(SITE)
 	@.venv/bin/pytest tests/test_docs.py
+
+site: .venv/.installed ## build the documentation into site/
+	@$(SITE)
 
 docs: .venv/.installed ## write the pages that are made from the code
 	@$(SHELL_REFERENCE) > docs/shell.md
@@ -35,7 +40,8 @@ browser: ## Debian's Chromium, for the tests of the page
 # What takes hours runs in its quick form here, and writes nothing, so that the figures of a whole run stay.
 LONG := benchmarks/rivals.py benchmarks/losses.py benchmarks/missing_labels.py benchmarks/kernels.py \
 	benchmarks/wikipedia_scale.py benchmarks/growth.py benchmarks/streaming.py benchmarks/dask_scale.py \
-	benchmarks/indexes.py benchmarks/wide.py benchmarks/updates.py benchmarks/crashes.py benchmarks/serving.py benchmarks/server_faults.py
+	benchmarks/indexes.py benchmarks/wide.py benchmarks/updates.py benchmarks/crashes.py benchmarks/serving.py benchmarks/server_faults.py \
+	benchmarks/packages.py
 
 bench: .venv/.installed ## every benchmark, the long ones in short; the figures go to benchmarks/results/
 	@mkdir -p benchmarks/results

@@ -1,14 +1,18 @@
-"""The pages: their links lead somewhere, every page can be found, and none knows the machine it was written on."""
+"""The pages: links lead somewhere, commands exist, every page can be found, none knows the machine it came from."""
 
 from __future__ import annotations
 
 import importlib
 import json
 import re
+import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
+
+import typer
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -67,10 +71,10 @@ def test_every_relative_link_leads_to_a_file_and_a_heading_that_exist() -> None:
     assert [problem for page in PAGES for target in links(page) if (problem := fault(page, target))] == []
 
 
-def test_every_page_of_the_docs_is_linked_from_the_readme_or_the_index_of_the_docs() -> None:
-    indexes = [page for page in (ROOT / "README.md", DOCS / "README.md") if page.exists()]
+def test_every_page_of_the_docs_is_linked_from_the_readme_or_an_index_of_the_docs() -> None:
+    indexes = [ROOT / "README.md", *DOCS.rglob("README.md")]
     linked = {(page.parent / target.partition("#")[0]).resolve() for page in indexes for target in links(page)}
-    pages = [page for page in PAGES if page.is_relative_to(DOCS)]
+    pages = [page for page in PAGES if page.is_relative_to(DOCS) and page != DOCS / "README.md"]
     assert [str(page.relative_to(ROOT)) for page in pages if page not in linked] == []
 
 
@@ -119,3 +123,43 @@ def test_the_page_of_the_papers_experiments_has_the_figures_of_the_full_run_that
         sys.path.pop(0)
     assert (DOCS / "reproduce.md").read_text(encoding="utf-8").partition(page.MARK)[2].strip() == page.results().strip()
     assert not any(json.loads(path.read_text())["quick"] for path in page.RESULTS.glob("*.json"))
+
+
+COMMAND = re.compile(r"^(?:.*\| )?(ripml(?: .*)?)$", re.MULTILINE)
+CODE = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+
+
+def commands(page: Path) -> Iterator[list[str]]:
+    """The lines of a page that call `ripml`, in words."""
+    for block in CODE.finditer(page.read_text(encoding="utf-8")):
+        for match in COMMAND.finditer(block[2].replace("\\\n", " ")) if block[1] in ("", "sh") else ():
+            yield shlex.split(match[1].partition("  #")[0].replace("…", "x"), comments=True)
+
+
+def unknown_words(words: list[str]) -> list[str]:
+    """What `ripml` would not understand of a command: a subcommand or an option that is not there."""
+    command: Any = typer.main.get_command(importlib.import_module("ripml.cli.app").app)
+    known = {"--help"}
+    for word in words[1:]:
+        if hasattr(command, "commands") and not word.startswith("-"):
+            if word not in command.commands:
+                return [word]
+            command = command.commands[word]
+        elif word.startswith("-") and word != "-":
+            known |= {option for parameter in command.params for option in parameter.opts}
+            if word.partition("=")[0] not in known:
+                return [word]
+    return []
+
+
+def test_every_command_on_the_pages_is_one_that_ripml_has() -> None:
+    pages = [page for page in PAGES if page.name not in ("shell.md", "CHANGELOG.md")]
+    lines = [(page, words) for page in pages for words in commands(page)]
+    assert len(lines) > 40
+    assert [f"{page.relative_to(ROOT)}: {' '.join(words)}" for page, words in lines if unknown_words(words)] == []
+
+
+def test_commands_and_options_that_do_not_exist_are_noticed() -> None:
+    assert unknown_words(["ripml", "train", "x.jsonl", "model/", "--preset", "linear"]) == []
+    assert unknown_words(["ripml", "trian", "x.jsonl"]) == ["trian"]
+    assert unknown_words(["ripml", "labels", "list", "store/", "--no-such-option"]) == ["--no-such-option"]

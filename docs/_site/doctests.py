@@ -1,0 +1,25 @@
+"""Examples in docstrings, `>>>` up to a blank line, become blocks of code: Markdown would take them for quotations."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import griffe
+
+_EXAMPLE = re.compile(r"^([ \t]*)>>> .*(?:\n[ \t]*\S.*)*", re.MULTILINE)
+_SECTION = re.compile(r"^[A-Z]\w+\n-{4,}$", re.MULTILINE)
+
+
+class Doctests(griffe.Extension):
+    """What mkdocstrings does to every docstring that it reads."""
+
+    def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
+        """Put examples between fences, or, after a section such as "Parameters", into one of their own."""
+        if obj.docstring is None:
+            return
+        text = obj.docstring.value
+        if not _SECTION.search(text):
+            obj.docstring.value = _EXAMPLE.sub(r"\n\1```pycon\n\g<0>\n\1```", text)
+        elif "Examples\n---" not in text:
+            obj.docstring.value = _EXAMPLE.sub(r"Examples\n--------\n\g<0>", text, count=1)
