@@ -110,6 +110,10 @@ class Part:
     scale: float = 1.0
     index_arrays: Sequence[Mapping[str, NDArray[Any]]] = ()  # of each learner, what the index was saved with
 
+    def __post_init__(self) -> None:
+        # A product is rounded by the order of its numbers in memory: it must be that of a model which was loaded.
+        object.__setattr__(self, "Psi", np.ascontiguousarray(self.Psi))
+
     @cached_property
     def searchers(self) -> list[Finder]:
         """One a learner."""
