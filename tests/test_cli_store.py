@@ -199,8 +199,8 @@ def test_an_update_learns_and_replaces_as_python_does(
     assert state(store) == state(copy)
     warm = found.pop("warm")
     assert found == {
-        "learnt": 2, "replaced": 1, "without_labels": 1, "new_labels": ["fish"], "documents": 38, "labels": 4,
-        "ids": ["d1", "new", "bare"],
+        "learnt": 2, "replaced": 1, "unchanged": 0, "without_labels": 1, "new_labels": ["fish"], "documents": 38,
+        "labels": 4, "ids": ["d1", "new", "bare"],
     }  # fmt: skip
     assert {name: warm[name] for name in state(copy)["warm"]} == state(copy)["warm"]
     out, err = run(capfd, "update", other, made / f"{form}-new.jsonl")
@@ -244,7 +244,8 @@ def test_an_update_is_stored_block_by_block(
     with Store.open(store, readonly=True) as opened:
         assert opened.ids()[-6:] == [f"e{i}" for i in range(6)]
     monkeypatch.setattr(Store, "learn", learn)
-    assert told(capfd, "update", store, file)["replaced"] == 6
+    found = told(capfd, "update", store, file)
+    assert (found["learnt"], found["replaced"], found["unchanged"]) == (1, 0, 6)
 
 
 @pytest.mark.parametrize("way", ["words", "file", "stdin"])
@@ -361,13 +362,13 @@ def test_the_history_is_printed_newest_first(store: Path, capfd: pytest.CaptureF
         opened.forget(["d0"])
         opened.merge_labels(["cat"], "pet")
         opened.relabel("d2", [])
+    with Store.open(store, readonly=True) as opened:
         expected = opened.history(3)
-        # Read while the store is open: closing it takes a snapshot, which forgets what was before.
-        out, _ = run(capfd, "history", store, "-n", "3", "--json")
-        assert [json.loads(line) for line in out.splitlines()] == expected
-        before = expected[0]["before"]
-        assert before
-        lines = run(capfd, "history", store)[0].splitlines()
+    out, _ = run(capfd, "history", store, "-n", "3", "--json")
+    assert [json.loads(line) for line in out.splitlines()] == expected
+    before = expected[0]["before"]
+    assert before
+    lines = run(capfd, "history", store)[0].splitlines()
     assert lines[0] == f"The last changes of {store}"
     assert lines[2].split() == ["number", "time", "(UTC)", "kind", "id", "labels"]
     assert re.fullmatch(rf" \d+ +[\d-]+ [\d:]+ +relabel +d2 +{', '.join(before)} → none *", lines[4])

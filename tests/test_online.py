@@ -808,3 +808,26 @@ def test_a_saved_model_still_knows_what_rounding_its_sums_have(tmp_path: Path) -
     loaded = ripml.load(tmp_path / "model")
     assert isinstance(loaded, RIPML)
     assert loaded.partial_fit(X[:1], Y[:1]).warm_["drift"] == pytest.approx(drift, rel=0.5)
+
+
+def test_a_row_that_sums_show_to_be_no_row_of_theirs_leaves_a_model_that_learns_on(tmp_path: Path) -> None:
+    X, Y = rows(100, 0)
+    model = RIPML.paper(n_dims=12, n_neighbors=3, ridge=0.5, normalize=False, random_state=0).fit(X[:90], Y[:90])
+    model.partial_fit(X[90:95], Y[90:95])
+    before = model.decision_function(X)
+    for _ in range(2):
+        with pytest.raises(DataError, match=r"^the sums of rows are not those of any rows"):
+            model.forget(1e3 * X[:1], Y[:1])
+        assert (model.decision_function(X) != before).nnz == 0
+    model.save(tmp_path / "model")
+    loaded = ripml.load(tmp_path / "model")
+    assert isinstance(loaded, RIPML)
+    fresh = RIPML.paper(n_dims=12, n_neighbors=3, ridge=0.5, normalize=False, random_state=0).fit(X, Y)
+    for learning in (model, loaded):
+        assert_equal_models(learning.partial_fit(X[95:], Y[95:]), fresh, X[:20], 1e-8)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_nothing_is_explained_once_all_is_forgotten(name: str) -> None:
+    X, Y = rows(90, 0)
+    assert copy.copy(fitted_once(name)).forget(X, Y).explain(X[:2]) == [[], []]

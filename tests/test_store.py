@@ -10,6 +10,7 @@ import random
 import shutil
 import sqlite3
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -31,6 +32,7 @@ from ripml.estimator import RIPML
 from ripml.store import Store, StoreError, store
 from ripml.store.database import SCHEMA
 from ripml.store.journal import Draft, Label, State, all_documents, all_labels, since
+from ripml.suggesting import Rules
 
 FORMS = ["text", "lists", "objects"]
 
@@ -367,7 +369,8 @@ def test_a_snapshot_is_taken_when_much_has_changed(small: Store, folder: Path, m
     assert (folder / "model-000000000000").is_dir()
     small.learn([{"id": f"{i}", "text": "word2", "labels": ["label 1"]} for i in range(10, 15)])
     assert [path.name for path in folder.glob("model-*")] == ["model-000000000007"]
-    assert small.history(1)[0]["before"] is None
+    with small._database.transaction() as connection:  # bodies that only an older model needs are gone
+        assert connection.execute("SELECT count(*) FROM changes WHERE body NOT NULL").fetchone() == (0,)
 
 
 # ------------------------------------------------------------------------------------------------------------ errors
@@ -415,7 +418,7 @@ def dataset(**given: Any) -> Dataset:
         (lambda s: s.rename_label("\ud800", "b"), "a label must be a string that UTF-8 can hold"),
         (lambda s: s.rename_label(5, "b"), "a label must be a string .*; got 5"),
         (lambda s: s.rename_label("none", "b"), "there is no label 'none'"),
-        (lambda s: s.rename_label("label 1", "label 2"), "there is a label 'label 2' already; merge_labels"),
+        (lambda s: s.rename_label("label 1", "label 2"), "there is a label 'label 2' already; merge the labels"),
         (lambda s: s.rename_label("label 1", "\ud800"), "a label must be a string that UTF-8 can hold"),
         (lambda s: s.merge_labels(["label 1", "label 2"], "label 1"), "'label 1' cannot be merged into itself"),
         (lambda s: s.merge_labels(["label 1", "\ud800"], "label 2"), "a label must be a string that UTF-8 can hold"),
@@ -917,3 +920,164 @@ def test_compacting_keeps_declared_labels_and_drops_others_that_nobody_carries(s
     assert {"id": None, "before": None, "after": None}.items() <= small.history(2)[1].items()
     small.learn([{"id": "x", "text": "word1", "labels": ["passing"]}])
     assert_is_that_of_its_documents(small)
+
+
+# --------------------------------------------------------------------------------------- forks, copies, what is left
+
+
+def in_a_fork(work: Callable[[], None]) -> str:
+    """What a child process says that it was told: the message of an error, or nothing."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            work()
+            told = b""
+        except BaseException as error:
+            told = str(error).encode()
+        os.write(writing, told)
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        told = pipe.read()
+    os.waitpid(child, 0)
+    return told.decode()
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_fork_does_not_write_into_the_store_of_its_parent(small: Store) -> None:
+    def learn_and_close() -> None:
+        try:
+            small.learn([{"id": "child", "text": "word1", "labels": ["label 1"]}])
+        finally:
+            small.close()
+
+    assert "was opened before this process was forked; open it again." in in_a_fork(learn_and_close)
+    small.learn([{"id": "parent", "text": "word1", "labels": ["label 1"]}])
+    assert "is open for writing by process" in in_a_fork(lambda: Store.open(small._folder).close())
+    assert_is_that_of_its_documents(small)
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_fork_that_lives_on_does_not_keep_the_right_to_write(folder: Path) -> None:
+    code = (
+        "import os, sys, time; from ripml import Store\n"
+        "store = Store.open(sys.argv[1])\n"
+        "if os.fork():\n    os._exit(0)\n"
+        "sys.stdin.read()"
+    )
+    Store.create(folder, example(), settings()).close()
+    with subprocess.Popen([sys.executable, "-c", code, str(folder)], stdin=subprocess.PIPE) as process:
+        process.wait()  # the child waits for its input to end
+        Store.open(folder).close()
+        assert process.stdin is not None
+        process.stdin.close()
+
+
+def test_a_store_that_another_wrote_to_after_all_is_read_again(small: Store) -> None:
+    with small._database.transaction() as connection:
+        Draft(connection).add_labels(["by another"])
+    with pytest.raises(StoreError, match=r"another process has written here meanwhile; nothing was changed, try again"):
+        small.learn([{"id": "x", "text": "word1", "labels": ["label 1"]}])
+    small.learn([{"id": "x", "text": "word1", "labels": ["label 1"]}])
+    assert "by another" in small.model.model.classes_
+    assert_is_that_of_its_documents(small)
+
+
+def test_a_store_that_is_replaced_while_open_is_not_written_to(folder: Path) -> None:
+    Store.create(folder, example(), settings()).close()
+    shutil.copytree(folder, folder.with_name("copy"))
+    opened, reader = Store.open(folder), Store.open(folder, readonly=True)
+    opened.learn([{"id": "a", "text": "word1", "labels": ["label 1"]}])
+    reader.refresh()
+    shutil.rmtree(folder)
+    with pytest.raises(StoreError, match=r"was removed or replaced while it was open; nothing was changed"):
+        opened.learn([{"id": "b", "text": "word1", "labels": ["label 1"]}])
+    shutil.move(folder.with_name("copy"), folder)
+    with pytest.raises(StoreError, match=r"was removed or replaced while it was open; nothing was changed"):
+        opened.snapshot()
+    with pytest.warns(RuntimeWarning, match=r"was removed or replaced while it was open"):
+        opened.close()
+    reader.refresh()  # follows to the copy
+    assert (reader.version, len(reader)) == (0, 40)
+    reader.close()
+    with Store.open(folder) as restored:
+        assert len(restored) == 40
+        assert_is_that_of_its_documents(restored)
+
+
+def test_a_creation_that_fails_leaves_an_empty_folder_empty(folder: Path) -> None:
+    folder.mkdir()
+    with pytest.raises(ParameterError, match=r"stops short of the exact solution"):
+        Store.create(folder, example(), RIPML.paper(n_dims=8, solver="cg", ridge=1.0))
+    assert list(folder.iterdir()) == []
+
+
+def test_rules_follow_the_labels_that_they_name(folder: Path) -> None:
+    rules = Rules(stop_labels=["label 1", "label 2"], allowed_labels=LABELS)
+    with Store.create(folder, example(), settings(), rules=rules) as opened:
+        opened.rename_label("label 1", "first")
+        opened.merge_labels(["label 2"], into="label 3")
+        assert opened.model.rules.stop_labels == {"first"}
+        assert opened.model.rules.allowed_labels == {"first", *LABELS} - {"label 1", "label 2"}
+        suggested = {name for labels in opened.model.suggest(example().texts or []) for name, _ in labels}
+        assert "label 3" in suggested
+        assert "first" not in suggested
+    with Store.open(folder) as opened:
+        assert opened.model.rules.stop_labels == {"first"}
+
+
+def test_history_outlives_a_snapshot(small: Store) -> None:
+    small.relabel("0", ["label 1"])
+    small.relabel("0", ["label 2", "new"])
+    small.snapshot()
+    assert [(entry["before"], entry["after"]) for entry in small.history(1)] == [(["label 1"], ["label 2", "new"])]
+    small.compact()
+    assert small.history(2)[1]["before"] is None
+
+
+def numbers_in(folder: Path) -> set[float]:
+    """The numbers of all arrays of the model, rounded to six digits."""
+    found: set[float] = set()
+    for path in folder.rglob("*.npy"):
+        array = np.load(path)
+        if array.dtype.kind == "f":
+            found |= {float(f"{x:.6g}") for x in np.abs(array).ravel().tolist()}
+    return found
+
+
+@pytest.mark.parametrize("n_clusters", [1, 2])
+def test_no_number_of_forgotten_features_is_left_after_compacting(folder: Path, n_clusters: int) -> None:
+    data = data_of("lists")
+    outlier = [50.0, 0, 0, 0, 0, 3.25]
+    rows = csr_array(np.vstack([data.X.toarray()[:, :5] @ np.eye(5, 6), [outlier]]))
+    labels = csr_array(np.vstack([data.Y.toarray(), data.Y.toarray()[:1]]))
+    data = Dataset(X=rows, Y=labels, label_names=data.label_names, ids=[*map(str, range(40)), "outlier"], name="rows")
+    model = RIPML.paper(n_dims=8, n_neighbors=2, ridge=0.5, n_clusters=n_clusters, random_state=0, n_jobs=1)
+    Store.create(folder, data, model).close()
+    with Store.open(folder) as opened:
+        opened.forget(["outlier"])
+        opened.compact()
+        assert_is_that_of_its_documents(opened)
+        for part in opened.model.model.parts_:
+            assert not part.Psi[5].any()
+    unit = np.array(outlier) / np.linalg.norm(outlier)
+    numbers = numbers_in(folder)
+    for number in (*outlier, *unit, *unit**2):
+        if number:
+            assert not numbers & {float(f"{number:.6g}"), float(f"{np.float32(number):.6g}")}
+
+
+def test_all_is_forgotten_and_compacted(folder: Path) -> None:
+    with Store.create(folder, example(), RIPML.paper(n_dims=8, n_clusters=3, random_state=0, n_jobs=1)) as opened:
+        opened.forget(opened.ids())
+        assert opened.model.explain(["word1 word2"]) == [[]]
+        opened.compact()
+        assert not opened.model.model.centres_.any()
+        opened.learn([{"id": "x", "text": "word1", "labels": ["label 1"]}])
+        assert_is_that_of_its_documents(opened)
+
+
+def test_no_labels_cannot_be_merged(small: Store) -> None:
+    with pytest.raises(DataError, match=r"^there are no labels to be merged into 'x'\.$"):
+        small.merge_labels([], into="x")

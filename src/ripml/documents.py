@@ -238,13 +238,16 @@ class DocumentModel:
         return self.text.feature_names if isinstance(self.text, TfIdf) else self.feature_names
 
     def without_features(self, gone: NDArray[np.bool_]) -> DocumentModel:
-        """The model without the words, or names, of these features (d,), for texts that do not have them any more."""
+        """The model without anything of these features (d,), which no document has any more, not even their names."""
+        model = self.model
+        if isinstance(model, RIPML):
+            model = copy.copy(model).clear_features(gone)
         if isinstance(self.text, TfIdf):
-            return replace(self, text=self.text.without(gone))
+            return replace(self, model=model, text=self.text.without(gone))
         if self.feature_names is None:
-            return self
+            return replace(self, model=model)
         names = [f"\0{i}" if out else name for i, (name, out) in enumerate(zip(self.feature_names, gone, strict=True))]
-        return replace(self, feature_names=names)
+        return replace(self, model=model, feature_names=names)
 
     # ------------------------------------------------------------------------------------------------------- answering
 

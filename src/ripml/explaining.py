@@ -108,8 +108,10 @@ def explained(model: Any, X: Any, best: Any, n_examples: int, n_features: int) -
     """The same of these scores, CSR (n, L), each row in the order in which its labels are explained."""
     for name, value in {"n_examples": n_examples, "n_features": n_features}.items():
         check_count(name, value)
-    X, near, how = _prepared(model, X)
     found: list[list[Explanation]] = [[] for _ in range(best.shape[0])]
+    if not best.nnz:
+        return found
+    X, near, how = _prepared(model, X)
     listener = _Listener(model, how)
     for row, heard in listener.heard(X, near, np.flatnonzero(np.diff(best.indptr))):
         own = slice(best.indptr[row], best.indptr[row + 1])

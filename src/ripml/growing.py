@@ -27,26 +27,30 @@ class Growing:
 
     def __init__(self, array: NDArray[Any], axis: int = 0) -> None:
         """Start with this array, which is not copied before it has to grow."""
-        self._room, self._axis, self._size = array, axis, array.shape[axis]
+        self._room, self._axis, self.size = array, axis, array.shape[axis]
 
     @property
     def view(self) -> NDArray[Any]:
         """All there is."""
-        return self._room[self._part(0, self._size)]
+        return self._room[self._part(0, self.size)]
 
     def append(self, more: NDArray[Any]) -> NDArray[Any]:
         """Write these behind the last and return the view of all."""
-        size = self._size + more.shape[self._axis]
+        size = self.size + more.shape[self._axis]
         if size > self._room.shape[self._axis]:
             shape = list(self._room.shape)
             shape[self._axis] = size + max(size // _SPARE, _LEAST)
             room = np.empty(shape, self._room.dtype)
-            room[self._part(0, self._size)] = self.view
+            room[self._part(0, self.size)] = self.view
             self._room = room
-        if size > self._size:  # what was given at the start may be read-only, and stays so while nothing comes
-            self._room[self._part(self._size, size)] = more
-        self._size = size
+        if size > self.size:  # what was given at the start may be read-only, and stays so while nothing comes
+            self._room[self._part(self.size, size)] = more
+        self.size = size
         return self.view
+
+    def cut(self, size: int) -> None:
+        """Have this size again. What came behind it must not have been handed to a reader."""
+        self.size = size
 
     def _part(self, start: int, stop: int) -> tuple[slice, ...]:
         return (*(slice(None),) * self._axis, slice(start, stop))

@@ -31,7 +31,7 @@ from ripml.errors import DataError, ParameterError, RipmlError
 from ripml.kernels import Linear
 from ripml.multilabel import Multilabel
 from ripml.part import Decode, KeptRows, Part, unit
-from ripml.part_shapes import compacted, csr_of, emptied, smaller_as_sums, wide, widened, with_targets
+from ripml.part_shapes import cleared, compacted, csr_of, emptied, smaller_as_sums, wide, widened, with_targets
 from ripml.reading import decode_of, for_more_labels, searchable, targets_of
 from ripml.resources import one_blas_thread
 from ripml.updating import Change, Embedding, Labelled, PartWriter, changeable
@@ -317,6 +317,14 @@ class Online(Multilabel):
             raise DataError(f"the label {name!r} is carried by {count:,} rows; relabel or forget them first.")
         with self._next_version() as model:
             model._keep_labels(np.setdiff1d(np.arange(len(self.labels_)), places))
+        return self
+
+    def clear_features(self: Self, features: NDArray[np.bool_]) -> Self:
+        """Let nothing be left of features (d,), True for those that no row has any more, in what the rows add up to."""
+        with self._next_version() as model:
+            model.parts_ = [cleared(part, features) for part in self.settled_parts()]
+            model.centres_ = np.where(features, self.centres_.dtype.type(0), self.centres_)
+            model._writers = {}
         return self
 
     def _keep_labels(self, kept: Ints) -> None:

@@ -70,6 +70,18 @@ def with_targets(part: Part, kept: Ints) -> Part:
     return replace(part, Psi=part.Psi[:, kept], intercept=part.intercept[kept], kept=memory)
 
 
+def cleared(part: Part, features: NDArray[np.bool_]) -> Part:
+    """The part without what rounding left of features (d,) that no row has any more: their coefficients are zero."""
+    if not isinstance(part.kernel, Linear):
+        return part
+    Psi, kept = part.Psi.copy(), part.kept
+    Psi[features] = 0
+    if isinstance(kept, (Sums, PackedSums)):
+        packed = kept if isinstance(kept, PackedSums) else PackedSums.of(kept)
+        kept = packed.cleared(np.pad(features, (0, len(packed.moment) - len(features))))  # the intercept's stays
+    return replace(part, Psi=Psi, kept=kept).with_searchers_of(part)
+
+
 def smaller_as_sums(part: Part) -> bool:
     """Whether the sums of the rows take less room than the rows."""
     assert isinstance(part.kept, KeptRows)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, TypeAlias
 
@@ -71,6 +71,19 @@ class Rules:
             if name not in known:
                 raise ParameterError(f"`{name}` is no rule for suggestions; there are {', '.join(known)}.")
         return replace(self, **changes)
+
+    def renamed(self, names: Mapping[str, str | None]) -> Rules:
+        """The same rules after labels got other names, old ↦ new; None for a label that is gone.
+
+        >>> Rules(stop_labels=["a", "b"]).renamed({"a": "c", "b": None}).stop_labels
+        frozenset({'c'})
+        """
+
+        def after(labels: Collection[str]) -> list[str]:
+            return [new for label in labels if (new := names.get(label, label)) is not None]
+
+        allowed = None if self.allowed_labels is None else after(self.allowed_labels)
+        return self.but(stop_labels=after(self.stop_labels), allowed_labels=allowed)
 
     def kept(self, model: Multilabel, scores: Any) -> Any:
         """The scores that are suggested, CSR (n, L), the best of each row first."""

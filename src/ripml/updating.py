@@ -178,12 +178,24 @@ class PartWriter:
     # -------------------------------------------------------------------------------------------------------- changing
 
     def change(self, change: Change, plan: _Plan, embedding: Embedding, n_labels: int) -> Part:
-        """The part after a change that was planned."""
+        """The part after a change that was planned; one that shows to be impossible leaves everything as it was."""
         with self._turn:
-            return self._changed(change, plan, embedding, n_labels)
+            growing = (self._labels, self._ones, self._ends, self._Z)
+            sizes = [array.size for array in growing]
+            self.half_way = True
+            try:
+                part = self._changed(change, plan, embedding, n_labels)
+            except DataError:  # by sums, before anything but these was touched
+                for array, size in zip(growing, sizes, strict=True):
+                    array.cut(size)
+                known = len(self.part.counts)
+                self._recent = {mark: number for mark, number in self._recent.items() if number < known}
+                self.half_way = not isinstance(self._memory, LinearMemory)
+                raise
+            self.half_way = False
+            return part
 
     def _changed(self, change: Change, plan: _Plan, embedding: Embedding, n_labels: int) -> Part:
-        self.half_way = True
         part = self.part
         later = _joined(change.new_labels, change.learnt.Y)
         arriving, fresh = self._arrivals(later, embedding.keys)
@@ -215,7 +227,6 @@ class PartWriter:
         made = {"searchers": searchers} if self._plain else {"searcher": searchers[0]} if searchers else {}
         vars(self.part).update(made, n_sets=part.n_sets + len(fresh) - len(dead))
         self._give_back(embedding)
-        self.half_way = False
         return self.part
 
     def _arrivals(self, later: Any, keys: Keys) -> tuple[Ints, Ints]:

@@ -63,12 +63,14 @@ def run_update(folder: Path, data: str, format: str | None, as_json: bool) -> No
     """Learn the rows of a file or of the training part of a named set, and say what they changed."""
     with opened_store(folder) as store:
         rows = _read(store.model, data, format)
-        labels, known = _labels(store), set(store.ids())
+        labels, known, before = _labels(store), set(store.ids()), store.version
         ids = _learn(store, rows)
-        replaced = len(known.intersection(ids))
+        there, changed = len(known.intersection(ids)), store.version - before
+        replaced = changed - (len(ids) - there)
         found: dict[str, Any] = {
-            "learnt": len(ids) - replaced,
+            "learnt": len(ids) - there,
             "replaced": replaced,
+            "unchanged": there - replaced,
             "without_labels": int((rows.Y.indptr[1:] == rows.Y.indptr[:-1]).sum()),
             "new_labels": _new(store, labels),
             "documents": len(store),
@@ -78,10 +80,10 @@ def run_update(folder: Path, data: str, format: str | None, as_json: bool) -> No
     if as_json:
         print_json({**found, "ids": ids})
         return
+    unchanged = f", {found['unchanged']:,} as before" if found["unchanged"] else ""
     unlabelled = f", {found['without_labels']:,} of them without labels" if found["without_labels"] else ""
-    print(
-        f"{_count(found['learnt'], 'document')} learnt, {replaced:,} replaced{unlabelled}; {_news(found['new_labels'])}"
-    )
+    learnt = f"{_count(found['learnt'], 'document')} learnt, {replaced:,} replaced"
+    print(f"{learnt}{unchanged}{unlabelled}; {_news(found['new_labels'])}")
     print(f"since the fit: {since_the_fit(found['warm'])}")
 
 

@@ -98,7 +98,7 @@ class LinearMemory(Renewed):
     def change(self, learnt: tuple[Any, Any] | None, forgotten: tuple[Any, Any] | None) -> None:
         """Learn rows (X (r, d) dense or CSR, Z (r, M)) and forget others, which were learnt before.
 
-        That they were is not known of sums, but it is an error where it shows. The memory is of no use after that.
+        That they were is not known of sums, but it is an error where it shows, and then nothing has changed.
         """
         changes = [(sign, *rows) for sign, rows in ((+1, learnt), (-1, forgotten)) if rows and rows[0].shape[0]]
         if not changes:
@@ -117,18 +117,30 @@ class LinearMemory(Renewed):
         for sign, X, Z in changes:
             if few:
                 self._correct(sign, X, Z)
-                add_product(self.sums.gram, X.T, X, sign)
-                add_product(self.sums.moment, X.T, Z, sign)
-            else:
-                more = Sums.of(X, Z)
-                self.sums.gram[:] += sign * more.gram
-                self.sums.moment[:] += sign * more.moment
-            self._having += sign * _having(X)
-            self._noise = np.hypot(self._noise, self.sums.gram.diagonal())
-        self.sums = Sums(self.sums.gram, self.sums.moment, n_rows)
-        self._clean()
-        self._advance()
-        self._ready()  # now, so that what comes of later changes does not depend on who asked in between
+            self._add(sign, X, Z, few)
+        before, self.sums = self.sums, Sums(self.sums.gram, self.sums.moment, n_rows)
+        try:
+            self._clean()
+            self._advance()
+            self._ready()  # now, so that what comes of later changes does not depend on who asked in between
+        except DataError:
+            for sign, X, Z in changes:
+                self._add(-sign, X, Z, few)
+            self.sums = before
+            self._drop()
+            raise
+
+    def _add(self, sign: int, X: Any, Z: Any, few: bool) -> None:
+        """Rows come (+) or go (−) in the sums."""
+        if few:
+            add_product(self.sums.gram, X.T, X, sign)
+            add_product(self.sums.moment, X.T, Z, sign)
+        else:
+            more = Sums.of(X, Z)
+            self.sums.gram[:] += sign * more.gram
+            self.sums.moment[:] += sign * more.moment
+        self._having += sign * _having(X)
+        self._noise = np.hypot(self._noise, self.sums.gram.diagonal())
 
     def retarget(self, X: Any, change: Any) -> None:
         """Rows X (r, d) keep their features, and their targets change by `change` (r, M)."""

@@ -118,6 +118,20 @@ class PackedSums:
             start += i + 1
         return Sums(gram, np.array(self.moment, np.float64), self.n_rows)
 
+    def cleared(self, features: NDArray[np.bool_]) -> PackedSums:
+        """Without what rounding left of these features (d,), which no row has any more.
+
+        What was ever added up is told in powers of two from then on, so that nothing can be read off it.
+        """
+        sums, gone = self.unpacked(), np.flatnonzero(features)
+        sums.gram[gone], sums.gram[:, gone], sums.moment[gone] = 0, 0, 0
+        if self.added_up is None:
+            return PackedSums.of(sums)
+        ever = np.array(self.added_up, np.float64)
+        ever[gone] = 0
+        ever[ever > 0] = np.exp2(np.ceil(np.log2(ever[ever > 0])))
+        return PackedSums.of(sums, ever)
+
 
 class Factor:
     """(A + alpha I)⁻¹ for symmetric A ≥ 0: Cholesky, or on the range of A alone where that is numerically singular.

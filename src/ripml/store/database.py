@@ -23,6 +23,7 @@ import os
 import re
 import shutil
 import sqlite3
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -40,6 +41,7 @@ __all__ = [
     "is_unfinished",
     "remove_unfinished",
     "sweep",
+    "sync_folders",
 ]
 
 FILE, PART, LOCK = "store.db", "store.db.part", "writer.lock"
@@ -61,7 +63,8 @@ SCHEMA = (
     "CREATE TABLE document_labels (document INTEGER NOT NULL REFERENCES documents, "
     "label INTEGER NOT NULL REFERENCES labels, PRIMARY KEY (document, label)) WITHOUT ROWID",
     "CREATE INDEX document_labels_label ON document_labels (label)",
-    # An undo journal: `labels` and `body` are what the document was before the change, until the next snapshot.
+    # An undo journal: `labels` and `body` are what the document was before the change; bodies are kept until the next
+    # snapshot, labels until `compact`.
     "CREATE TABLE changes (number INTEGER PRIMARY KEY AUTOINCREMENT, time TEXT NOT NULL, kind TEXT NOT NULL, "
     "document INTEGER, labels TEXT, body BLOB, detail TEXT)",
     "CREATE INDEX changes_document ON changes (document)",
@@ -90,6 +93,8 @@ def _reason(error: sqlite3.Error) -> str:
 class WriterLock:
     """The right to write, which one process has at a time; the system takes it from a process that dies.
 
+    A fork does not inherit it: the right is the process's that took it.
+
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     lock = WriterLock(Path(folder))
@@ -114,12 +119,32 @@ class WriterLock:
         except OSError as error:
             os.close(self._fd)
             raise StoreError(f"{folder}: cannot be locked for writing ({error.strerror}).") from error
+        self.held = True
+        _locks.add(self)
 
     def release(self) -> None:
         """Give the right back; the file stays, as another process may be about to lock it."""
-        with suppress(OSError):
-            os.ftruncate(self._fd, 0)
+        if self.held:
+            with suppress(OSError):
+                os.ftruncate(self._fd, 0)
+            self.drop()
+
+    def drop(self) -> None:
+        """Have the right no more, and leave it to those who have it as well: in a child its parent."""
+        self.held = False
         os.close(self._fd)
+
+
+_locks: weakref.WeakSet[WriterLock] = weakref.WeakSet()
+
+
+def _drop_inherited() -> None:
+    for lock in _locks:
+        if lock.held:
+            lock.drop()
+
+
+os.register_at_fork(after_in_child=_drop_inherited)
 
 
 class Database:
@@ -128,6 +153,7 @@ class Database:
     def __init__(self, folder: Path, writable: bool) -> None:
         self._folder, self._writer = folder, None
         check_store(folder)
+        self._opened = self.identity()
         self.read(_check_schema)
         if writable:
             with self._explained("nothing was changed"):
@@ -154,14 +180,36 @@ class Database:
                 return answer
         raise StoreError(f"{self._folder}: this store changes faster than it can be read; try again.")
 
+    def identity(self) -> tuple[int, int]:
+        """What tells the database from another one of the same name, such as a copy that was put in its place."""
+        try:
+            found = (self._folder / FILE).stat()
+        except OSError as error:
+            raise StoreError(f"{self._folder}: {FILE} cannot be read ({error.strerror}).") from error
+        return found.st_dev, found.st_ino
+
+    def check_in_place(self) -> None:
+        """Raise if the files are not those that were opened: what is written to deleted ones is written to nowhere."""
+        try:
+            in_place = self.identity() == self._opened
+        except StoreError:
+            in_place = False
+        if not in_place:
+            raise StoreError(
+                f"{self._folder}: this store was removed or replaced while it was open; nothing was changed, and it "
+                "must be opened again."
+            )
+
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """A block whose statements are on the disk when it ends; if it raises, nothing was changed."""
         with self._explained("nothing was changed"):
             writer = self._open_writer()
+            self.check_in_place()
             writer.execute("BEGIN IMMEDIATE")
             try:
                 yield writer
+                self.check_in_place()
                 writer.execute("COMMIT")
             except BaseException:
                 if writer.in_transaction:  # SQLite may have given it up itself
@@ -261,7 +309,6 @@ def create_database(folder: Path, fill: Callable[[sqlite3.Connection], None]) ->
         _sync(part)
         part.rename(folder / FILE)
         _sync(folder)
-        _sync(folder.absolute().parent)
     except sqlite3.Error as error:
         raise StoreError(f"{folder}: {_reason(error)}; no store was created.") from error
     except OSError as error:
@@ -290,23 +337,30 @@ def is_unfinished(folder: Path) -> bool:
     return LOCK in names and all(name == LOCK or name.startswith(PART) or _MODEL.fullmatch(name) for name in names)
 
 
-def sweep(folder: Path, keep: str = "") -> None:
+def sweep(folder: Path, keep: str = "", ignore_errors: bool = True) -> None:
     """Remove what earlier snapshots, killed ones and a killed creation left, but the model folder to keep."""
     for name in os.listdir(folder):
         if _MODEL.fullmatch(name) and name != keep:
-            shutil.rmtree(folder / name, ignore_errors=True)
+            shutil.rmtree(folder / name, ignore_errors=ignore_errors)
         elif name.startswith(PART):
             (folder / name).unlink(missing_ok=True)
 
 
-def remove_unfinished(folders: Sequence[Path]) -> None:
-    """Remove what a creation that failed made: its folder, and then those above it; a finished store stays."""
+def remove_unfinished(folder: Path, made: Sequence[Path]) -> None:
+    """Remove what a creation that failed left in its folder, and the folders that it made; a finished store stays."""
     with suppress(OSError):  # something else is in one of them
-        if folders and is_unfinished(folders[0]):
-            sweep(folders[0])
-            (folders[0] / LOCK).unlink()
-        for folder in folders:
-            folder.rmdir()
+        if is_unfinished(folder):
+            sweep(folder)
+            (folder / LOCK).unlink()
+        for place in made:
+            place.rmdir()
+
+
+def sync_folders(made: Sequence[Path]) -> None:
+    """Let the names of new folders be on the disk."""
+    for folder in made:
+        with suppress(OSError):  # one that may not be read
+            _sync(folder.absolute().parent)
 
 
 def _sync(path: Path) -> None:

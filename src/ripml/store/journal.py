@@ -4,7 +4,8 @@ A change of a document leaves an entry with what it was *before* (`labels`, and 
 model as of change c becomes that of now by the net difference alone: of each document that was touched since, what it
 was at c (the `before` of its first entry behind c) is forgotten, and what it is now is learnt. Labels carry the number
 of the change that last touched them, and the key that they have in the model: whoever gets there by other steps gives
-them the same columns of Phi. A snapshot makes the entries up to it unnecessary, and their `before` is deleted.
+them the same columns of Phi. A snapshot makes the entries up to it unnecessary: their bodies are deleted then, and
+their labels, which are the history, by `compact`.
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ class Snapshot:
     def write(self, connection: sqlite3.Connection) -> None:
         """Make this the saved model; what only an older one needs is deleted."""
         connection.execute(
-            "UPDATE changes SET labels = NULL, body = NULL WHERE labels NOT NULL AND number <= ? "
+            "UPDATE changes SET body = NULL WHERE body NOT NULL AND number <= ? "
             "AND number > coalesce((SELECT value FROM meta WHERE key = 'change'), 0)",
             (self.change,),
         )
@@ -247,15 +248,15 @@ class Draft:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self._last = last_change(connection)
-        self._first = self._last + 1
+        self.last = last_change(connection)  # the number of the last change
+        self._first = self.last + 1
         self._labels: dict[int, Label] = {}
         self._edits: list[Edit] = []
 
     @property
     def delta(self) -> Delta:
         """All of it, for the model."""
-        return Delta(self._last, sorted(self._labels.values(), key=lambda label: label.number), self._edits)
+        return Delta(self.last, sorted(self._labels.values(), key=lambda label: label.number), self._edits)
 
     # ---------------------------------------------------------------------------------------------------- documents
 
@@ -335,13 +336,15 @@ class Draft:
         """Give a label another name."""
         (number,) = numbers_of(self._connection, [old])
         if number_of(self._connection, new) is not None:
-            raise DataError(f"there is a label {new!r} already; merge_labels makes one of two.")
+            raise DataError(f"there is a label {new!r} already; merge the labels to make one of two.")
         self._connection.execute("UPDATE labels SET name = ? WHERE number = ?", (new, number))
         self._touch(number)
         self.note("rename label", old=old, new=new)
 
     def merge_labels(self, names: Sequence[str], into: str) -> None:
         """Give every document that carries one of the labels another one instead."""
+        if not names:
+            raise DataError(f"there are no labels to be merged into {into!r}.")
         gone = set(numbers_of(self._connection, names))
         target = self.label(into)
         if target in gone:
@@ -381,8 +384,8 @@ class Draft:
         detail: str | None = None,
     ) -> None:
         time = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-        self._last += 1
+        self.last += 1
         self._connection.execute(
             "INSERT INTO changes (number, time, kind, document, labels, body, detail) VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (self._last, time, kind, document, labels, body, detail),
+            (self.last, time, kind, document, labels, body, detail),
         )

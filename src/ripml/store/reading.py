@@ -36,6 +36,7 @@ class Reader:
         self._closed = False
         # Whether the model must be loaded before it can be advanced, as an attempt to do so did not come to its end.
         self._stale = False
+        self._identity = self._database.identity()
         self._version = self._loaded()
         self._finder: LabelFinder | None = None
 
@@ -91,11 +92,12 @@ class Reader:
 
     def _follow(self) -> None:
         self._open()
-        change = self._version.change
-        delta = None if self._stale else self._database.read(lambda c: _delta_since(c, change))
+        change, identity = self._version.change, self._database.identity()
+        again = self._stale or identity != self._identity  # such as a copy that was put in its place
+        delta = None if again else self._database.read(lambda c: _delta_since(c, change))
         self._stale = True
         self._version = self._loaded() if delta is None else self._advanced(self._version, delta)
-        self._stale = False
+        self._stale, self._identity = False, identity
 
     def document(self, id: str) -> dict[str, Any]:
         """A document as it is in JSONL: "id", "labels", and "text" or "features"."""
@@ -120,8 +122,8 @@ class Reader:
     def history(self, n: int = 20) -> list[dict[str, Any]]:
         """The last n changes, newest first: "number", "time" (UTC), "kind", and what is still known of them.
 
-        Of a document that is its "id", and its labels "before" and "after". A snapshot forgets "before", and
-        `compact` everything about what is gone.
+        Of a document that is its "id", and its labels "before" and "after". `compact` forgets all but the
+        kinds of changes and their times.
         """
         check_count("n", n)
         return self._ask(lambda c: history(c, n))

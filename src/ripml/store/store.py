@@ -33,7 +33,15 @@ from ripml.documents import DocumentModel
 from ripml.errors import DataError, ModelFolderError, ParameterError, RipmlError, StoreError
 from ripml.estimator import RIPML
 from ripml.multilabel import Multilabel
-from ripml.store.database import WriterLock, check_store, create_database, is_unfinished, remove_unfinished, sweep
+from ripml.store.database import (
+    WriterLock,
+    check_store,
+    create_database,
+    is_unfinished,
+    remove_unfinished,
+    sweep,
+    sync_folders,
+)
 from ripml.store.entries import checked_data, checked_id, checked_ids, checked_name, label_names, parsed
 from ripml.store.journal import (
     Delta,
@@ -52,7 +60,7 @@ from ripml.store.journal import (
 from ripml.store.reading import Reader
 from ripml.store.versions import Bodies, Version
 from ripml.suggesting import Rules
-from ripml.text import Doc2Vec, Encoder
+from ripml.text import Doc2Vec, Encoder, TfIdf
 
 __all__ = ["Store"]
 
@@ -145,9 +153,10 @@ class Store(Reader):
                 snapshot.write(connection)
 
             create_database(folder, fill)
+            sync_folders(made)
             return cls(folder, lock, fitted.text.encoder if isinstance(fitted.text, Encoder) else None)
         except BaseException:
-            remove_unfinished(made)
+            remove_unfinished(folder, made)
             lock.release()
             raise
 
@@ -172,6 +181,9 @@ class Store(Reader):
         """Take a last snapshot, so that opening is quick, and let go of the folder; the last model stays readable."""
         with self._turn:
             if self._closed:
+                return
+            if self._lock is not None and not self._lock.held:  # a fork: connection and files are its parent's
+                self._closed = True
                 return
             try:
                 if self._lock is not None and self._changes:
@@ -267,7 +279,7 @@ class Store(Reader):
             if self._has_slots and self._database.read(gone_labels):
                 self._save(self._version)
             with self._database.transaction() as connection:
-                draft = Draft(connection)
+                draft = self._draft(connection)
                 plan(draft)
                 delta = draft.delta
                 self._stale = True  # from here on the current version may be unable to learn on
@@ -276,6 +288,19 @@ class Store(Reader):
             self._version, self._stale = version, False
             if self._changes > max(SNAPSHOT_LEAST, self.model.model.n_rows_ // SNAPSHOT_SHARE) and not self._refitting:
                 self._snapshot_or_warn()
+
+    def _draft(self, connection: sqlite3.Connection) -> Draft:
+        """What will be written behind the last change, which must be in the model: another may have written after all.
+
+        That cannot be where locks work; some file systems of networks say yes to everybody.
+        """
+        draft = Draft(connection)
+        if draft.last != self._version.change:
+            self._stale = True
+            raise StoreError(
+                f"{self._folder}: another process has written here meanwhile; nothing was changed, try again."
+            )
+        return draft
 
     @property
     def _has_slots(self) -> bool:
@@ -291,6 +316,8 @@ class Store(Reader):
             self._open()
             if self._lock is None:
                 raise StoreError(f"{self._folder}: this store was opened with readonly=True; nothing was changed.")
+            if not self._lock.held:
+                raise StoreError(f"{self._folder}: was opened before this process was forked; open it again.")
             if self._stale:
                 self._follow()
             yield
@@ -386,23 +413,32 @@ class Store(Reader):
 
         Labels that no document carries and nobody declared are dropped; words and names of features that no document
         has any more are taken out of the model, whose columns stay; what the journal says of the past is deleted.
+        Where documents were forgotten that doc2vec or the centres of clusters were made of, the model is fitted anew.
         """
         with self._changing():
-            if isinstance(self.model.text, Doc2Vec):  # whose vectors are made of all texts that it was fitted on
+            model, doc2vec = self.model.model, isinstance(self.model.text, Doc2Vec)
+            if model.changes_["forgotten"] and (doc2vec or (len(model.centres_) > 1 and model.n_rows_)):
                 self._refitted()
             unused = self._database.read(unused_labels)
             self._stale = True
             delta = Delta(self._version.change + 1, [replace(label, name=None) for label in unused], [])
             version = self._advanced(self._version, delta)
-            if self.model.columns is not None:
+            if self.model.text is None or isinstance(self.model.text, TfIdf):
                 version = replace(version, model=version.model.without_features(self._unused_features()))
 
             def clean(connection: sqlite3.Connection) -> None:
                 connection.executemany("DELETE FROM labels WHERE number = ?", [(label.number,) for label in unused])
-                connection.execute("UPDATE changes SET detail = NULL")
+                connection.execute("UPDATE changes SET detail = NULL, labels = NULL")
 
             self._save(version, "compact", clean)
             self._database.shrink()
+            try:
+                sweep(self._folder, Snapshot.folder_of(version.change), ignore_errors=False)
+            except OSError as error:
+                raise StoreError(
+                    f"{self._folder}: {error.filename} cannot be removed ({error.strerror}), and deleted data may be "
+                    "left in it; compact again."
+                ) from error
 
     def _unused_features(self) -> NDArray[np.bool_]:
         """The features that no document has, (d,)."""
@@ -423,6 +459,7 @@ class Store(Reader):
         """Make a version the snapshot and the current one: folder, then pointer, then older folders are removed."""
         snapshot = Snapshot(version.change, Snapshot.folder_of(version.change))
         place = self._folder / snapshot.folder
+        self._database.check_in_place()
         try:
             version.model.save(place)
         except BaseException as error:
@@ -432,7 +469,7 @@ class Store(Reader):
             raise
         with self._database.transaction() as connection:
             if kind is not None:
-                Draft(connection).note(kind)
+                self._draft(connection).note(kind)
             if also is not None:
                 also(connection)
             snapshot.write(connection)

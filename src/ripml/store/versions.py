@@ -155,6 +155,7 @@ def advance(version: Version, delta: Delta) -> Version:
     """The version after a delta; the one before goes on to answer, but cannot be advanced any more."""
     model = copy.copy(version.model.model)
     naming = _Naming(model, version, delta)
+    rules = version.model.rules.renamed(naming.renamed)
     naming.begin()
     documents = version.rows
     leave, change, come = _sorted_out(delta.edits)
@@ -172,7 +173,7 @@ def advance(version: Version, delta: Delta) -> Version:
     if model.n_seen_ != len(documents.view):
         raise StoreError(f"the model learnt {model.n_seen_:,} rows in all, and not {len(documents.view):,}.")
     numbers = naming.finish()
-    changed = replace(version.model, model=model, row_documents=documents.view, label_numbers=numbers.view)
+    changed = replace(version.model, model=model, rules=rules, row_documents=documents.view, label_numbers=numbers.view)
     return Version(delta.change, changed, documents, numbers)
 
 
@@ -209,6 +210,8 @@ class _Naming:
         known = {number for number, place in touched if number in there[place : place + 1]}
         self._known = [label for label in delta.labels if label.number in known]
         self._new = [label for label in delta.labels if label.number not in known and label.name is not None]
+        #: Labels whose names change: old ↦ new, None for one that goes.
+        self.renamed = {str(self._name(label.number)): label.name for label in self._known}
 
     def _places(self, numbers: int | Sequence[int]) -> Any:
         """The columns of labels."""
