@@ -10,7 +10,8 @@
     speed    a fit at the paper's Wikipedia shape, M = 500, against the learning and forgetting of single rows; with
              RIPML_DATA, the default on Delicious and EUR-Lex as well
     readers  single rows asked by one thread, without and with another that writes, in turns: in memory as fast as it
-             can, and in a store 20 times a second
+             can, and in a store 20 times a second; and beside a process of its own that writes into the store as fast
+             as it can
 
 --quick takes a twentieth to a tenth of it. --rows names a folder with the rows of `ripml.datasets.generated.generate`
 (X.npy, indices.npy and indptr.npy of at least 501,039 rows), which are made otherwise. All seconds are of one run; the
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import multiprocessing
 import os
 import sys
 import tempfile
@@ -296,37 +298,87 @@ def asked(ask: Callable[[Any], Any], X: Any, seconds: float) -> list[float]:
     return taken
 
 
-def beside_a_writer(ask: Callable[[Any], Any], X: Any, write: Callable[[], None], pace: float, span: float) -> Any:
-    """Seconds of single rows without and with a writer, in turns, and how many writes a second there were."""
-    taken: dict[str, list[float]] = {"alone": [], "beside": []}
-    written = 0
-    asked(ask, X, 1.0)
-    write()
-    for _ in range(TURNS):
-        taken["alone"] += asked(ask, X, span / TURNS)
+class Thread:
+    """A writer in this process; `pace` is the seconds from one write to the next, 0 for no rest."""
+
+    def __init__(self, write: Callable[[], None], pace: float) -> None:
+        self._write, self._pace, self.written = write, pace, 0
+        write()
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Write as long as the block takes."""
         stop = threading.Event()
 
-        def work(stop: threading.Event = stop) -> None:
-            nonlocal written
+        def work() -> None:
             due = time.perf_counter()
             while not stop.is_set():
-                write()
-                written += 1
-                due += pace
-                stop.wait(max(0.0, due - time.perf_counter()) if pace else 0)
+                self._write()
+                self.written += 1
+                due += self._pace
+                stop.wait(max(0.0, due - time.perf_counter()) if self._pace else 0)
 
         writer = threading.Thread(target=work)
         writer.start()
-        taken["beside"] += asked(ask, X, span / TURNS)
+        yield
         stop.set()
         writer.join()
-    return taken, written / span
 
 
-def of_readers(name: str, ask: Callable[[Any], Any], X: Any, write: Callable[[], None], pace: float, span: float
-               ) -> list[Row]:  # fmt: skip
-    taken, writes = beside_a_writer(ask, X, write, pace, span)
-    found: list[Row] = [(f"{name}: writes a second", writes, "")]
+class Process:
+    """A writer in a process of its own, which writes into a store without a rest."""
+
+    def __init__(self, folder: Path, documents: list[dict[str, Any]]) -> None:
+        spawned = multiprocessing.get_context("spawn")
+        self._go, self._end, self._count = spawned.Event(), spawned.Event(), spawned.Value("q", 0)
+        ready, arguments = spawned.Event(), (folder, documents, self._go, self._end, self._count)
+        self._process = spawned.Process(target=write_on, args=(*arguments, ready))
+        self._process.start()
+        ready.wait()
+
+    @property
+    def written(self) -> int:
+        return int(self._count.value)
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Write as long as the block takes."""
+        self._go.set()
+        yield
+        self._go.clear()
+
+    def end(self) -> None:
+        self._end.set()
+        self._go.set()
+        self._process.join()
+
+
+def write_on(folder: Path, documents: list[dict[str, Any]], go: Any, end: Any, count: Any, ready: Any) -> None:
+    """Learn and forget documents in turn, as long as `go` is set."""
+    with Store.open(folder) as store:
+        store.warm_up()
+        ready.set()
+        number = 0
+        while go.wait() and not end.is_set():
+            document = documents[number // 2 % len(documents)]
+            if number % 2:
+                store.forget([document["id"]])
+            else:
+                store.learn([document])
+            number += 1
+            count.value = number
+
+
+def of_readers(name: str, ask: Callable[[Any], Any], X: Any, writer: Thread | Process, span: float) -> list[Row]:
+    """Seconds of single rows without and with a writer, in turns, and how many writes a second there were."""
+    taken: dict[str, list[float]] = {"alone": [], "beside": []}
+    asked(ask, X, 1.0)
+    before = writer.written
+    for _ in range(TURNS):
+        taken["alone"] += asked(ask, X, span / TURNS)
+        with writer.writing():
+            taken["beside"] += asked(ask, X, span / TURNS)
+    found: list[Row] = [(f"{name}: writes a second", (writer.written - before) / span, "")]
     for kind, seconds in taken.items():
         half, most = (1e3 * float(np.quantile(seconds, q)) for q in (0.5, 0.99))
         found += [(f"{name}: p50 {kind}, ms", half, ""), (f"{name}: p99 {kind}, ms", most, "")]
@@ -356,7 +408,7 @@ def readers(arguments: argparse.Namespace) -> list[Row]:
         def ask(x: Any) -> Any:
             return current[0].decision_function(x)
 
-        found += of_readers("readers", ask, queries, write, 0, span)
+        found += of_readers("readers", ask, queries, Thread(write, 0), span)
         calls = 0
         current.clear()
         names = [f"label {j}" for j in range(Y.shape[1])]
@@ -376,7 +428,16 @@ def readers(arguments: argparse.Namespace) -> list[Row]:
             def ask_store(x: Any) -> Any:
                 return store.model.model.decision_function(x)
 
-            found += of_readers("readers of a store", ask_store, queries, commit, 1 / WRITES, span)
+            found += of_readers("readers of a store", ask_store, queries, Thread(commit, 1 / WRITES), span)
+        documents = [
+            {"id": str(n + i), "features": X[n + i].tolist(), "labels": [names[j] for j in Y[[n + i]].indices]}
+            for i in range(min(more, 200))
+        ]
+        process = Process(Path(folder) / "store", documents)
+        with Store.open(Path(folder) / "store", readonly=True) as store:
+            following = store.model.model
+            found += of_readers("readers beside a writing process", following.decision_function, queries, process, span)
+        process.end()
     return found
 
 
