@@ -302,7 +302,13 @@ def test_a_missing_extra_names_its_install_line(
 
 MISTAKES: dict[str, tuple[list[str], str]] = {
     "no such file": (["train", "no.txt", "m"], r"no\.txt"),
-    "no such set": (["train", "nosuch", "m"], "nosuch"),
+    "no such set": (
+        ["train", "nosuch", "m"],
+        "there is no file 'nosuch', nor a data set of that name; ripml datasets list shows",
+    ),
+    "nothing to inspect": (["inspect", "nosuch"], "there is no file 'nosuch', nor a data set of that name"),
+    "nothing to ask about": (["predict", "model", "nosuch"], "there is no file 'nosuch', nor a data set of that name"),
+    "a folder of other things": (["train", "folder", "m"], "folder: this folder is no data; give a file, a folder of"),
     "no such model": (["predict", "nomodel", "train.txt"], "nomodel: this model folder cannot be opened"),
     "no such option": (["train", "--nosuch"], "--nosuch"),
     "no such command": (["fly"], "fly"),
@@ -357,6 +363,7 @@ def test_a_mistake_is_one_sentence_and_exit_code_two(
     Path("wide.txt").write_text("1 5 3\n1 0:1\n")
     Path("unlabelled.txt").write_text("2 4 3\n 0:1\n 1:1\n")
     Path("empty").write_text("")
+    Path("folder").mkdir()
     Path("norows.txt").write_text("0 4 3\n")
     Path("named.jsonl").write_text('{"features": {"a": 1, "b": 0, "c": 0, "d": 0}}\n')
     write_texts(Path("docs.jsonl"))
@@ -419,7 +426,7 @@ def test_a_row_that_says_nothing_gets_no_labels_and_a_word_about_it(
     (tmp_path / "new.jsonl").write_text('{"id": "a", "text": "zzz"}\n{"id": "b", "text": "my cat"}\n')
     out, err = run(capfd, "predict", tmp_path / "m", tmp_path / "new.jsonl", "-n", "1")
     assert [line.split("\t")[:2] for line in out.splitlines()] == [["a"], ["b", "cat"]]
-    assert "1 rows have no feature or word that the model knows" in err
+    assert "1 row has no feature or word that the model knows" in err
 
 
 def test_label_names_do_not_break_lines_or_terminals(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

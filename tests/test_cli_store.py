@@ -466,7 +466,7 @@ def test_a_model_without_its_documents_explains_by_row_numbers(
     run(capfd, "train", made / f"{form}.jsonl", tmp_path / "m", "--dims", "16", "--neighbors", "3", "--ridge", "1")
     rows = [{k: v for k, v in row.items() if k != "id"} for row in documents(form, 4)]
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("\n".join(map(json.dumps, rows)).encode())))
-    out, _ = run(capfd, "explain", tmp_path / "m", "-")
+    out, _ = run(capfd, "explain", tmp_path / "m", "--data", "-")
     assert [line for line in out.splitlines() if line[:1] not in "├└│ "] == ["row 0", "row 1", "row 2", "row 3"]
     assert re.search(r"── +\d+ %  row \d+: \w+", out)
     assert re.search(r"── +\d+ %  \d+ rows: \w+", out)

@@ -96,6 +96,36 @@ def test_of_several_texts_each_line_begins_with_the_number_the_id_or_the_file(
     assert [line.split("\t")[0] for line in out.splitlines()] == files
 
 
+@pytest.mark.parametrize("options", [[], ["--json"], ["--top", "1"]])
+def test_explain_takes_a_text_the_ways_that_suggest_does(
+    options: list[str], made: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ways: list[list[Any]] = [[TEXT], ["--file", made / "text.txt"], ["-"], []]
+    answers = []
+    for way in ways:
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(f"{TEXT}\n".encode())))
+        answers.append(run(capfd, "explain", made / "model", *way, *options)[0])
+    assert answers == [answers[0]] * len(ways)
+    rows = run(capfd, "explain", made / "model", made / "rows.jsonl", *options)[0]
+    assert rows == run(capfd, "explain", made / "model", "--data", made / "rows.jsonl", *options)[0]
+    assert rows == answers[0].replace("bark, bone and a song — über 猫", "row 0")
+
+
+def test_what_explain_takes_for_a_file_is_not_taken_for_a_text(made: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    _, err = run(capfd, "explain", made / "model", "new.jsonl", code=2)
+    assert err.splitlines()[-1] == "ripml: new.jsonl: cannot be read (no such file)."
+    out, _ = run(capfd, "explain", made / "model", "purr", 40 * "bark ", "-n", "1")
+    assert [line for line in out.splitlines() if line[:1] not in "├└│ "] == ["purr", (15 * "bark ")[:72] + "…"]
+
+
+def test_that_nothing_was_found_is_said_beside_the_results(made: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    why = "no word that the model knows, or no score that reaches the threshold\n"
+    assert run(capfd, "suggest", made / "model", "zzz") == ("", f"no labels: {why}")
+    out, err = run(capfd, "suggest", made / "model", "zzz", "purr", "-n", "1")
+    assert (out[:6], err) == ("1\tcat\t", f"no labels for 1 of 2 texts: {why}")
+    assert run(capfd, "suggest", made / "model", "zzz", "--json") == ('{"labels": []}\n', "")
+
+
 def test_scores_are_bars_on_a_terminal(capfd: pytest.CaptureFixture[str]) -> None:
     score_bars([("cat", 0.5), ("猫", 1.2), ("none", 0.0)])
     assert capfd.readouterr().out.splitlines() == [

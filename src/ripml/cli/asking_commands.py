@@ -14,20 +14,24 @@ __all__ = ["asking_app"]
 
 asking_app = typer.Typer(rich_markup_mode=None)
 
+TextsArgument = Annotated[
+    list[str] | None, typer.Argument(metavar="TEXT", help="Texts; - or nothing for one from standard input.")
+]
+FilesOption = Annotated[
+    list[str] | None, typer.Option("--file", metavar="FILE", help="A file that is a text; may be given again.")
+]
+RowsOption = Annotated[
+    str | None,
+    typer.Option("--data", metavar="DATA", help="Rows of a file, - for standard input.", autocompletion=data_names),
+]
+
 
 @asking_app.command(short_help="Suggest labels for texts.")
 def suggest(
     model: ModelArgument,
-    texts: Annotated[
-        list[str] | None, typer.Argument(metavar="TEXT", help="Texts; - or nothing for one from standard input.")
-    ] = None,
-    files: Annotated[
-        list[str] | None, typer.Option("--file", metavar="FILE", help="A file that is a text; may be given again.")
-    ] = None,
-    data: Annotated[
-        str | None,
-        typer.Option(metavar="DATA", help="Rows of a file, - for standard input.", autocompletion=data_names),
-    ] = None,
+    texts: TextsArgument = None,
+    files: FilesOption = None,
+    data: RowsOption = None,
     format: FormatOption = None,
     n: Annotated[int | None, typer.Option("--top", "-n", help="How many labels at most; 5 as a rule.")] = None,
     threshold: Annotated[
@@ -50,8 +54,9 @@ def suggest(
     Example: curl -s https://example.org/article.txt | ripml suggest model/
     """
     from ripml.cli.asking import run_suggest
+    from ripml.cli.questions import Words
 
-    run_suggest(model, texts or [], files or [], data, word(format), n, threshold, jobs, as_json=json)
+    run_suggest(model, Words(texts or [], files or [], data, word(format)), n, threshold, jobs, as_json=json)
 
 
 @asking_app.command(short_help="Print the labels of each row.")
@@ -97,28 +102,41 @@ def evaluate(
     run_evaluate(model, data, word(format), jobs, as_json=json)
 
 
-@asking_app.command(short_help="Say why rows get their labels.")
+@asking_app.command(short_help="Say why texts get their labels.")
 def explain(
     model: ModelArgument,
-    data: DataArgument,
+    texts: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="TEXT",
+            help="Texts; - or nothing for one from standard input. One that is the name of a data file stands for it.",
+            autocompletion=data_names,
+        ),
+    ] = None,
+    files: FilesOption = None,
+    data: RowsOption = None,
     format: FormatOption = None,
-    n: Annotated[int, typer.Option("--top", "-n", help="How many labels for each row.")] = 3,
+    n: Annotated[int, typer.Option("--top", "-n", help="How many labels for each text.")] = 3,
     examples: Annotated[int, typer.Option(help="How many examples for each label.")] = 3,
     features: Annotated[int, typer.Option(help="How many words or features for each label.")] = 8,
     jobs: JobsOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Say why each row of a file gets its labels: by which examples, and by which words or features.
+    """Say why a text, or each row of a file, gets its labels: by which examples, and by which words or features.
 
     An example is a document, or a set of labels that stands for all documents that carry exactly these; its share is
     its part of the label's score. A store names the documents by their ids, a model by row numbers from 0. Beside each
     word or feature is how far it pulled towards the label, or with a minus away from it.
 
-    Example: ripml explain store/ new.jsonl --top 1
+    Example: ripml explain store/ "The invoice was paid twice" --top 1
+
+    Example: ripml explain store/ new.jsonl --json
     """
     from ripml.cli.explaining import run_explain
+    from ripml.cli.questions import Words
 
-    run_explain(model, data, word(format), n, examples, features, jobs, as_json=json)
+    words = Words(texts or [], files or [], data, word(format))
+    run_explain(model, words, n, examples, features, jobs, as_json=json)
 
 
 @asking_app.command(short_help="Look into a model, a store or a data set.")

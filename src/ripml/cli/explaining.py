@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ripml.cli.opening import asked, blocks, opened
-from ripml.cli.output import bar, print_json, tree
-from ripml.cli.summaries import printable
+from ripml import datasets
+from ripml.cli.opening import is_file, opened
+from ripml.cli.output import print_json, printable, tree
+from ripml.cli.questions import Questions, Words
+from ripml.datasets.formats import suffix_format
 from ripml.documents import DocumentModel, Why
 from ripml.errors import DataError, ParameterError
 from ripml.estimator import RIPML
@@ -19,43 +23,61 @@ from ripml.store import Store
 __all__ = ["run_explain"]
 
 _ROWS_AT_A_TIME = 256
+_TITLE = 72  # characters of a text that stand for it
 _CARRIERS = 3  # documents that are named of those with the same labels
 
 
 def run_explain(
     folder: Path,
-    data: str,
-    format: str | None,
+    words: Words,
     n: int,
     n_examples: int,
     n_features: int,
     jobs: int | None,
     as_json: bool,
 ) -> None:
-    """Print why each row gets its labels."""
+    """Print why each text or row gets its labels."""
     for option, value in (("top", n), ("examples", n_examples), ("features", n_features)):
         if value < 1:
             raise ParameterError(f"--{option} must be an integer ≥ 1; got {value}.")
+    if len(words.texts) == 1 and words.data is None and _is_data(words.texts[0]):
+        words = replace(words, texts=[], data=words.texts[0])
+    words.check()
     trained, store = opened(folder)
     model = trained.model
     if not isinstance(model, RIPML):
         raise ParameterError(f"RIPML explains its answers; {folder} holds {type(model).__name__}, which does not.")
     model.set_params(n_jobs=jobs)
-    rows, rules = asked(trained, data, format), trained.rules.but(n=n)
+    questions, rules = words.read(trained, folder), trained.rules.but(n=n)
     teller = _Teller(trained, store)
-    with bar("asking the model", len(rows)) as advance:
-        number = 0
-        for block in blocks(rows, _ROWS_AT_A_TIME):
+    number = 0
+    with questions.progress() as advance:
+        for block in questions.blocks(_ROWS_AT_A_TIME):
             for why in trained.explain(block, rules, n_examples, n_features):
                 if as_json:
-                    record = {"id": rows.ids[number]} if rows.ids else {}
-                    print_json({**record, "labels": [teller.as_json(label) for label in why]})
+                    print_json({**questions.record(number), "labels": [teller.as_json(label) for label in why]})
                 else:
-                    title = printable(rows.ids[number]) if rows.ids else f"row {number:,}"
                     nothing = " has no feature or word that the model knows, and so no labels"
-                    tree(title + ("" if why else nothing), [teller.in_words(label) for label in why])
+                    title = _title(questions, number) + ("" if why else nothing)
+                    tree(title, [teller.in_words(label) for label in why])
                 number += 1
             advance(len(block))
+
+
+def _is_data(word: str) -> bool:
+    """Whether what stands in the place of a text is DATA: there is such a file or data set, or it is named like one."""
+    if os.path.exists(word):
+        return is_file(word)
+    return word in datasets.available() or (" " not in word and suffix_format(word) is not None)
+
+
+def _title(questions: Questions, number: int) -> str:
+    """What a row or text is called: by its id, its number, or the beginning of it."""
+    id = questions.id(number)
+    if id is not None or not isinstance(questions.rows, list):
+        return f"row {number:,}" if id is None else printable(id)
+    text = " ".join(questions.rows[number].split())
+    return printable(text if len(text) <= _TITLE else text[:_TITLE] + "…")
 
 
 class _Teller:

@@ -16,7 +16,7 @@ from ripml.kernels import RBF, Local
 from ripml.suggesting import Rules
 from ripml.text import TfIdf
 
-__all__ = ["chosen", "megabytes", "model_summary", "printable", "readable", "statistics"]
+__all__ = ["chosen", "megabytes", "model_summary", "readable", "statistics"]
 
 
 def model_summary(trained: DocumentModel) -> dict[str, Any]:
@@ -115,11 +115,6 @@ def _in_words(value: Any) -> str:
 def megabytes(folder: Path) -> float:
     """The size of a folder's files."""
     return round(sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) / 1e6, 2)
-
-
-def printable(text: str) -> str:
-    """Text without what would break a line or a terminal."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def statistics(data: Dataset) -> dict[str, Any]:

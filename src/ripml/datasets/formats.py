@@ -22,7 +22,7 @@ from ripml.datasets.dataset import Dataset
 from ripml.datasets.source import Place, Source, open_source, open_target
 from ripml.errors import DataError, ParameterError
 
-__all__ = ["FORMATS", "format_of", "iter_blocks", "read", "write"]
+__all__ = ["FORMATS", "format_of", "iter_blocks", "read", "suffix_format", "write"]
 
 FORMATS: Final[dict[str, ModuleType]] = {
     "xmc": xmc,
@@ -143,7 +143,7 @@ def format_of(source: Source, format: str | None) -> str:
         return _known(format)
     if source.folder is not None and annif.is_corpus(source.folder):
         return "annif"
-    by_name = None if source.folder is not None else _SUFFIXES.get(_suffix(source.name))
+    by_name = None if source.folder is not None else suffix_format(source.name)
     if by_name not in (None, "csv"):
         return by_name
     head = source.head()
@@ -177,6 +177,15 @@ def _known(format: str) -> str:
     if format not in FORMATS:
         raise ParameterError(f"`format` must be one of {', '.join(FORMATS)}; got {format!r}.")
     return format
+
+
+def suffix_format(name: str) -> str | None:
+    """The format that the suffix of a name stands for, if it does.
+
+    >>> suffix_format("rows.JSONL.gz"), suffix_format("rows.txt")
+    ('jsonl', None)
+    """
+    return _SUFFIXES.get(_suffix(name))
 
 
 def _suffix(name: str) -> str:
