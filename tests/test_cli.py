@@ -232,9 +232,55 @@ def test_a_local_kernel_is_trained_and_says_what_was_chosen_near_a_row(
     assert (summary["kernel"], summary["decoder"]) == ("local", "blend")
     inspected = json.loads(run(capfd, "inspect", tmp_path / "m", "--json")[0])
     assert {name: inspected[name] for name in nearby} == nearby
-    lines = run(capfd, *words)[0]
+    lines = run(capfd, "inspect", tmp_path / "m")[0]
     assert re.search(r"nearby ridge +[\d.]+", lines)
     assert re.search(r"nearby rows +200", lines)
+
+
+def test_training_says_in_short_what_came_of_it_and_what_to_try(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for n in (99, 100):
+        datasets.write(world(n), tmp_path / f"{n}.txt")
+        lines = run(capfd, "train", tmp_path / f"{n}.txt", tmp_path / "m", "--preset", "linear")[0].splitlines()
+        judged = r"P@1 \d+\.\d %, P@3 \d+\.\d %, P@5 \d+\.\d %" if n == 100 else "too few rows to judge"
+        for line, expected in zip(
+            lines,
+            [
+                re.escape(f"Trained on {tmp_path}/{n}.txt, saved to {tmp_path}/m"),
+                rf"  rows +{n}",
+                r"  labels +3",
+                r"  features +4",
+                rf"  on rows left out +{judged}",
+                r"  seconds +[\d.]+",
+                re.escape(f"Try it: ripml predict {tmp_path}/m FILE"),
+                re.escape(f"All that was chosen: ripml inspect {tmp_path}/m"),
+            ],
+            strict=True,
+        ):
+            assert re.fullmatch(expected, line), line
+
+
+def test_what_training_would_only_fail_on_in_the_end_is_said_before_it_reads(
+    trained: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(trained.parent)
+    Path("mine").mkdir()
+    Path("mine/letter.txt").write_text("Dear")
+    monkeypatch.setattr("ripml.cli.training.training_rows", lambda *_: pytest.fail("it read"))
+    for words, sentence in (
+        (["mine"], "mine: this folder holds other files but no model; choose another."),
+        (["mine", "--store"], "mine: a store needs a new or empty folder, but there are files in this one."),
+        (["model", "--store"], "model: a store needs a new or empty folder, but there are files in this one."),
+        (["mine/letter.txt/m"], f"mine/letter.txt/m: nothing can be written to {Path.cwd()}/mine/letter.txt; choose"),
+        (["m", "--memory", "lots"], "--memory must be a size like 500MB or 4GB; got 'lots'."),
+    ):
+        assert run(capfd, "train", "train.txt", *words, code=2)[1].startswith(f"ripml: {sentence}")
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    _, err = run(capfd, "train", "train.txt", "m", "--dask", "tcp://127.0.0.1:1", code=2)
+    assert err == "ripml: distributed is needed for this; install it with: pip install 'ripml[dask]'\n"
+    monkeypatch.setattr("os.access", lambda *_: False)
+    assert "nothing can be written to" in run(capfd, "train", "train.txt", "m", code=2)[1]
 
 
 def test_options_override_the_preset(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

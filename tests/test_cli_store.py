@@ -181,9 +181,12 @@ def test_training_leaves_a_store_that_is_there_alone(
 ) -> None:
     before = state(store)
     _, err = run(capfd, "train", made / "text.jsonl", store, *PAPER, code=2)
-    assert err.endswith("this is a store with its documents; choose another folder for the model.\n")
+    assert err.endswith("this is a store with its documents already; choose another for the model.\n")
     _, err = run(capfd, "train", made / "text.jsonl", store, "--store", *PAPER, code=2)
-    assert err.endswith("there is something here already; choose a new or empty folder.\n")
+    assert err == (
+        f"ripml: {store}: this is a store with its documents already; ripml update learns more rows, or choose a new "
+        "folder.\n"
+    )
     assert state(store) == before
 
 

@@ -179,6 +179,20 @@ def test_the_rules_of_train_are_kept_with_the_model_and_the_store(
     assert DocumentModel.load(tmp_path / "m").rules == expected
 
 
+def test_rules_that_cannot_be_meant_are_warned_of(
+    made: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "never").write_text("dog\nfax\n")
+    (tmp_path / "only").write_text("cat\nhorse\nant\n")
+    rules = ("--stop-labels", tmp_path / "never", "--allowed-labels", tmp_path / "only", "--min-count", "17")
+    _, err = run(capfd, "train", made / "docs.jsonl", tmp_path / "m", *PAPER, *rules)
+    assert [line for line in err.splitlines() if line.startswith("ripml: ")] == [
+        "ripml: warning: --stop-labels: no row carries 'fax'.",
+        "ripml: warning: --allowed-labels: no row carries 'ant' and 1 more.",
+        "ripml: warning: --min-count 17: no label is on more than 16 rows, so none is suggested.",
+    ]
+
+
 def test_texts_become_what_features_says(made: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("gensim", reason="the extra `text` is not installed")
     run(capfd, "train", made / "docs.jsonl", tmp_path / "m", *PAPER, "--features", "doc2vec")

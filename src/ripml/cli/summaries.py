@@ -16,7 +16,9 @@ from ripml.kernels import RBF, Local
 from ripml.suggesting import Rules
 from ripml.text import TfIdf
 
-__all__ = ["chosen", "megabytes", "model_summary", "readable", "statistics"]
+__all__ = ["chosen", "in_short", "megabytes", "model_summary", "readable", "statistics"]
+
+_ROWS_TO_JUDGE = 100  # what is expected of a model of fewer rows is mostly chance
 
 
 def model_summary(trained: DocumentModel) -> dict[str, Any]:
@@ -82,6 +84,17 @@ def chosen(model: RIPML) -> dict[str, Any]:
     if isinstance(decoder, Blend):
         facts["trees"] = 0 if model.trees_ is None else len(model.trees_.value)
     return {**facts, "threshold": float(model.threshold_)}
+
+
+def in_short(summary: dict[str, Any]) -> dict[str, str]:
+    """The part of a summary that people want to know first."""
+    names = ("rows", "labels", "words", "features")
+    found = {name: f"{summary[name]:,}" for name in names if name in summary}
+    if summary["rows_without_labels"]:
+        found["rows"] += f", and {summary['rows_without_labels']:,} without labels"
+    judged = summary["rows"] >= _ROWS_TO_JUDGE and summary["left_out"]
+    found["on rows left out"] = _in_words(summary["left_out"]) if judged else "too few rows to judge"
+    return found | {"seconds": f"{summary['seconds']:g}"}
 
 
 def readable(summary: dict[str, Any]) -> dict[str, str]:

@@ -95,7 +95,8 @@ def train(
 
     Rows are texts (jsonl, csv, parquet or Annif's corpora, with "text" and "labels") or features (xmc, svmlight, arff,
     jsonl). An option that is given overrides --settings, and that the preset; what is auto is chosen on training rows
-    left out, and printed. --stop-labels, --allowed-labels and --min-count are kept with the model, for suggest.
+    left out; ripml inspect shows it. --stop-labels, --allowed-labels and --min-count are kept with the model, for
+    suggest.
 
     With --store, MODEL becomes a store, a new folder that update, forget and relabel change and serve serves; what
     takes a model takes it too. With --memory, rows and the model's large arrays are files in MODEL.work until it is
