@@ -139,6 +139,35 @@ def test_texts_are_learnt_saved_and_asked(tmp_path: Path, capfd: pytest.CaptureF
     ) == {"bird", "cat", "dog"}
 
 
+@pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet"])
+def test_columns_and_keys_of_other_names_are_named_by_options(
+    suffix: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    usual = datasets.read(write_texts(tmp_path / "docs.jsonl"))
+    file = tmp_path / f"other.{suffix}"
+    if suffix == "parquet":
+        pyarrow = pytest.importorskip("pyarrow.parquet", reason="the extra `parquet` is not installed")
+        datasets.write(usual, file)
+        table = pyarrow.read_table(file)
+        pyarrow.write_table(table.rename_columns(["id", "body", "tags"]), file)
+    else:
+        datasets.write(usual, file)
+        file.write_text(file.read_text().replace("text", "body").replace("labels", "tags"))
+    text, both = ("--text-column", "body"), ("--text-column", "body", "--labels-column", "tags")
+    for way in ([], ["--memory", "2MB"], ["--store"]):
+        paper = ("--preset", "paper", "--dims", "20", "--neighbors", "2", *way)
+        folders = [tmp_path / "-".join([name, *way]) for name in ("usual", "other")]
+        run(capfd, "train", tmp_path / "docs.jsonl", folders[0], *paper)
+        run(capfd, "train", file, folders[1], *paper, *both)
+        for command, columns in (("predict", text), ("evaluate", both)):
+            expected = run(capfd, command, folders[0], tmp_path / "docs.jsonl", "--json")[0]
+            assert run(capfd, command, folders[1], file, *columns, "--json")[0] == expected
+    assert "8 replaced" in run(capfd, "update", folders[1], file, *both)[0]
+    for command in ("suggest", "explain"):
+        assert run(capfd, command, folders[1], "--data", file, *text)[0]
+    assert json.loads(run(capfd, "inspect", file, *both, "--dims", "4", "--json")[0])["data"]["labels"] == 3
+
+
 def test_named_features_find_their_columns_whatever_their_order(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -359,25 +388,25 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
     "no such option": (["train", "--nosuch"], "--nosuch"),
     "no such command": (["fly"], "fly"),
     "a bad line": (["train", "bad.txt", "m"], r"bad\.txt:2: label 9 is not below L = 3"),
-    "a ridge that is no number": (["train", "train.txt", "m", "--ridge", "much"], "`ridge` must be 'auto' or"),
-    "a negative ridge": (["train", "train.txt", "m", "--ridge=-1"], "`ridge` must be 'auto' or"),
-    "no dimensions": (["train", "train.txt", "m", "--dims", "0"], "`n_dims` must be 'auto' or an integer ≥ 1; got 0"),
-    "too many neighbours": (["train", "train.txt", "m", "--neighbors", "99"], "`n_neighbors` = 99 is more than"),
-    "a word for a number": (["train", "train.txt", "m", "--dims", "many"], "`n_dims` must be .*; got 'many'"),
-    "half a neighbour": (["train", "train.txt", "m", "--neighbors", "0.5"], "`n_neighbors` must be .*; got 0.5"),
+    "a ridge that is no number": (["train", "train.txt", "m", "--ridge", "much"], "--ridge must be 'auto' or"),
+    "a negative ridge": (["train", "train.txt", "m", "--ridge=-1"], "--ridge must be 'auto' or"),
+    "no dimensions": (["train", "train.txt", "m", "--dims", "0"], "--dims must be 'auto' or an integer ≥ 1; got 0"),
+    "too many neighbours": (["train", "train.txt", "m", "--neighbors", "99"], "--neighbors = 99 is more than"),
+    "a word for a number": (["train", "train.txt", "m", "--dims", "many"], "--dims must be .*; got 'many'"),
+    "half a neighbour": (["train", "train.txt", "m", "--neighbors", "0.5"], "--neighbors must be .*; got 0.5"),
     "relevance that is no number": (
         ["train", "train.txt", "m", "--relevance", "much"],
-        "`relevance` must be 'auto' or",
+        "--relevance must be 'auto' or",
     ),
     "an unknown preset": (["train", "train.txt", "m", "--preset", "best"], "best"),
     "an unknown decoder": (["train", "train.txt", "m", "--decoder", "oracle"], "oracle"),
     "votes with a kernel": (
         ["train", "train.txt", "m", "--preset", "paper", "--kernel", "rbf"],
-        "decoder='votes' is the paper's",
+        "--decoder votes is the paper's",
     ),
     "a local kernel without the blend": (
         ["train", "train.txt", "m", "--kernel", "local", "--decoder", "sketch"],
-        "kernel='local' is a signal among others, with decoder='blend'",
+        "--kernel local is a signal among others, with --decoder blend",
     ),
     "an unknown ensemble": (["train", "train.txt", "m", "--ensemble", "cauchy"], "cauchy"),
     "no top": (["predict", "model", "train.txt", "--top", "0"], "--top must be an integer ≥ 1"),
@@ -391,6 +420,30 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
     "a picture of a model": (["inspect", "model", "--plot", "a.png"], "a model folder has no picture"),
     "an empty file": (["train", "empty", "m", "--format", "xmc"], "empty"),
     "an empty pipe": (["train", "./empty", "m"], "empty: the file is empty"),
+    "a format that cannot be told": (
+        ["train", "odd", "m"],
+        r"the first line '\\x1b\[31mred'; say which of .* it is with --format\.",
+    ),
+    "other columns": (
+        ["train", "other.csv", "m"],
+        "there is no column 'text' among body, tags; name the right one with --text-column",
+    ),
+    "other keys": (
+        ["train", "other.jsonl", "m"],
+        "neither 'text' nor 'features' among the keys 'body', 'tags'; name the key of the text with --text-column",
+    ),
+    "labels under another name": (
+        ["train", "other.csv", "m", "--text-column", "body"],
+        "other.csv: no row has labels; name their column or key with --labels-column",
+    ),
+    "columns of what has none": (
+        ["train", "train.txt", "m", "--text-column", "body"],
+        "--text-column is no option of the format xmc; it has none",
+    ),
+    "columns for workers": (
+        ["train", "other.csv", "m", "--text-column", "body", "--dask", "tcp://127.0.0.1:1"],
+        "--dask reads rows by their usual names; leave out --text-column and --labels-column",
+    ),
     "no rows": (["train", "norows.txt", "m"], "norows.txt has no rows"),
     "names for places": (
         ["predict", "model", "named.jsonl"],
@@ -410,6 +463,9 @@ def test_a_mistake_is_one_sentence_and_exit_code_two(
     Path("unlabelled.txt").write_text("2 4 3\n 0:1\n 1:1\n")
     Path("empty").write_text("")
     Path("folder").mkdir()
+    Path("odd").write_text("\x1b[31mred\n")
+    Path("other.csv").write_text("body,tags\na cat,cat\n")
+    Path("other.jsonl").write_text('{"body": "a cat", "tags": ["cat"]}\n')
     Path("norows.txt").write_text("0 4 3\n")
     Path("named.jsonl").write_text('{"features": {"a": 1, "b": 0, "c": 0, "d": 0}}\n')
     write_texts(Path("docs.jsonl"))
@@ -621,7 +677,7 @@ def test_texts_read_in_blocks_train_the_same_model(tmp_path: Path, capfd: pytest
     ("words", "message"),
     [
         (["--memory", "much"], "--memory must be a size like 500MB or 4GB; got 'much'"),
-        (["--memory", "1KB"], "`memory` must be an integer ≥ 1048576; got 1000"),
+        (["--memory", "1KB"], "--memory must be an integer ≥ 1048576; got 1000"),
         (["--memory", "1GB", "--method", "leml"], "--memory is for RIPML"),
         (["--memory", "1GB", "--dask", "tcp://127.0.0.1:1"], "give one of them"),
     ],

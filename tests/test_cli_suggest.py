@@ -140,7 +140,7 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
     "nothing to read": (["model"], "give a text, a file with --file, rows with --data, or write the text"),
     "no top": (["model", "purr", "--top", "0"], "--top must be an integer ≥ 1; got 0."),
     "a threshold in words": (["model", "purr", "--threshold", "high"], "--threshold must be a number or auto; got"),
-    "no number": (["model", "purr", "--threshold", "nan"], "`threshold` must be a number, 'auto' or None; got nan."),
+    "no number": (["model", "purr", "--threshold", "nan"], "--threshold must be a number, 'auto' or None; got nan."),
     "no letters": (["model", "--file", "latin.txt"], "latin.txt: this is not UTF-8; save the text as UTF-8."),
     "no file": (["model", "--file", "no.txt"], "no.txt: cannot be read (no such file)."),
     "a model of features": (["numbers", "purr"], "numbers was trained on features, not on texts; ask it about rows"),
@@ -249,7 +249,7 @@ def test_serve_hands_its_options_to_the_server(
     assert called == [(["a", "b=c"], expected)]
     monkeypatch.undo()
     _, err = run(capfd, "serve", tmp_path / "nothing", code=2)
-    assert err.count("\n") == 1
+    assert err == f"ripml: {tmp_path / 'nothing'}: this is no store; ripml train DATA FOLDER --store makes one.\n"
 
 
 def test_keys_are_made_listed_and_removed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

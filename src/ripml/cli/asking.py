@@ -12,6 +12,7 @@ import numpy as np
 
 from ripml import blending, decoding
 from ripml.cli.opening import asked, opened
+from ripml.cli.options import Form
 from ripml.cli.output import (
     NOTHING_SUGGESTED,
     bar,
@@ -47,7 +48,7 @@ def _score_blocks(trained: DocumentModel, data: Dataset) -> Iterator[Any]:
 def run_predict(
     folder: Path,
     data: str,
-    format: str | None,
+    form: Form,
     n: int,
     sets: bool,
     probabilities: bool,
@@ -62,7 +63,7 @@ def run_predict(
     if probabilities and not isinstance(model, RIPML):
         raise ParameterError(f"--probabilities are learnt by RIPML only; {folder} holds {type(model).__name__}.")
     model.set_params(n_jobs=jobs)
-    rows = asked(trained, data, format)
+    rows = asked(trained, data, form)
     names = [str(name) for name in trained.model.classes_]
     number = silent = 0
     what = "probability" if probabilities else "score"
@@ -89,11 +90,11 @@ def run_predict(
         print(f"{which} no feature or word that the model knows, and so no labels", file=sys.stderr)
 
 
-def run_evaluate(folder: Path, data: str, format: str | None, jobs: int | None, as_json: bool) -> None:
+def run_evaluate(folder: Path, data: str, form: Form, jobs: int | None, as_json: bool) -> None:
     """Print the metrics of the model on labelled rows."""
     trained, _ = opened(folder)
     trained.model.set_params(n_jobs=jobs)
-    rows = asked(trained, data, format)
+    rows = asked(trained, data, form)
     start = time.perf_counter()
     with working("asking the model"):
         report = trained.evaluate(rows)

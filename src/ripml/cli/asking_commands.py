@@ -7,7 +7,17 @@ from typing import Annotated
 
 import typer
 
-from ripml.cli.options import DataArgument, FormatOption, JobsOption, JsonOption, ModelArgument, data_names, word
+from ripml.cli.options import (
+    DataArgument,
+    FormatOption,
+    JobsOption,
+    JsonOption,
+    LabelsColumnOption,
+    ModelArgument,
+    TextColumnOption,
+    data_names,
+    form,
+)
 from ripml.cli.words import EnsembleWord
 
 __all__ = ["asking_app"]
@@ -33,6 +43,7 @@ def suggest(
     files: FilesOption = None,
     data: RowsOption = None,
     format: FormatOption = None,
+    text_column: TextColumnOption = None,
     n: Annotated[int | None, typer.Option("--top", "-n", help="How many labels at most; 5 as a rule.")] = None,
     threshold: Annotated[
         str | None,
@@ -56,7 +67,9 @@ def suggest(
     from ripml.cli.asking import run_suggest
     from ripml.cli.questions import Words
 
-    run_suggest(model, Words(texts or [], files or [], data, word(format)), n, threshold, jobs, as_json=json)
+    run_suggest(
+        model, Words(texts or [], files or [], data, form(format, text_column)), n, threshold, jobs, as_json=json
+    )
 
 
 @asking_app.command(short_help="Print the labels of each row.")
@@ -64,6 +77,7 @@ def predict(
     model: ModelArgument,
     data: DataArgument,
     format: FormatOption = None,
+    text_column: TextColumnOption = None,
     n: Annotated[int, typer.Option("--top", "-n", help="How many labels for each row.")] = 5,
     sets: Annotated[
         bool, typer.Option("--sets", help="The labels above the model's threshold, in place of the first few.")
@@ -82,7 +96,7 @@ def predict(
     """
     from ripml.cli.asking import run_predict
 
-    run_predict(model, data, word(format), n, sets, probabilities, jobs, as_json=json)
+    run_predict(model, data, form(format, text_column), n, sets, probabilities, jobs, as_json=json)
 
 
 @asking_app.command(short_help="Compare a model with a file's labels.")
@@ -90,6 +104,8 @@ def evaluate(
     model: ModelArgument,
     data: DataArgument,
     format: FormatOption = None,
+    text_column: TextColumnOption = None,
+    labels_column: LabelsColumnOption = None,
     jobs: JobsOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -99,7 +115,7 @@ def evaluate(
     """
     from ripml.cli.asking import run_evaluate
 
-    run_evaluate(model, data, word(format), jobs, as_json=json)
+    run_evaluate(model, data, form(format, text_column, labels_column), jobs, as_json=json)
 
 
 @asking_app.command(short_help="Say why texts get their labels.")
@@ -116,6 +132,7 @@ def explain(
     files: FilesOption = None,
     data: RowsOption = None,
     format: FormatOption = None,
+    text_column: TextColumnOption = None,
     n: Annotated[int, typer.Option("--top", "-n", help="How many labels for each text.")] = 3,
     examples: Annotated[int, typer.Option(help="How many examples for each label.")] = 3,
     features: Annotated[int, typer.Option(help="How many words or features for each label.")] = 8,
@@ -135,7 +152,7 @@ def explain(
     from ripml.cli.explaining import run_explain
     from ripml.cli.questions import Words
 
-    words = Words(texts or [], files or [], data, word(format))
+    words = Words(texts or [], files or [], data, form(format, text_column))
     run_explain(model, words, n, examples, features, jobs, as_json=json)
 
 
@@ -145,6 +162,8 @@ def inspect(
         str, typer.Argument(metavar="PATH", help="The folder of a model or a store, a data file, or a data set's name.")
     ],
     format: FormatOption = None,
+    text_column: TextColumnOption = None,
+    labels_column: LabelsColumnOption = None,
     ensemble: Annotated[EnsembleWord, typer.Option(help="Data: the family to measure.")] = EnsembleWord.gaussian,
     dims: Annotated[int, typer.Option(help="Data: m, the dimensions to measure at.")] = 100,
     delta: Annotated[float, typer.Option(help="Data: find the smallest m that reaches this δ.")] = 0.25,
@@ -162,7 +181,9 @@ def inspect(
     """
     from ripml.cli.inspecting import run_inspect
 
-    run_inspect(path, word(format), ensemble.value, dims, delta, quantile, seed, plot, as_json=json)
+    run_inspect(
+        path, form(format, text_column, labels_column), ensemble.value, dims, delta, quantile, seed, plot, as_json=json
+    )
 
 
 @asking_app.command(short_help="Run the paper's experiments again.")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ripml import datasets
+from ripml.cli.options import Form
 from ripml.cli.output import bar, working
 from ripml.datasets import Dataset
 from ripml.datasets.annif import is_corpus
@@ -90,10 +91,10 @@ def opened_store(folder: Path, readonly: bool = False) -> Store:
     return Store.open(folder, readonly)
 
 
-def asked(trained: DocumentModel, data: str, format: str | None) -> Dataset:
+def asked(trained: DocumentModel, data: str, form: Form) -> Dataset:
     """The rows of a file, or of the test part of a named set, that a model is asked about."""
     with reading(data) as place:
-        return trained.read(place, format) if is_file(data) else named_set(data)[1]
+        return trained.read(place, form.format, **form.columns()) if is_file(data) else named_set(data)[1]
 
 
 def blocks(rows: Dataset, size: int) -> Iterator[Dataset]:
@@ -109,10 +110,16 @@ def blocks(rows: Dataset, size: int) -> Iterator[Dataset]:
         )
 
 
-def training_rows(data: str, format: str | None) -> tuple[Dataset, int | None]:
+def training_rows(data: str, form: Form) -> tuple[Dataset, int | None]:
     """The rows of a file, or of the training part of a named set, and what else `DocumentModel.fit` wants to know."""
+    if not is_file(data):
+        with working("reading"):
+            return named_set(data)[0], None
     with reading(data) as place:
-        return DocumentModel.read_training(place, format) if is_file(data) else (named_set(data)[0], None)
+        rows, first_feature = DocumentModel.read_training(place, form.format, **form.columns())
+    if len(rows) and not rows.label_names:
+        raise DataError(f"{rows.name}: no row has labels; name their column or key with --labels-column.")
+    return rows, first_feature
 
 
 @contextlib.contextmanager

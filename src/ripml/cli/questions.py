@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ripml.cli.opening import asked, blocks
+from ripml.cli.options import Form
 from ripml.cli.output import bar
 from ripml.datasets import Dataset
 from ripml.datasets.source import fault, open_source
@@ -27,7 +28,7 @@ class Words:
     texts: Sequence[str]
     files: Sequence[str]
     data: str | None
-    format: str | None
+    form: Form
 
     def check(self) -> Words:
         """Raise where there are several kinds of them, or none."""
@@ -44,7 +45,7 @@ class Words:
     def read(self, trained: DocumentModel, folder: Path) -> Questions:
         """The questions to the model of a folder."""
         if self.data is not None:
-            rows = asked(trained, self.data, self.format)
+            rows = asked(trained, self.data, self.form)
             return Questions(rows, rows.ids)
         if trained.text is None:
             raise ParameterError(f"{folder} was trained on features, not on texts; ask it about rows with --data.")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ripml.cli.opening import blocks, is_file, lines, named_set, opened_store, reading
+from ripml.cli.options import Form
 from ripml.cli.output import bar, count, facts, print_json, printable, table, working
 from ripml.cli.summaries import megabytes, model_summary, readable
 from ripml.datasets import Dataset
@@ -58,10 +59,10 @@ def since_the_fit(warm: dict[str, Any]) -> str:
 # ---------------------------------------------------------------------------------------------------------- documents
 
 
-def run_update(folder: Path, data: str, format: str | None, as_json: bool) -> None:
+def run_update(folder: Path, data: str, form: Form, as_json: bool) -> None:
     """Learn the rows of a file or of the training part of a named set, and say what they changed."""
     with opened_store(folder) as store:
-        rows = _read(store.model, data, format)
+        rows = _read(store.model, data, form)
         labels, known = _labels(store), set(store.ids())
         ids = _learn(store, rows)
         replaced = len(known.intersection(ids))
@@ -84,10 +85,10 @@ def run_update(folder: Path, data: str, format: str | None, as_json: bool) -> No
     print(f"since the fit: {since_the_fit(found['warm'])}")
 
 
-def _read(trained: DocumentModel, data: str, format: str | None) -> Dataset:
+def _read(trained: DocumentModel, data: str, form: Form) -> Dataset:
     """Rows that can be learnt, with nothing but what the store keeps of them; checked before any of them is."""
     with reading(data) as place:
-        rows = trained.read(place, format) if is_file(data) else named_set(data)[0]
+        rows = trained.read(place, form.format, **form.columns()) if is_file(data) else named_set(data)[0]
     if not len(rows):
         raise DataError(f"{rows.name} has no rows.")
     rows = replace(rows, X=None, feature_names=None) if trained.text is not None else replace(rows, texts=None)

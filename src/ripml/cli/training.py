@@ -17,8 +17,10 @@ from typing import Any
 from ripml import baselines
 from ripml.baselines import BASELINES
 from ripml.cli.opening import is_file, is_store, lines, training_rows
+from ripml.cli.options import Form
 from ripml.cli.output import count, facts, print_json, printable, working
 from ripml.cli.summaries import in_short, megabytes, model_summary
+from ripml.cli.wording import option_of
 from ripml.datasets import Dataset
 from ripml.documents import DocumentModel, distinct
 from ripml.errors import DataError, ParameterError
@@ -56,7 +58,7 @@ class Way:
 def run_train(
     data: str,
     folder: Path,
-    format: str | None,
+    form: Form,
     method: str,
     settings: dict[str, Any],
     file: Path | None,
@@ -74,14 +76,14 @@ def run_train(
     model.check_settings()  # before the file is read
     rules = way.rules()
     _check_target(folder, way.store)
-    memory = _outside_memory(data, model, way) if outside else 0
+    memory = _outside_memory(data, form, model, way) if outside else 0
     name, start = data, time.perf_counter()
     if outside:
         with working("training"):
             assert isinstance(model, RIPML)
-            trained = _trained_outside_memory(data, folder, format, model, rules, way.dask, memory)
+            trained = _trained_outside_memory(data, folder, form, model, rules, way.dask, memory)
     else:
-        rows, first_feature = training_rows(data, format)
+        rows, first_feature = training_rows(data, form)
         if way.features is not None:
             rows = _texts_alone(rows)
         name, start, features = rows.name or data, time.perf_counter(), way.features or "tfidf"
@@ -158,7 +160,7 @@ def saved_settings(file: Path) -> dict[str, Any]:
     return found
 
 
-def _outside_memory(data: str, model: Multilabel, way: Way) -> int:
+def _outside_memory(data: str, form: Form, model: Multilabel, way: Way) -> int:
     """The bytes of --memory, 0 for --dask; raise where these two cannot do it."""
     option = "--memory" if way.dask is None else "--dask"
     if not isinstance(model, RIPML):
@@ -169,6 +171,8 @@ def _outside_memory(data: str, model: Multilabel, way: Way) -> int:
         raise ParameterError(f"{option} reads a file; got {data!r}.")
     if way.dask is None:
         return _bytes(way.memory or "")
+    if form.columns():
+        raise ParameterError("--dask reads rows by their usual names; leave out --text-column and --labels-column.")
     from ripml.distributed.partitions import dask_modules
 
     dask_modules()  # without them the extra is named
@@ -176,7 +180,7 @@ def _outside_memory(data: str, model: Multilabel, way: Way) -> int:
 
 
 def _trained_outside_memory(
-    data: str, folder: Path, format: str | None, model: RIPML, rules: Rules, dask: str | None, memory: int
+    data: str, folder: Path, form: Form, model: RIPML, rules: Rules, dask: str | None, memory: int
 ) -> DocumentModel:
     """Fit from blocks of a file or on a Dask scheduler, in a folder beside the model's that is removed in the end."""
     folder = folder.resolve()
@@ -187,9 +191,9 @@ def _trained_outside_memory(
     if dask is not None:
         from ripml import distributed
 
-        trained = distributed.train_files(model, data, format, dask, work)
+        trained = distributed.train_files(model, data, form.format, dask, work)
     else:
-        trained = DocumentModel.fit_blocks(data, format, model, work, memory)
+        trained = DocumentModel.fit_blocks(data, form.format, model, work, memory, **form.columns())
     trained = replace(trained, rules=rules)
     trained.save(folder)
     shutil.rmtree(work)
@@ -215,20 +219,15 @@ def untrained(method: str, settings: dict[str, Any]) -> Multilabel:
     kind: type[Multilabel] = getattr(baselines, next(n for n, (_, word) in BASELINES.items() if word == method))
     known = kind().get_params()
     if unknown := [name for name in settings if name not in known]:
-        there = [_option(name) for name in _OPTIONS if name in known]
+        there = [option_of(name) or name for name in _OPTIONS if name in known]
+        missing = ", ".join(option_of(name) or name for name in unknown)
         raise ParameterError(
-            f"--method {method} has no {', '.join(map(_option, unknown))}; of the options for methods it has "
-            f"{', '.join(there)}."
+            f"--method {method} has no {missing}; of the options for methods it has {', '.join(there)}."
         )
     return kind(**settings)
 
 
 _OPTIONS = ("n_dims", "n_neighbors", "n_learners", "n_clusters", "n_probe", "ridge", "random_state", "n_jobs")
-
-
-def _option(setting: str) -> str:
-    """The shell's word for a setting."""
-    return {"random_state": "--seed"}.get(setting, f"--{setting.removeprefix('n_')}")
 
 
 def _of_width(kernel: Any, gamma: float) -> Kernel:

@@ -7,7 +7,16 @@ from typing import Annotated
 
 import typer
 
-from ripml.cli.options import DataArgument, FormatOption, JobsOption, JsonOption, word
+from ripml.cli.options import (
+    DataArgument,
+    FormatOption,
+    JobsOption,
+    JsonOption,
+    LabelsColumnOption,
+    TextColumnOption,
+    form,
+    word,
+)
 from ripml.cli.words import (
     DecoderWord,
     EmbeddingWord,
@@ -43,6 +52,8 @@ def train(
     data: DataArgument,
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="The folder for the model.")],
     format: FormatOption = None,
+    text_column: TextColumnOption = None,
+    labels_column: LabelsColumnOption = None,
     preset: Annotated[
         Preset,
         typer.Option(help="The most precise, a faster linear one, or the paper's algorithm to the letter."),
@@ -105,7 +116,7 @@ def train(
 
     Example: ripml train tickets.jsonl model/
 
-    Example: ripml train tickets.csv store/ --store --stop-labels never.txt
+    Example: ripml train tickets.csv store/ --store --stop-labels never.txt --text-column body --labels-column tags
     """
     from ripml.cli.training import Way, run_train
     from ripml.errors import ParameterError
@@ -133,7 +144,7 @@ def train(
         raise ParameterError(f"--preset is one of RIPML's settings; leave it out for --method {method.value}.")
     chosen = preset.value if method == Method.ripml else method.value
     way = Way(features and features.value, stop_labels, allowed_labels, min_count, memory, dask, store)
-    run_train(data, model, word(format), chosen, given, settings, way, as_json=json)
+    run_train(data, model, form(format, text_column, labels_column), chosen, given, settings, way, as_json=json)
 
 
 @training_app.command(short_help="Search settings on rows left out.")
@@ -141,6 +152,8 @@ def tune(
     data: DataArgument,
     study: Annotated[Path, typer.Argument(metavar="STUDY", help="The folder of the study; one that is there goes on.")],
     format: FormatOption = None,
+    text_column: TextColumnOption = None,
+    labels_column: LabelsColumnOption = None,
     metric: Annotated[MetricWord | None, typer.Option(help="What counts; P@1 otherwise.")] = None,
     trials: Annotated[int, typer.Option(help="How many settings to try in all, with those tried before.")] = 30,
     timeout: Annotated[
@@ -169,4 +182,16 @@ def tune(
     """
     from ripml.cli.tuning import run_tune
 
-    run_tune(data, study, word(format), word(metric), trials, timeout, folds, seed, plot, jobs, as_json=json)
+    run_tune(
+        data,
+        study,
+        form(format, text_column, labels_column),
+        word(metric),
+        trials,
+        timeout,
+        folds,
+        seed,
+        plot,
+        jobs,
+        as_json=json,
+    )
