@@ -250,6 +250,26 @@ def test_an_update_is_stored_block_by_block(
     assert told(capfd, "update", store, file)["replaced"] == 6
 
 
+def test_an_update_that_is_stopped_says_what_is_kept(
+    store: Path, form: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [{**row, "id": f"e{i}"} for i, row in enumerate(documents(form, 7, seed=3))]
+    file = written(tmp_path / "more.jsonl", rows)
+    monkeypatch.setattr(storing, "_ROWS_AT_A_TIME", 3)
+    learn = Store.learn
+
+    def interrupted(self: Store, some: Any) -> list[str]:
+        if "e3" in (some.ids or []):
+            raise KeyboardInterrupt
+        return learn(self, some)
+
+    monkeypatch.setattr(Store, "learn", interrupted)
+    _, err = run(capfd, "update", store, file, code=130)
+    assert err.splitlines()[-1] == "ripml: stopped; 3 rows are kept."
+    with Store.open(store, readonly=True) as opened:
+        assert opened.ids()[-3:] == ["e0", "e1", "e2"]
+
+
 @pytest.mark.parametrize("way", ["words", "file", "stdin"])
 def test_documents_are_forgotten_as_in_python(
     way: str, store: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -461,6 +481,23 @@ def test_an_explanation_is_readable(form: str, store: Path, tmp_path: Path, capf
     assert lines[-1] == "none has no feature or word that the model knows, and so no labels"
     shares = [int(found[1]) for line in lines if (found := re.search(r"── +(\d+) % ", line))]
     assert 98 <= sum(shares) <= 102
+
+
+def test_a_document_that_speaks_in_two_ways_is_one_example_and_words_come_before_parts_of_words(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    texts = {"p": ("password refused", ["login"]), "m": ("mails arrive late", ["mail"]), "i": ("invoice", ["bill"])}
+    rows = [{"id": id, "text": text, "labels": labels} for id, (text, labels) in texts.items()]
+    run(capfd, "train", written(tmp_path / "rows.jsonl", rows), tmp_path / "s", "--store", "--neighbors", "1")
+    question = ("explain", tmp_path / "s", "the passwords were refused", "-n", "1")
+    (label,) = told(capfd, *question)["labels"]
+    assert [example["documents"] for example in label["examples"]] == [["p"], ["p"]]
+    lines = run(capfd, *question)[0].splitlines()
+    assert [line for line in lines if "document" in line] == ["    ├── 100 %  document p: login"]
+    pulls = re.findall(r"([\w-]+) [+-]\d\.\d{3}", lines[-1])
+    assert pulls[0] == "refused"
+    assert len(pulls) == 4
+    assert all("-" in part for part in pulls[1:])
 
 
 def test_a_model_without_its_documents_explains_by_row_numbers(

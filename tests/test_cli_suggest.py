@@ -254,7 +254,7 @@ def test_serve_hands_its_options_to_the_server(
 
 def test_keys_are_made_listed_and_removed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("ripml.server", reason="the extra `serve` is not installed")
-    file = tmp_path / "keys.json"
+    file = tmp_path / "keys.jsonl"
     out, err = run(capfd, "keys", "add", file, "alice")
     assert (out.count("\n"), err) == (1, "This key is shown once; keep it.\n")
     assert out.strip() not in file.read_text()

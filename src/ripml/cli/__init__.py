@@ -12,7 +12,7 @@ import sys
 import traceback
 from typing import Any, NoReturn
 
-from ripml.cli.output import printable
+from ripml.cli.output import Stopped, printable
 from ripml.cli.wording import in_shell_words
 from ripml.errors import RipmlError
 
@@ -55,6 +55,8 @@ def _run(arguments: list[str], debug: bool) -> int:
             traceback.print_exc()
         if hasattr(error, "format_message"):  # a mistake on the command line
             return _complain(f"{error.format_message()} (ripml --help)")
+        if isinstance(error, Stopped):
+            return _complain(str(error), _INTERRUPTED)
         if isinstance(error, RipmlError):
             return _complain(in_shell_words(str(error)))
         if isinstance(error, OSError) and error.strerror:

@@ -19,11 +19,14 @@ from ripml.errors import DataError, ParameterError
 from ripml.estimator import RIPML
 from ripml.explaining import Example
 from ripml.store import Store
+from ripml.text import TfIdf
 
 __all__ = ["run_explain"]
 
 _ROWS_AT_A_TIME = 256
 _TITLE = 72  # characters of a text that stand for it
+_FEATURES = 10_000  # that are looked through for whole words
+_PARTS = 3  # groups of letters that are shown
 _CARRIERS = 3  # documents that are named of those with the same labels
 
 
@@ -49,11 +52,13 @@ def run_explain(
         raise ParameterError(f"RIPML explains its answers; {folder} holds {type(model).__name__}, which does not.")
     model.set_params(n_jobs=jobs)
     questions, rules = words.read(trained, folder), trained.rules.but(n=n)
-    teller = _Teller(trained, store)
+    teller = _Teller(trained, store, n_examples, n_features)
     number = 0
     with questions.progress() as advance:
         for block in questions.blocks(_ROWS_AT_A_TIME):
-            for why in trained.explain(block, rules, n_examples, n_features):
+            # For people some are put together: of more than are shown.
+            asked_for = (n_examples, n_features) if as_json else (2 * n_examples, _FEATURES)
+            for why in trained.explain(block, rules, *asked_for):
                 if as_json:
                     print_json({**questions.record(number), "labels": [teller.as_json(label) for label in why]})
                 else:
@@ -83,8 +88,9 @@ def _title(questions: Questions, number: int) -> str:
 class _Teller:
     """Explanations with the ids of documents."""
 
-    def __init__(self, trained: DocumentModel, store: Store | None) -> None:
+    def __init__(self, trained: DocumentModel, store: Store | None, n_examples: int, n_features: int) -> None:
         self._trained, self._store = trained, store
+        self._n_examples, self._n_features = n_examples, n_features
         self._what = "features" if trained.text is None else "words"
 
     def _ids(self, example: Example) -> list[str]:
@@ -108,13 +114,23 @@ class _Teller:
 
     def in_words(self, why: Why) -> tuple[str, list[str]]:
         """The label, and a line for each example, for what else makes up the score, and for the features."""
-        shares = [(example.share, self._example(example)) for example in why.examples]
-        rest = [(why.others, "other examples"), (why.regression, "the regression, by its " + self._what)]
+        examples = _once_each(why.examples)
+        others = why.others + sum(example.share for example in examples[self._n_examples :])
+        shares = [(example.share, self._example(example)) for example in examples[: self._n_examples]]
+        rest = [(others, "other examples"), (why.regression, "the regression, by its " + self._what)]
         lines = [f"{_percent(share, why.score)}  {what}" for share, what in [*shares, *(r for r in rest if r[0] > 0)]]
         if why.features:
-            pulls = (f"{printable(str(feature))} {pull:+.3f}" for feature, pull in why.features)
+            pulls = (f"{printable(str(feature))} {pull:+.3f}" for feature, pull in self._pulls(why))
             lines.append(f"{self._what}: {', '.join(pulls)}")
         return f"{printable(str(why.label))}  {why.score:.4f}", lines
+
+    def _pulls(self, why: Why) -> list[tuple[Any, float]]:
+        """The features that are shown: whole words first, and where they leave room a few of the groups of letters."""
+        if not isinstance(self._trained.text, TfIdf):
+            return why.features[: self._n_features]
+        parts = [(name, pull) for name, pull in why.features if "-" in (name[:1], name[-1:])]
+        words = [(name, pull) for name, pull in why.features if "-" not in (name[:1], name[-1:])][: self._n_features]
+        return words + parts[: min(_PARTS, self._n_features - len(words))]
 
     def _example(self, example: Example) -> str:
         ids = self._ids(example)
@@ -127,6 +143,22 @@ class _Teller:
         else:
             who = f"{example.n_rows:,} row{'' if example.n_rows == 1 else 's'}"
         return f"{who}: {_joined(example.labels)}"
+
+
+def _once_each(examples: Sequence[Example]) -> list[Example]:
+    """The examples, largest first, with a label set that one row carries added to that row, if it is there as well.
+
+    >>> row, votes = Example(("a",), 0.25, 1, 7, 0, "similar"), Example(("a",), 0.5, 1, None, 0, "votes")
+    >>> [(example.row, example.share) for example in _once_each([votes, row])]
+    [(7, 0.75)]
+    """
+    rows = {(each.cluster, each.labels): number for number, each in enumerate(examples) if each.row is not None}
+    found = dict(enumerate(examples))
+    for number, each in enumerate(examples):
+        place = rows.get((each.cluster, each.labels))
+        if each.row is None and each.n_rows == 1 and place is not None:
+            found[place] = replace(found[place], share=found[place].share + found.pop(number).share)
+    return sorted(found.values(), key=lambda each: -each.share)
 
 
 def _percent(share: float, score: float) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 __all__ = [
     "NOTHING_SUGGESTED",
+    "Stopped",
     "bar",
     "count",
     "facts",
@@ -31,6 +32,10 @@ NOTHING_SUGGESTED = "no word that the model knows, or no score that reaches the 
 _SECONDS_A_LINE = 30
 _RATE_OVER = 3600  # seconds that a rate is the mean of: a step may take minutes
 _BAR = 24  # the width of a score of 1
+
+
+class Stopped(Exception):
+    """Ctrl+C, with a sentence on what is kept."""
 
 
 def count(n: int, what: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from ripml.cli.opening import blocks, is_file, lines, named_set, opened_store, reading
 from ripml.cli.options import Form
-from ripml.cli.output import bar, count, facts, print_json, printable, table, working
+from ripml.cli.output import Stopped, bar, count, facts, print_json, printable, table, working
 from ripml.cli.summaries import megabytes, model_summary, readable
 from ripml.datasets import Dataset
 from ripml.documents import DocumentModel
@@ -106,6 +106,8 @@ def _learn(store: Store, rows: Dataset) -> list[str]:
                 learnt = store.learn(block)
                 ids += learnt
                 advance(len(learnt))
+    except KeyboardInterrupt:
+        raise Stopped(f"stopped; {count(len(ids), 'row')} {'is' if len(ids) == 1 else 'are'} kept.") from None
     except RipmlError as error:
         if not ids:
             raise
