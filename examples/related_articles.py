@@ -33,8 +33,13 @@ def main() -> None:
         linked = {test.label_names[j] for j in test.Y[[row]].indices}
         suggested = [label for label, _ in model.recommend(test.X[[row]], n=9)[0] if label != name]
         print(f"\n{name}".replace("_", " "))
-        print("  links to:     ", ", ".join(label for label in suggested if label in linked).replace("_", " "))
-        print("  might link to:", ", ".join(label for label in suggested if label not in linked).replace("_", " "))
+        print("  links to:     ", named([label for label in suggested if label in linked]))
+        print("  might link to:", named([label for label in suggested if label not in linked]))
+
+
+def named(articles: list[str]) -> str:
+    """The titles of articles in a line."""
+    return ", ".join(articles).replace("_", " ") or "nothing more"
 
 
 if __name__ == "__main__":

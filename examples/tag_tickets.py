@@ -1,10 +1,9 @@
-"""Texts in, tags out: tf-idf features, a RIPML, and its suggestions for a new ticket.
+"""Texts in, tags out: a Tagger, and its suggestions for new tickets.
 
 python examples/tag_tickets.py
 """
 
-from ripml import RIPML
-from ripml.text import TfIdf
+from ripml import Tagger
 
 TICKETS = [
     ("The app crashes when I log in with my phone", ["login", "mobile"]),
@@ -21,10 +20,9 @@ TICKETS = [
 def main() -> None:
     """Learn eight tickets, suggest tags for three more."""
     texts, tags = zip(*TICKETS, strict=True)
-    tfidf = TfIdf(min_df=1)
-    model = RIPML(n_neighbors=2, ridge=0.1, random_state=0).fit(tfidf.fit_transform(texts), tags)
+    tagger = Tagger().fit(texts, tags)
     new = ["cannot log in, password refused", "charged for an invoice I paid", "app on my phone is slow"]
-    for text, suggested in zip(new, model.recommend(tfidf.transform(new), n=2), strict=True):
+    for text, suggested in zip(new, tagger.suggest_many(new, n=2), strict=True):
         print(f"{text}: {', '.join(f'{name} {score:.2f}' for name, score in suggested)}")
 
 

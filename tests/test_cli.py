@@ -139,6 +139,35 @@ def test_texts_are_learnt_saved_and_asked(tmp_path: Path, capfd: pytest.CaptureF
     ) == {"bird", "cat", "dog"}
 
 
+@pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet"])
+def test_columns_and_keys_of_other_names_are_named_by_options(
+    suffix: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    usual = datasets.read(write_texts(tmp_path / "docs.jsonl"))
+    file = tmp_path / f"other.{suffix}"
+    if suffix == "parquet":
+        pyarrow = pytest.importorskip("pyarrow.parquet", reason="the extra `parquet` is not installed")
+        datasets.write(usual, file)
+        table = pyarrow.read_table(file)
+        pyarrow.write_table(table.rename_columns(["id", "body", "tags"]), file)
+    else:
+        datasets.write(usual, file)
+        file.write_text(file.read_text().replace("text", "body").replace("labels", "tags"))
+    text, both = ("--text-column", "body"), ("--text-column", "body", "--labels-column", "tags")
+    for way in ([], ["--memory", "2MB"], ["--store"]):
+        paper = ("--preset", "paper", "--dims", "20", "--neighbors", "2", *way)
+        folders = [tmp_path / "-".join([name, *way]) for name in ("usual", "other")]
+        run(capfd, "train", tmp_path / "docs.jsonl", folders[0], *paper)
+        run(capfd, "train", file, folders[1], *paper, *both)
+        for command, columns in (("predict", text), ("evaluate", both)):
+            expected = run(capfd, command, folders[0], tmp_path / "docs.jsonl", "--json")[0]
+            assert run(capfd, command, folders[1], file, *columns, "--json")[0] == expected
+    assert "8 replaced" in run(capfd, "update", folders[1], file, *both)[0]
+    for command in ("suggest", "explain"):
+        assert run(capfd, command, folders[1], "--data", file, *text)[0]
+    assert json.loads(run(capfd, "inspect", file, *both, "--dims", "4", "--json")[0])["data"]["labels"] == 3
+
+
 def test_named_features_find_their_columns_whatever_their_order(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -232,9 +261,55 @@ def test_a_local_kernel_is_trained_and_says_what_was_chosen_near_a_row(
     assert (summary["kernel"], summary["decoder"]) == ("local", "blend")
     inspected = json.loads(run(capfd, "inspect", tmp_path / "m", "--json")[0])
     assert {name: inspected[name] for name in nearby} == nearby
-    lines = run(capfd, *words)[0]
+    lines = run(capfd, "inspect", tmp_path / "m")[0]
     assert re.search(r"nearby ridge +[\d.]+", lines)
     assert re.search(r"nearby rows +200", lines)
+
+
+def test_training_says_in_short_what_came_of_it_and_what_to_try(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for n in (99, 100):
+        datasets.write(world(n), tmp_path / f"{n}.txt")
+        lines = run(capfd, "train", tmp_path / f"{n}.txt", tmp_path / "m", "--preset", "linear")[0].splitlines()
+        judged = r"P@1 \d+\.\d %, P@3 \d+\.\d %, P@5 \d+\.\d %" if n == 100 else "too few rows to judge"
+        for line, expected in zip(
+            lines,
+            [
+                re.escape(f"Trained on {tmp_path}/{n}.txt, saved to {tmp_path}/m"),
+                rf"  rows +{n}",
+                r"  labels +3",
+                r"  features +4",
+                rf"  on rows left out +{judged}",
+                r"  seconds +[\d.]+",
+                re.escape(f"Try it: ripml predict {tmp_path}/m FILE"),
+                re.escape(f"All that was chosen: ripml inspect {tmp_path}/m"),
+            ],
+            strict=True,
+        ):
+            assert re.fullmatch(expected, line), line
+
+
+def test_what_training_would_only_fail_on_in_the_end_is_said_before_it_reads(
+    trained: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(trained.parent)
+    Path("mine").mkdir()
+    Path("mine/letter.txt").write_text("Dear")
+    monkeypatch.setattr("ripml.cli.training.training_rows", lambda *_: pytest.fail("it read"))
+    for words, sentence in (
+        (["mine"], "mine: this folder holds other files but no model; choose another."),
+        (["mine", "--store"], "mine: a store needs a new or empty folder, but there are files in this one."),
+        (["model", "--store"], "model: a store needs a new or empty folder, but there are files in this one."),
+        (["mine/letter.txt/m"], f"mine/letter.txt/m: nothing can be written to {Path.cwd()}/mine/letter.txt; choose"),
+        (["m", "--memory", "lots"], "--memory must be a size like 500MB or 4GB; got 'lots'."),
+    ):
+        assert run(capfd, "train", "train.txt", *words, code=2)[1].startswith(f"ripml: {sentence}")
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    _, err = run(capfd, "train", "train.txt", "m", "--dask", "tcp://127.0.0.1:1", code=2)
+    assert err == "ripml: distributed is needed for this; install it with: pip install 'ripml[dask]'\n"
+    monkeypatch.setattr("os.access", lambda *_: False)
+    assert "nothing can be written to" in run(capfd, "train", "train.txt", "m", code=2)[1]
 
 
 def test_options_override_the_preset(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -302,30 +377,36 @@ def test_a_missing_extra_names_its_install_line(
 
 MISTAKES: dict[str, tuple[list[str], str]] = {
     "no such file": (["train", "no.txt", "m"], r"no\.txt"),
-    "no such set": (["train", "nosuch", "m"], "nosuch"),
+    "no such set": (
+        ["train", "nosuch", "m"],
+        "there is no file 'nosuch', nor a data set of that name; ripml datasets list shows",
+    ),
+    "nothing to inspect": (["inspect", "nosuch"], "there is no file 'nosuch', nor a data set of that name"),
+    "nothing to ask about": (["predict", "model", "nosuch"], "there is no file 'nosuch', nor a data set of that name"),
+    "a folder of other things": (["train", "folder", "m"], "folder: this folder is no data; give a file, a folder of"),
     "no such model": (["predict", "nomodel", "train.txt"], "nomodel: this model folder cannot be opened"),
     "no such option": (["train", "--nosuch"], "--nosuch"),
     "no such command": (["fly"], "fly"),
     "a bad line": (["train", "bad.txt", "m"], r"bad\.txt:2: label 9 is not below L = 3"),
-    "a ridge that is no number": (["train", "train.txt", "m", "--ridge", "much"], "`ridge` must be 'auto' or"),
-    "a negative ridge": (["train", "train.txt", "m", "--ridge=-1"], "`ridge` must be 'auto' or"),
-    "no dimensions": (["train", "train.txt", "m", "--dims", "0"], "`n_dims` must be 'auto' or an integer ≥ 1; got 0"),
-    "too many neighbours": (["train", "train.txt", "m", "--neighbors", "99"], "`n_neighbors` = 99 is more than"),
-    "a word for a number": (["train", "train.txt", "m", "--dims", "many"], "`n_dims` must be .*; got 'many'"),
-    "half a neighbour": (["train", "train.txt", "m", "--neighbors", "0.5"], "`n_neighbors` must be .*; got 0.5"),
+    "a ridge that is no number": (["train", "train.txt", "m", "--ridge", "much"], "--ridge must be 'auto' or"),
+    "a negative ridge": (["train", "train.txt", "m", "--ridge=-1"], "--ridge must be 'auto' or"),
+    "no dimensions": (["train", "train.txt", "m", "--dims", "0"], "--dims must be 'auto' or an integer ≥ 1; got 0"),
+    "too many neighbours": (["train", "train.txt", "m", "--neighbors", "99"], "--neighbors = 99 is more than"),
+    "a word for a number": (["train", "train.txt", "m", "--dims", "many"], "--dims must be .*; got 'many'"),
+    "half a neighbour": (["train", "train.txt", "m", "--neighbors", "0.5"], "--neighbors must be .*; got 0.5"),
     "relevance that is no number": (
         ["train", "train.txt", "m", "--relevance", "much"],
-        "`relevance` must be 'auto' or",
+        "--relevance must be 'auto' or",
     ),
     "an unknown preset": (["train", "train.txt", "m", "--preset", "best"], "best"),
     "an unknown decoder": (["train", "train.txt", "m", "--decoder", "oracle"], "oracle"),
     "votes with a kernel": (
         ["train", "train.txt", "m", "--preset", "paper", "--kernel", "rbf"],
-        "decoder='votes' is the paper's",
+        "--decoder votes is the paper's",
     ),
     "a local kernel without the blend": (
         ["train", "train.txt", "m", "--kernel", "local", "--decoder", "sketch"],
-        "kernel='local' is a signal among others, with decoder='blend'",
+        "--kernel local is a signal among others, with --decoder blend",
     ),
     "an unknown ensemble": (["train", "train.txt", "m", "--ensemble", "cauchy"], "cauchy"),
     "no top": (["predict", "model", "train.txt", "--top", "0"], "--top must be an integer ≥ 1"),
@@ -339,6 +420,30 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
     "a picture of a model": (["inspect", "model", "--plot", "a.png"], "a model folder has no picture"),
     "an empty file": (["train", "empty", "m", "--format", "xmc"], "empty"),
     "an empty pipe": (["train", "./empty", "m"], "empty: the file is empty"),
+    "a format that cannot be told": (
+        ["train", "odd", "m"],
+        r"the first line '\\x1b\[31mred'; say which of .* it is with --format\.",
+    ),
+    "other columns": (
+        ["train", "other.csv", "m"],
+        "there is no column 'text' among body, tags; name the right one with --text-column",
+    ),
+    "other keys": (
+        ["train", "other.jsonl", "m"],
+        "neither 'text' nor 'features' among the keys 'body', 'tags'; name the key of the text with --text-column",
+    ),
+    "labels under another name": (
+        ["train", "other.csv", "m", "--text-column", "body"],
+        "other.csv: no row has labels; name their column or key with --labels-column",
+    ),
+    "columns of what has none": (
+        ["train", "train.txt", "m", "--text-column", "body"],
+        "--text-column is no option of the format xmc; it has none",
+    ),
+    "columns for workers": (
+        ["train", "other.csv", "m", "--text-column", "body", "--dask", "tcp://127.0.0.1:1"],
+        "--dask reads rows by their usual names; leave out --text-column and --labels-column",
+    ),
     "no rows": (["train", "norows.txt", "m"], "norows.txt has no rows"),
     "names for places": (
         ["predict", "model", "named.jsonl"],
@@ -357,6 +462,10 @@ def test_a_mistake_is_one_sentence_and_exit_code_two(
     Path("wide.txt").write_text("1 5 3\n1 0:1\n")
     Path("unlabelled.txt").write_text("2 4 3\n 0:1\n 1:1\n")
     Path("empty").write_text("")
+    Path("folder").mkdir()
+    Path("odd").write_text("\x1b[31mred\n")
+    Path("other.csv").write_text("body,tags\na cat,cat\n")
+    Path("other.jsonl").write_text('{"body": "a cat", "tags": ["cat"]}\n')
     Path("norows.txt").write_text("0 4 3\n")
     Path("named.jsonl").write_text('{"features": {"a": 1, "b": 0, "c": 0, "d": 0}}\n')
     write_texts(Path("docs.jsonl"))
@@ -419,7 +528,7 @@ def test_a_row_that_says_nothing_gets_no_labels_and_a_word_about_it(
     (tmp_path / "new.jsonl").write_text('{"id": "a", "text": "zzz"}\n{"id": "b", "text": "my cat"}\n')
     out, err = run(capfd, "predict", tmp_path / "m", tmp_path / "new.jsonl", "-n", "1")
     assert [line.split("\t")[:2] for line in out.splitlines()] == [["a"], ["b", "cat"]]
-    assert "1 rows have no feature or word that the model knows" in err
+    assert "1 row has no feature or word that the model knows" in err
 
 
 def test_label_names_do_not_break_lines_or_terminals(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -568,7 +677,7 @@ def test_texts_read_in_blocks_train_the_same_model(tmp_path: Path, capfd: pytest
     ("words", "message"),
     [
         (["--memory", "much"], "--memory must be a size like 500MB or 4GB; got 'much'"),
-        (["--memory", "1KB"], "`memory` must be an integer ≥ 1048576; got 1000"),
+        (["--memory", "1KB"], "--memory must be an integer ≥ 1048576; got 1000"),
         (["--memory", "1GB", "--method", "leml"], "--memory is for RIPML"),
         (["--memory", "1GB", "--dask", "tcp://127.0.0.1:1"], "give one of them"),
     ],

@@ -181,9 +181,12 @@ def test_training_leaves_a_store_that_is_there_alone(
 ) -> None:
     before = state(store)
     _, err = run(capfd, "train", made / "text.jsonl", store, *PAPER, code=2)
-    assert err.endswith("this is a store with its documents; choose another folder for the model.\n")
+    assert err.endswith("this is a store with its documents already; choose another for the model.\n")
     _, err = run(capfd, "train", made / "text.jsonl", store, "--store", *PAPER, code=2)
-    assert err.endswith("there is something here already; choose a new or empty folder.\n")
+    assert err == (
+        f"ripml: {store}: this is a store with its documents already; ripml update learns more rows, or choose a new "
+        "folder.\n"
+    )
     assert state(store) == before
 
 
@@ -246,6 +249,26 @@ def test_an_update_is_stored_block_by_block(
     monkeypatch.setattr(Store, "learn", learn)
     found = told(capfd, "update", store, file)
     assert (found["learnt"], found["replaced"], found["unchanged"]) == (1, 0, 6)
+
+
+def test_an_update_that_is_stopped_says_what_is_kept(
+    store: Path, form: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [{**row, "id": f"e{i}"} for i, row in enumerate(documents(form, 7, seed=3))]
+    file = written(tmp_path / "more.jsonl", rows)
+    monkeypatch.setattr(storing, "_ROWS_AT_A_TIME", 3)
+    learn = Store.learn
+
+    def interrupted(self: Store, some: Any) -> list[str]:
+        if "e3" in (some.ids or []):
+            raise KeyboardInterrupt
+        return learn(self, some)
+
+    monkeypatch.setattr(Store, "learn", interrupted)
+    _, err = run(capfd, "update", store, file, code=130)
+    assert err.splitlines()[-1] == "ripml: stopped; 3 rows are kept."
+    with Store.open(store, readonly=True) as opened:
+        assert opened.ids()[-3:] == ["e0", "e1", "e2"]
 
 
 @pytest.mark.parametrize("way", ["words", "file", "stdin"])
@@ -461,13 +484,30 @@ def test_an_explanation_is_readable(form: str, store: Path, tmp_path: Path, capf
     assert 98 <= sum(shares) <= 102
 
 
+def test_a_document_that_speaks_in_two_ways_is_one_example_and_words_come_before_parts_of_words(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    texts = {"p": ("password refused", ["login"]), "m": ("mails arrive late", ["mail"]), "i": ("invoice", ["bill"])}
+    rows = [{"id": id, "text": text, "labels": labels} for id, (text, labels) in texts.items()]
+    run(capfd, "train", written(tmp_path / "rows.jsonl", rows), tmp_path / "s", "--store", "--neighbors", "1")
+    question = ("explain", tmp_path / "s", "the passwords were refused", "-n", "1")
+    (label,) = told(capfd, *question)["labels"]
+    assert [example["documents"] for example in label["examples"]] == [["p"], ["p"]]
+    lines = run(capfd, *question)[0].splitlines()
+    assert [line for line in lines if "document" in line] == ["    ├── 100 %  document p: login"]
+    pulls = re.findall(r"([\w-]+) [+-]\d\.\d{3}", lines[-1])
+    assert pulls[0] == "refused"
+    assert len(pulls) == 4
+    assert all("-" in part for part in pulls[1:])
+
+
 def test_a_model_without_its_documents_explains_by_row_numbers(
     form: str, made: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(capfd, "train", made / f"{form}.jsonl", tmp_path / "m", "--dims", "16", "--neighbors", "3", "--ridge", "1")
     rows = [{k: v for k, v in row.items() if k != "id"} for row in documents(form, 4)]
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("\n".join(map(json.dumps, rows)).encode())))
-    out, _ = run(capfd, "explain", tmp_path / "m", "-")
+    out, _ = run(capfd, "explain", tmp_path / "m", "--data", "-")
     assert [line for line in out.splitlines() if line[:1] not in "├└│ "] == ["row 0", "row 1", "row 2", "row 3"]
     assert re.search(r"── +\d+ %  row \d+: \w+", out)
     assert re.search(r"── +\d+ %  \d+ rows: \w+", out)

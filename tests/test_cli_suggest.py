@@ -96,6 +96,36 @@ def test_of_several_texts_each_line_begins_with_the_number_the_id_or_the_file(
     assert [line.split("\t")[0] for line in out.splitlines()] == files
 
 
+@pytest.mark.parametrize("options", [[], ["--json"], ["--top", "1"]])
+def test_explain_takes_a_text_the_ways_that_suggest_does(
+    options: list[str], made: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ways: list[list[Any]] = [[TEXT], ["--file", made / "text.txt"], ["-"], []]
+    answers = []
+    for way in ways:
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(f"{TEXT}\n".encode())))
+        answers.append(run(capfd, "explain", made / "model", *way, *options)[0])
+    assert answers == [answers[0]] * len(ways)
+    rows = run(capfd, "explain", made / "model", made / "rows.jsonl", *options)[0]
+    assert rows == run(capfd, "explain", made / "model", "--data", made / "rows.jsonl", *options)[0]
+    assert rows == answers[0].replace("bark, bone and a song — über 猫", "row 0")
+
+
+def test_what_explain_takes_for_a_file_is_not_taken_for_a_text(made: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    _, err = run(capfd, "explain", made / "model", "new.jsonl", code=2)
+    assert err.splitlines()[-1] == "ripml: new.jsonl: cannot be read (no such file)."
+    out, _ = run(capfd, "explain", made / "model", "purr", 40 * "bark ", "-n", "1")
+    assert [line for line in out.splitlines() if line[:1] not in "├└│ "] == ["purr", (15 * "bark ")[:72] + "…"]
+
+
+def test_that_nothing_was_found_is_said_beside_the_results(made: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    why = "no word that the model knows, or no score that reaches the threshold\n"
+    assert run(capfd, "suggest", made / "model", "zzz") == ("", f"no labels: {why}")
+    out, err = run(capfd, "suggest", made / "model", "zzz", "purr", "-n", "1")
+    assert (out[:6], err) == ("1\tcat\t", f"no labels for 1 of 2 texts: {why}")
+    assert run(capfd, "suggest", made / "model", "zzz", "--json") == ('{"labels": []}\n', "")
+
+
 def test_scores_are_bars_on_a_terminal(capfd: pytest.CaptureFixture[str]) -> None:
     score_bars([("cat", 0.5), ("猫", 1.2), ("none", 0.0)])
     assert capfd.readouterr().out.splitlines() == [
@@ -110,7 +140,7 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
     "nothing to read": (["model"], "give a text, a file with --file, rows with --data, or write the text"),
     "no top": (["model", "purr", "--top", "0"], "--top must be an integer ≥ 1; got 0."),
     "a threshold in words": (["model", "purr", "--threshold", "high"], "--threshold must be a number or auto; got"),
-    "no number": (["model", "purr", "--threshold", "nan"], "`threshold` must be a number, 'auto' or None; got nan."),
+    "no number": (["model", "purr", "--threshold", "nan"], "--threshold must be a number, 'auto' or None; got nan."),
     "no letters": (["model", "--file", "latin.txt"], "latin.txt: this is not UTF-8; save the text as UTF-8."),
     "no file": (["model", "--file", "no.txt"], "no.txt: cannot be read (no such file)."),
     "a model of features": (["numbers", "purr"], "numbers was trained on features, not on texts; ask it about rows"),
@@ -147,6 +177,20 @@ def test_the_rules_of_train_are_kept_with_the_model_and_the_store(
         assert "stop labels 1, allowed labels 2, min count 3" in run(capfd, "inspect", tmp_path / folder)[0]
     expected = Rules(stop_labels={"dog"}, allowed_labels={"cat", "dog"}, min_count=3)
     assert DocumentModel.load(tmp_path / "m").rules == expected
+
+
+def test_rules_that_cannot_be_meant_are_warned_of(
+    made: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "never").write_text("dog\nfax\n")
+    (tmp_path / "only").write_text("cat\nhorse\nant\n")
+    rules = ("--stop-labels", tmp_path / "never", "--allowed-labels", tmp_path / "only", "--min-count", "17")
+    _, err = run(capfd, "train", made / "docs.jsonl", tmp_path / "m", *PAPER, *rules)
+    assert [line for line in err.splitlines() if line.startswith("ripml: ")] == [
+        "ripml: warning: --stop-labels: no row carries 'fax'.",
+        "ripml: warning: --allowed-labels: no row carries 'ant' and 1 more.",
+        "ripml: warning: --min-count 17: no label is on more than 16 rows, so none is suggested.",
+    ]
 
 
 def test_texts_become_what_features_says(made: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -205,12 +249,12 @@ def test_serve_hands_its_options_to_the_server(
     assert called == [(["a", "b=c"], expected)]
     monkeypatch.undo()
     _, err = run(capfd, "serve", tmp_path / "nothing", code=2)
-    assert err.count("\n") == 1
+    assert err == f"ripml: {tmp_path / 'nothing'}: this is no store; ripml train DATA FOLDER --store makes one.\n"
 
 
 def test_keys_are_made_listed_and_removed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("ripml.server", reason="the extra `serve` is not installed")
-    file = tmp_path / "keys.json"
+    file = tmp_path / "keys.jsonl"
     out, err = run(capfd, "keys", "add", file, "alice")
     assert (out.count("\n"), err) == (1, "This key is shown once; keep it.\n")
     assert out.strip() not in file.read_text()

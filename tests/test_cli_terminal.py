@@ -17,6 +17,7 @@ import typer
 
 from ripml.cli import main, opening, output
 from ripml.cli.app import app
+from ripml.cli.options import Form
 
 SCRIPTS = Path(sys.executable).parent
 ROWS = "3 2 2\n0 0:1\n1 1:1\n0 0:1\n"
@@ -131,10 +132,10 @@ def test_the_reading_of_a_large_file_is_counted_and_changes_nothing(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "train.txt").write_text(ROWS)
-    assert opening.training_rows(str(tmp_path / "train.txt"), None)[0].Y.shape == (3, 2)
+    assert opening.training_rows(str(tmp_path / "train.txt"), Form())[0].Y.shape == (3, 2)
     assert capfd.readouterr().err == "reading …\n"
     monkeypatch.setattr(opening, "_LARGE", 1)
-    rows, _ = opening.training_rows(str(tmp_path / "train.txt"), None)
+    rows, _ = opening.training_rows(str(tmp_path / "train.txt"), Form())
     assert (rows.Y.shape, rows.name) == ((3, 2), str(tmp_path / "train.txt"))
     assert re.fullmatch(r"reading …\nreading: 0\.0 MB, [\d,.]+ MB/(s|min|h)\n", capfd.readouterr().err)
 

@@ -162,7 +162,7 @@ MISTAKES = {
     "no trials": (["--trials", "0"], "--trials must be an integer ≥ 1; got 0."),
     "no time": (["--timeout", "soon"], "--timeout must be a time like 90s, 20m or 8h; got 'soon'."),
     "no picture": (["--plot", "p.doc"], "p.doc: a picture ends in .png, .svg or .pdf."),
-    "no parts": (["--folds", "9"], "`folds` must be an integer from 1 to 5; got 9."),
+    "no parts": (["--folds", "9"], "--folds must be an integer from 1 to 5; got 9."),
     "another metric": (["--metric", "P@5"], "s: this study was begun with metric = P@1; choose another folder for"),
     "no metric": (["--metric", "P@2"], "Invalid value for '--metric': "),
 }

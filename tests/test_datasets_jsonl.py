@@ -12,8 +12,8 @@ from ripml.datasets import Dataset, read, write
 from ripml.errors import DataError, ParameterError
 
 
-def jsonl(text: str | bytes, **options: list[str]) -> Dataset:
-    return read(io.BytesIO(text.encode() if isinstance(text, str) else text), "jsonl", **options)
+def jsonl(lines: str | bytes, **options: list[str] | str) -> Dataset:
+    return read(io.BytesIO(lines.encode() if isinstance(lines, str) else lines), "jsonl", **options)
 
 
 def test_texts_have_no_matrix() -> None:
@@ -55,7 +55,6 @@ def test_lines_without_labels_are_allowed_if_no_line_has_any() -> None:
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("", r"this is not JSON \(Expecting value at column 1\)\.$"),
         ("{", r"this is not JSON \(.* at column 2\)\.$"),
         ("[1]", r"the line must be a JSON object such as"),
         ('{"labels": "a", "text": "b"}', r"'labels' must be a list; got \"a\"\.$"),
@@ -94,6 +93,47 @@ def test_a_bad_line_among_texts_is_explained(line: str, sentence: str) -> None:
 def test_a_bad_line_among_features_is_explained(features: str, sentence: str) -> None:
     with pytest.raises(DataError, match=rf"^<file>:2: {sentence}"):
         jsonl(f'{{"labels": ["a"], "features": [1, 2]}}\n{{"labels": [], "features": {features}}}\n')
+
+
+def test_a_byte_order_mark_and_blank_lines_are_no_part_of_the_rows() -> None:
+    data = jsonl(b'\xef\xbb\xbf\n{"text": "a"}\r\n\n \t\n{"text": "b"}\n\n')
+    assert data.texts == ["a", "b"]
+    sniffed = read(io.BytesIO(b'\xef\xbb\xbf{"text": "a"}\n'))
+    assert sniffed.texts == ["a"]
+    with pytest.raises(DataError, match=r"^<file>:4: 'text' must be a string; got 5\.$"):
+        jsonl('\n{"text": "a"}\n\n{"text": 5}\n')
+    with pytest.raises(DataError, match=r"^<file>: the file is empty\.$"):
+        jsonl("\n\n")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+def test_utf16_is_named(encoding: str) -> None:
+    with pytest.raises(DataError, match=r"^<file>:1: this is UTF-16; save the file as UTF-8\.$"):
+        jsonl('{"text": "a"}\n'.encode(encoding))
+    with pytest.raises(DataError, match=r"^<file>: this is UTF-16; save the file as UTF-8\.$"):
+        read(io.BytesIO('{"text": "a"}\n'.encode("utf-16")))
+
+
+@pytest.mark.parametrize("array", ['[{"text": "a"}]', '[{"text": "a"},\n{"text": "b"}]', '[\n{"text": "a"}\n]', "{\n}"])
+def test_an_array_of_objects_is_told_to_be_one_object_a_line(array: str) -> None:
+    with pytest.raises(DataError, match=r"^<file>:1: JSONL has one object a line, such as .*, and no array around"):
+        read(io.BytesIO(array.encode()))
+
+
+def test_other_keys_are_named_and_can_be_given() -> None:
+    rows = '{"body": "a", "tags": ["x"], "nr": 1}\n{"body": "b", "tags": [], "nr": 2}\n'
+    sentence = r"^<file>:1: there is neither 'text' nor 'features' among the keys 'body', 'tags', 'nr'; name the key of"
+    with pytest.raises(DataError, match=sentence):
+        jsonl(rows)
+    data = jsonl(rows, text="body", labels="tags", id="nr")
+    assert (data.texts, data.label_names, data.ids) == (["a", "b"], ["x"], ["1", "2"])
+    with pytest.raises(DataError, match=r"^<file>:1: there is no 'labels ' among the keys .*; name the right one with"):
+        jsonl(rows, text="body", labels="labels ")
+    with pytest.raises(DataError, match=r"^<file>:2: 'body' must be a string; got 5\.$"):
+        jsonl('{"body": "a"}\n{"body": 5}\n', text="body")
+    with pytest.raises(DataError, match=r"^<file>:2: 'tags' is missing, but the lines before have it\.$"):
+        jsonl('{"body": "a", "tags": []}\n{"body": "b"}\n', text="body", labels="tags")
+    assert jsonl('{"labels": ["a"]}\n').texts is None
 
 
 def test_a_feature_given_twice_is_an_error() -> None:

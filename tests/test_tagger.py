@@ -23,7 +23,7 @@ from ripml import RIPML, Tagger
 from ripml.baselines import Popularity
 from ripml.documents import DocumentModel
 from ripml.errors import DataError, ModelFolderError, ParameterError
-from ripml.text import TfIdf
+from ripml.text import Encoder, TfIdf
 
 TOPICS = {
     "fruit": "apple pear plum cherry ripe sweet orchard peel juice tree",
@@ -303,6 +303,30 @@ def test_an_encoder_with_dense_output_takes_the_place_of_tfidf(tmp_path: Path) -
         Tagger.load(tmp_path / "tagger", encoder=Constant(8)).suggest("ripe apple")
     with pytest.raises(DataError, match="gave a number that is not finite"):
         Tagger.load(tmp_path / "tagger", encoder=Constant(16, np.nan)).suggest("ripe apple")
+
+
+@pytest.mark.parametrize(
+    ("rows", "sentence"),
+    [
+        ([[1.0, 2.0], [1.0]], r"must turn 2 texts into rows of as many numbers each; got rows of several lengths"),
+        ([["1", "2"], ["3", "4"]], r"rows of as many numbers each; got values of type str"),
+        ([[1j, 2], [3, 4]], r"rows of as many numbers each; got values of type complex128"),
+        ([[{}, 2], [3, 4]], r"rows of as many numbers each; got rows of several lengths, or of what is no number"),
+        (np.empty((2, 0)), r"must turn 2 texts into rows of shape \(2, d\); got \(2, 0\)"),
+    ],
+)
+def test_an_encoder_that_gives_no_rows_of_numbers_is_refused(rows: Any, sentence: str) -> None:
+    class Odd:
+        def encode(self, texts: list[str]) -> Any:
+            return rows
+
+    with pytest.raises(DataError, match=f"^Odd .*{sentence}"):
+        Encoder(Odd()).fit_transform(["a red apple", "pears"])
+
+
+def test_an_encoder_that_was_not_fitted_is_told_from_the_one_that_was() -> None:
+    with pytest.raises(ParameterError, match=r"^TfidfVectorizer has not been fitted; give the one that was fitted\.$"):
+        Encoder(TfidfVectorizer(), n_dims=4).transform(["a red apple"])
 
 
 class Constant:

@@ -20,7 +20,7 @@ from scipy.sparse import csr_array, vstack
 
 from ripml import decoding, metrics, model_folder
 from ripml.datasets import Dataset, svmlight
-from ripml.datasets.formats import FORMATS, format_of, iter_blocks
+from ripml.datasets.formats import FORMATS, check_options, format_of, iter_blocks
 from ripml.datasets.source import open_source
 from ripml.errors import DataError, ModelFolderError, ParameterError, check_count
 from ripml.estimator import RIPML
@@ -144,13 +144,15 @@ class DocumentModel:
         return cls(model, text, data.feature_names if text is None else None, first_feature, rules or Rules())
 
     @classmethod
-    def fit_blocks(cls, place: Any, format: str | None, model: RIPML, folder: Path, memory: int) -> DocumentModel:
+    def fit_blocks(
+        cls, place: Any, format: str | None, model: RIPML, folder: Path, memory: int, **columns: str
+    ) -> DocumentModel:
         """Fit `model` on a file that may be larger than memory, in this folder; see `RIPML.fit_blocks`.
 
-        Texts are read twice: for their words, and to be learnt from.
+        Texts are read twice: for their words, and to be learnt from. `columns` are options of the format.
         """
-        options: dict[str, Any] = {}
-        first = next(iter_blocks(place, format, **_numbered_from(place, format, 0)), None)
+        options: dict[str, Any] = dict(columns)
+        first = next(iter_blocks(place, format, **columns, **_numbered_from(place, format, 0)), None)
         first_feature, text = None, None
         if first is None:
             raise DataError(f"{place} has no rows.")
@@ -159,9 +161,9 @@ class DocumentModel:
                 raise DataError(f"{first.name} has neither features nor texts.")
             text = text_features()
             assert isinstance(text, TfIdf)
-            text.fit_blocks(block.texts or [] for block in iter_blocks(place, format))
-        elif options := _numbered_from(place, format, 0):
-            zero = any((block.X.indices == 0).any() for block in iter_blocks(place, format, **options))
+            text.fit_blocks(block.texts or [] for block in iter_blocks(place, format, **options))
+        elif numbered := _numbered_from(place, format, 0):
+            zero = any((block.X.indices == 0).any() for block in iter_blocks(place, format, **numbered))
             first_feature = 0 if zero else 1
             options = _numbered_from(place, format, first_feature)
         names: dict[str, list[str] | None] = {"labels": [], "features": None}
@@ -179,24 +181,32 @@ class DocumentModel:
         return cls(model, text, names["features"], first_feature)
 
     @staticmethod
-    def read_training(place: Any, format: str | None = None) -> tuple[Dataset, int | None]:
-        """Read a file to train on; also, of SVMLight, whether its features count from 0 or 1: what `fit` wants."""
+    def read_training(place: Any, format: str | None = None, **options: Any) -> tuple[Dataset, int | None]:
+        """Read a file to train on; also, of SVMLight, whether its features count from 0 or 1: what `fit` wants.
+
+        `options` are those of the format.
+        """
         with open_source(place) as source:
             format = format_of(source, format)
+            check_options(format, FORMATS[format].read, options)
             if format != "svmlight":
-                return FORMATS[format].read(source), None
+                return FORMATS[format].read(source, **options), None
             data = svmlight.read(source, zero_based=True)
             first = 0 if (data.X.indices == 0).any() else 1
             return replace(data, X=data.X[:, first:]), first
 
-    def read(self, place: Any, format: str | None = None) -> Dataset:
-        """Read a file to be asked about. SVMLight files say neither their width nor where they count from; we know."""
+    def read(self, place: Any, format: str | None = None, **options: Any) -> Dataset:
+        """Read a file to be asked about, with options of its format.
+
+        SVMLight files say neither their width nor where they count from; we know.
+        """
         with open_source(place) as source:
             format = format_of(source, format)
+            check_options(format, FORMATS[format].read, options)
             if format == "jsonl":
-                return self.same_form(FORMATS[format].read(source))
+                return self.same_form(FORMATS[format].read(source, **options))
             if format != "svmlight":
-                data: Dataset = FORMATS[format].read(source)
+                data: Dataset = FORMATS[format].read(source, **options)
                 return data
             return svmlight.read(source, zero_based=self.first_feature == 0, n_features=self.model.n_features_in_)
 

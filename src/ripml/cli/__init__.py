@@ -12,6 +12,8 @@ import sys
 import traceback
 from typing import Any, NoReturn
 
+from ripml.cli.output import Stopped, printable
+from ripml.cli.wording import in_shell_words
 from ripml.errors import RipmlError
 
 __all__ = ["main"]
@@ -53,8 +55,10 @@ def _run(arguments: list[str], debug: bool) -> int:
             traceback.print_exc()
         if hasattr(error, "format_message"):  # a mistake on the command line
             return _complain(f"{error.format_message()} (ripml --help)")
+        if isinstance(error, Stopped):
+            return _complain(str(error), _INTERRUPTED)
         if isinstance(error, RipmlError):
-            return _complain(str(error))
+            return _complain(in_shell_words(str(error)))
         if isinstance(error, OSError) and error.strerror:
             return _complain(f"{error.filename or 'input or output'}: {error.strerror}.")
         message = str(error).strip().split("\n")[0] or "no message"
@@ -63,5 +67,5 @@ def _run(arguments: list[str], debug: bool) -> int:
 
 
 def _complain(sentence: str, code: int = 2) -> int:
-    print(f"ripml: {' '.join(sentence.split())}", file=sys.stderr)
+    print(f"ripml: {printable(' '.join(sentence.split()))}", file=sys.stderr)
     return code

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -13,11 +11,21 @@ from typing import Any
 import numpy as np
 
 from ripml import blending, decoding
-from ripml.cli.opening import asked, blocks, opened
-from ripml.cli.output import bar, print_json, score_bars, table, told_rate, working
-from ripml.cli.summaries import printable
+from ripml.cli.opening import asked, opened
+from ripml.cli.options import Form
+from ripml.cli.output import (
+    NOTHING_SUGGESTED,
+    bar,
+    count,
+    print_json,
+    printable,
+    score_bars,
+    table,
+    told_rate,
+    working,
+)
+from ripml.cli.questions import Questions, Words
 from ripml.datasets import Dataset
-from ripml.datasets.source import fault, open_source
 from ripml.documents import DocumentModel
 from ripml.errors import ParameterError
 from ripml.estimator import RIPML
@@ -40,7 +48,7 @@ def _score_blocks(trained: DocumentModel, data: Dataset) -> Iterator[Any]:
 def run_predict(
     folder: Path,
     data: str,
-    format: str | None,
+    form: Form,
     n: int,
     sets: bool,
     probabilities: bool,
@@ -55,7 +63,7 @@ def run_predict(
     if probabilities and not isinstance(model, RIPML):
         raise ParameterError(f"--probabilities are learnt by RIPML only; {folder} holds {type(model).__name__}.")
     model.set_params(n_jobs=jobs)
-    rows = asked(trained, data, format)
+    rows = asked(trained, data, form)
     names = [str(name) for name in trained.model.classes_]
     number = silent = 0
     what = "probability" if probabilities else "score"
@@ -78,14 +86,15 @@ def run_predict(
                 print("\t".join(map(printable, [*first, *(f for name, v in pairs for f in (name, f"{v:.4f}"))])))
             number += 1
     if silent:
-        print(f"{silent:,} rows have no feature or word that the model knows, and so no labels", file=sys.stderr)
+        which = f"{count(silent, 'row')} {'has' if silent == 1 else 'have'}"
+        print(f"{which} no feature or word that the model knows, and so no labels", file=sys.stderr)
 
 
-def run_evaluate(folder: Path, data: str, format: str | None, jobs: int | None, as_json: bool) -> None:
+def run_evaluate(folder: Path, data: str, form: Form, jobs: int | None, as_json: bool) -> None:
     """Print the metrics of the model on labelled rows."""
     trained, _ = opened(folder)
     trained.model.set_params(n_jobs=jobs)
-    rows = asked(trained, data, format)
+    rows = asked(trained, data, form)
     start = time.perf_counter()
     with working("asking the model"):
         report = trained.evaluate(rows)
@@ -106,10 +115,7 @@ def run_evaluate(folder: Path, data: str, format: str | None, jobs: int | None, 
 
 def run_suggest(
     folder: Path,
-    texts: Sequence[str],
-    files: Sequence[str],
-    data: str | None,
-    format: str | None,
+    words: Words,
     n: int | None,
     threshold: str | None,
     jobs: int | None,
@@ -118,30 +124,23 @@ def run_suggest(
     """Print the labels that are suggested for texts, whichever way these come."""
     if n is not None and n < 1:
         raise ParameterError(f"--top must be an integer ≥ 1; got {n}.")
-    if bool(texts) + bool(files) + (data is not None) > 1:
-        raise ParameterError("give texts, or files of texts with --file, or rows with --data; not several of these.")
-    if not (texts or files or data) and sys.stdin.isatty():
-        raise ParameterError("give a text, a file with --file, rows with --data, or write the text to standard input.")
+    words.check()
     trained, _ = opened(folder)
-    if data is None and trained.text is None:
-        raise ParameterError(f"{folder} was trained on features, not on texts; ask it about rows with --data.")
+    questions = words.read(trained, folder)
     trained.model.set_params(n_jobs=jobs)
     changes = {"n": n, "threshold": None if threshold is None else _threshold(threshold)}
     rules = trained.rules.but(**{name: value for name, value in changes.items() if value is not None})
-    asked_for: Dataset | list[str]
-    if data is not None:
-        asked_for = asked(trained, data, format)
-        ids = asked_for.ids
-    else:
-        asked_for = [_text(word) for word in texts] or [_read_text(file) for file in files or ("-",)]
-        ids = list(files) if len(files) > 1 else None
-    with _progress(asked_for) as advance:
-        number = 0
-        for block in [asked_for] if isinstance(asked_for, list) else blocks(asked_for, _ROWS_AT_A_TIME):
+    number = silent = 0
+    with questions.progress() as advance:
+        for block in questions.blocks(_ROWS_AT_A_TIME):
             for labels in trained.suggest(block, rules):
-                _print_suggestions(labels, None if ids is None else ids[number], number, len(asked_for), as_json)
+                _print_suggestions(labels, questions, number, as_json)
                 number += 1
+                silent += not labels
             advance(len(block))
+    if silent and not as_json and not sys.stdout.isatty():
+        which = "no labels" if len(questions) == 1 else f"no labels for {silent:,} of {len(questions):,} texts"
+        print(f"{which}: {NOTHING_SUGGESTED}", file=sys.stderr)
 
 
 def _threshold(word: str) -> float | str:
@@ -151,45 +150,22 @@ def _threshold(word: str) -> float | str:
         raise ParameterError(f"--threshold must be a number or auto; got {word!r}.") from None
 
 
-def _text(word: str) -> str:
-    """A text of the command line, - for standard input."""
-    return _read_text("-") if word == "-" else _decoded(os.fsencode(word), "the text")
-
-
-def _read_text(place: str) -> str:
-    with open_source(place) as source:
-        return _decoded(source.read(), source.name)
-
-
-def _decoded(content: bytes, name: str) -> str:
-    """The text of these bytes; the newline in its end is the file's, not the text's."""
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise fault(name, None, "this is not UTF-8; save the text as UTF-8.") from None
-    return text.removesuffix("\n").removesuffix("\r")
-
-
-def _progress(rows: Dataset | list[str]) -> Any:
-    """A bar for the rows of a file; a few texts need none."""
-    return contextlib.nullcontext(lambda _: None) if isinstance(rows, list) else bar("asking the model", len(rows))
-
-
-def _print_suggestions(labels: Sequence[Suggestion], id: str | None, number: int, n_texts: int, as_json: bool) -> None:
+def _print_suggestions(labels: Sequence[Suggestion], questions: Questions, number: int, as_json: bool) -> None:
     """One text's labels: JSON in a line, with bars on a terminal, and elsewhere label, tab, score in a line each.
 
     Of several texts each line begins with the id, or the number from 0.
     """
     if as_json:
-        record = {} if id is None else {"id": id}
-        print_json({**record, "labels": [{"label": label, "score": score} for label, score in labels]})
+        pairs = [{"label": label, "score": score} for label, score in labels]
+        print_json({**questions.record(number), "labels": pairs})
         return
+    id = questions.id(number)
     name = printable(str(number) if id is None else id)
     if sys.stdout.isatty():
-        if n_texts > 1:
+        if len(questions) > 1:
             print(name)
         score_bars([(printable(label), score) for label, score in labels])
         return
-    first = [name] if n_texts > 1 else []
+    first = [name] if len(questions) > 1 else []
     for label, score in labels:
         print("\t".join([*first, printable(label), f"{score:.4f}"]))

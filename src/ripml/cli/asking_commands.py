@@ -7,28 +7,43 @@ from typing import Annotated
 
 import typer
 
-from ripml.cli.options import DataArgument, FormatOption, JobsOption, JsonOption, ModelArgument, data_names, word
+from ripml.cli.options import (
+    DataArgument,
+    FormatOption,
+    JobsOption,
+    JsonOption,
+    LabelsColumnOption,
+    ModelArgument,
+    TextColumnOption,
+    data_names,
+    form,
+)
 from ripml.cli.words import EnsembleWord
 
 __all__ = ["asking_app"]
 
 asking_app = typer.Typer(rich_markup_mode=None)
 
+TextsArgument = Annotated[
+    list[str] | None, typer.Argument(metavar="TEXT", help="Texts; - or nothing for one from standard input.")
+]
+FilesOption = Annotated[
+    list[str] | None, typer.Option("--file", metavar="FILE", help="A file that is a text; may be given again.")
+]
+RowsOption = Annotated[
+    str | None,
+    typer.Option("--data", metavar="DATA", help="Rows of a file, - for standard input.", autocompletion=data_names),
+]
+
 
 @asking_app.command(short_help="Suggest labels for texts.")
 def suggest(
     model: ModelArgument,
-    texts: Annotated[
-        list[str] | None, typer.Argument(metavar="TEXT", help="Texts; - or nothing for one from standard input.")
-    ] = None,
-    files: Annotated[
-        list[str] | None, typer.Option("--file", metavar="FILE", help="A file that is a text; may be given again.")
-    ] = None,
-    data: Annotated[
-        str | None,
-        typer.Option(metavar="DATA", help="Rows of a file, - for standard input.", autocompletion=data_names),
-    ] = None,
+    texts: TextsArgument = None,
+    files: FilesOption = None,
+    data: RowsOption = None,
     format: FormatOption = None,
+    text_column: TextColumnOption = None,
     n: Annotated[int | None, typer.Option("--top", "-n", help="How many labels at most; 5 as a rule.")] = None,
     threshold: Annotated[
         str | None,
@@ -50,8 +65,11 @@ def suggest(
     Example: curl -s https://example.org/article.txt | ripml suggest model/
     """
     from ripml.cli.asking import run_suggest
+    from ripml.cli.questions import Words
 
-    run_suggest(model, texts or [], files or [], data, word(format), n, threshold, jobs, as_json=json)
+    run_suggest(
+        model, Words(texts or [], files or [], data, form(format, text_column)), n, threshold, jobs, as_json=json
+    )
 
 
 @asking_app.command(short_help="Print the labels of each row.")
@@ -59,6 +77,7 @@ def predict(
     model: ModelArgument,
     data: DataArgument,
     format: FormatOption = None,
+    text_column: TextColumnOption = None,
     n: Annotated[int, typer.Option("--top", "-n", help="How many labels for each row.")] = 5,
     sets: Annotated[
         bool, typer.Option("--sets", help="The labels above the model's threshold, in place of the first few.")
@@ -77,7 +96,7 @@ def predict(
     """
     from ripml.cli.asking import run_predict
 
-    run_predict(model, data, word(format), n, sets, probabilities, jobs, as_json=json)
+    run_predict(model, data, form(format, text_column), n, sets, probabilities, jobs, as_json=json)
 
 
 @asking_app.command(short_help="Compare a model with a file's labels.")
@@ -85,6 +104,8 @@ def evaluate(
     model: ModelArgument,
     data: DataArgument,
     format: FormatOption = None,
+    text_column: TextColumnOption = None,
+    labels_column: LabelsColumnOption = None,
     jobs: JobsOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -94,31 +115,45 @@ def evaluate(
     """
     from ripml.cli.asking import run_evaluate
 
-    run_evaluate(model, data, word(format), jobs, as_json=json)
+    run_evaluate(model, data, form(format, text_column, labels_column), jobs, as_json=json)
 
 
-@asking_app.command(short_help="Say why rows get their labels.")
+@asking_app.command(short_help="Say why texts get their labels.")
 def explain(
     model: ModelArgument,
-    data: DataArgument,
+    texts: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="TEXT",
+            help="Texts; - or nothing for one from standard input. One that is the name of a data file stands for it.",
+            autocompletion=data_names,
+        ),
+    ] = None,
+    files: FilesOption = None,
+    data: RowsOption = None,
     format: FormatOption = None,
-    n: Annotated[int, typer.Option("--top", "-n", help="How many labels for each row.")] = 3,
+    text_column: TextColumnOption = None,
+    n: Annotated[int, typer.Option("--top", "-n", help="How many labels for each text.")] = 3,
     examples: Annotated[int, typer.Option(help="How many examples for each label.")] = 3,
     features: Annotated[int, typer.Option(help="How many words or features for each label.")] = 8,
     jobs: JobsOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Say why each row of a file gets its labels: by which examples, and by which words or features.
+    """Say why a text, or each row of a file, gets its labels: by which examples, and by which words or features.
 
     An example is a document, or a set of labels that stands for all documents that carry exactly these; its share is
     its part of the label's score. A store names the documents by their ids, a model by row numbers from 0. Beside each
     word or feature is how far it pulled towards the label, or with a minus away from it.
 
-    Example: ripml explain store/ new.jsonl --top 1
+    Example: ripml explain store/ "The invoice was paid twice" --top 1
+
+    Example: ripml explain store/ new.jsonl --json
     """
     from ripml.cli.explaining import run_explain
+    from ripml.cli.questions import Words
 
-    run_explain(model, data, word(format), n, examples, features, jobs, as_json=json)
+    words = Words(texts or [], files or [], data, form(format, text_column))
+    run_explain(model, words, n, examples, features, jobs, as_json=json)
 
 
 @asking_app.command(short_help="Look into a model, a store or a data set.")
@@ -127,6 +162,8 @@ def inspect(
         str, typer.Argument(metavar="PATH", help="The folder of a model or a store, a data file, or a data set's name.")
     ],
     format: FormatOption = None,
+    text_column: TextColumnOption = None,
+    labels_column: LabelsColumnOption = None,
     ensemble: Annotated[EnsembleWord, typer.Option(help="Data: the family to measure.")] = EnsembleWord.gaussian,
     dims: Annotated[int, typer.Option(help="Data: m, the dimensions to measure at.")] = 100,
     delta: Annotated[float, typer.Option(help="Data: find the smallest m that reaches this δ.")] = 0.25,
@@ -144,7 +181,9 @@ def inspect(
     """
     from ripml.cli.inspecting import run_inspect
 
-    run_inspect(path, word(format), ensemble.value, dims, delta, quantile, seed, plot, as_json=json)
+    run_inspect(
+        path, form(format, text_column, labels_column), ensemble.value, dims, delta, quantile, seed, plot, as_json=json
+    )
 
 
 @asking_app.command(short_help="Run the paper's experiments again.")

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from ripml import datasets
-from ripml.cli.opening import is_file, is_store, opened, reading
+from ripml.cli.opening import is_file, is_store, named_set, opened, reading
+from ripml.cli.options import Form
 from ripml.cli.output import facts, print_json, table
 from ripml.cli.storing import since_the_fit, warm
 from ripml.cli.summaries import model_summary, readable, statistics
@@ -25,7 +26,7 @@ _QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
 def run_inspect(
     path: str,
-    format: str | None,
+    form: Form,
     ensemble: str,
     dims: int,
     delta: float,
@@ -46,7 +47,7 @@ def run_inspect(
         if not 0 < value < 1:
             raise ParameterError(f"--{name} must be between 0 and 1; got {value}.")
     with reading(path) as place:
-        data = datasets.read(place, format) if is_file(path) else datasets.load(path)[0]
+        data = datasets.read(place, form.format, **form.columns()) if is_file(path) else named_set(path)[0]
     report, measured = _isometry_report(data, ensemble, dims, delta, quantile, seed)
     if plot is not None:
         from ripml.plots import plot_isometry

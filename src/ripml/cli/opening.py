@@ -10,16 +10,28 @@ from pathlib import Path
 from typing import Any
 
 from ripml import datasets
+from ripml.cli.options import Form
 from ripml.cli.output import bar, working
 from ripml.datasets import Dataset
 from ripml.datasets.annif import is_corpus
 from ripml.datasets.source import fault, open_source
 from ripml.documents import DocumentModel
-from ripml.errors import ParameterError
+from ripml.errors import DataError, ParameterError
 from ripml.store import Store
 from ripml.store.database import FILE, is_unfinished
 
-__all__ = ["asked", "blocks", "is_file", "is_store", "lines", "opened", "opened_store", "reading", "training_rows"]
+__all__ = [
+    "asked",
+    "blocks",
+    "is_file",
+    "is_store",
+    "lines",
+    "named_set",
+    "opened",
+    "opened_store",
+    "reading",
+    "training_rows",
+]
 
 _LARGE = 1 << 24  # bytes from which reading a file is long work
 
@@ -33,6 +45,17 @@ def is_file(place: str) -> bool:
     if path.is_dir():
         return is_corpus(path)
     return place == "-" or path.is_file() or "." in place or "/" in place or path.is_fifo()
+
+
+def named_set(name: str) -> tuple[Dataset, Dataset]:
+    """The training and the test part of a data set; raise where DATA is neither its name nor a file."""
+    if name in datasets.available():
+        return datasets.load(name)
+    if Path(name).is_dir():
+        raise DataError(
+            f"{name}: this folder is no data; give a file, a folder of Annif's, or a name of ripml datasets list."
+        )
+    raise DataError(f"there is no file {name!r}, nor a data set of that name; ripml datasets list shows the names.")
 
 
 def lines(place: str) -> list[str]:
@@ -68,10 +91,10 @@ def opened_store(folder: Path, readonly: bool = False) -> Store:
     return Store.open(folder, readonly)
 
 
-def asked(trained: DocumentModel, data: str, format: str | None) -> Dataset:
+def asked(trained: DocumentModel, data: str, form: Form) -> Dataset:
     """The rows of a file, or of the test part of a named set, that a model is asked about."""
     with reading(data) as place:
-        return trained.read(place, format) if is_file(data) else datasets.load(data)[1]
+        return trained.read(place, form.format, **form.columns()) if is_file(data) else named_set(data)[1]
 
 
 def blocks(rows: Dataset, size: int) -> Iterator[Dataset]:
@@ -87,10 +110,16 @@ def blocks(rows: Dataset, size: int) -> Iterator[Dataset]:
         )
 
 
-def training_rows(data: str, format: str | None) -> tuple[Dataset, int | None]:
+def training_rows(data: str, form: Form) -> tuple[Dataset, int | None]:
     """The rows of a file, or of the training part of a named set, and what else `DocumentModel.fit` wants to know."""
+    if not is_file(data):
+        with working("reading"):
+            return named_set(data)[0], None
     with reading(data) as place:
-        return DocumentModel.read_training(place, format) if is_file(data) else (datasets.load(data)[0], None)
+        rows, first_feature = DocumentModel.read_training(place, form.format, **form.columns())
+    if len(rows) and not rows.label_names:
+        raise DataError(f"{rows.name}: no row has labels; name their column or key with --labels-column.")
+    return rows, first_feature
 
 
 @contextlib.contextmanager

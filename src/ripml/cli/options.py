@@ -6,7 +6,7 @@ import os
 from enum import Enum
 from glob import escape, glob
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
@@ -14,12 +14,16 @@ from ripml.cli.words import Format
 
 __all__ = [
     "DataArgument",
+    "Form",
     "FormatOption",
     "JobsOption",
     "JsonOption",
+    "LabelsColumnOption",
     "ModelArgument",
     "StoreArgument",
+    "TextColumnOption",
     "data_names",
+    "form",
     "set_names",
     "word",
 ]
@@ -29,6 +33,36 @@ FormatOption = Annotated[
     Format | None,
     typer.Option("--format", "-f", help="The file's format; told from its name or first line otherwise."),
 ]
+
+
+class Form(NamedTuple):
+    """How a file is read: its format, and the columns or keys of texts and labels, where they have other names."""
+
+    format: str | None = None
+    text: str | None = None
+    labels: str | None = None
+
+    def columns(self) -> dict[str, str]:
+        """The names that were given, as the readers take them.
+
+        >>> Form("csv", text="body").columns()
+        {'text': 'body'}
+        """
+        return {name: value for name, value in (("text", self.text), ("labels", self.labels)) if value is not None}
+
+    def words(self) -> list[str]:
+        """The options that say it.
+
+        >>> Form("csv", text="body").words()
+        ['--format', 'csv', '--text-column', 'body']
+        """
+        columns = [word for name, value in self.columns().items() for word in (f"--{name}-column", value)]
+        return [*(["--format", self.format] if self.format else []), *columns]
+
+
+def form(format: Format | None, text: str | None = None, labels: str | None = None) -> Form:
+    """The form that the options say."""
+    return Form(word(format), text, labels)
 
 
 def set_names(incomplete: str) -> list[str]:
@@ -54,6 +88,15 @@ DataArgument = Annotated[
     ),
 ]
 JobsOption = Annotated[int | None, typer.Option("--jobs", help="Threads; all cores otherwise.")]
+
+
+TextColumnOption = Annotated[
+    str | None, typer.Option("--text-column", metavar="NAME", help="The column or key of the texts; text otherwise.")
+]
+LabelsColumnOption = Annotated[
+    str | None,
+    typer.Option("--labels-column", metavar="NAME", help="The column or key of the labels; labels otherwise."),
+]
 
 
 def word(choice: Enum | None) -> str | None:

@@ -10,11 +10,50 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-__all__ = ["bar", "facts", "in_words", "print_json", "score_bars", "steps", "table", "told_rate", "tree", "working"]
+__all__ = [
+    "NOTHING_SUGGESTED",
+    "Stopped",
+    "bar",
+    "count",
+    "facts",
+    "in_words",
+    "print_json",
+    "printable",
+    "score_bars",
+    "steps",
+    "table",
+    "told_rate",
+    "tree",
+    "working",
+]
+
+NOTHING_SUGGESTED = "no word that the model knows, or no score that reaches the threshold"
 
 _SECONDS_A_LINE = 30
 _RATE_OVER = 3600  # seconds that a rate is the mean of: a step may take minutes
 _BAR = 24  # the width of a score of 1
+
+
+class Stopped(Exception):
+    """Ctrl+C, with a sentence on what is kept."""
+
+
+def count(n: int, what: str) -> str:
+    """So many of something.
+
+    >>> count(1, "row"), count(1200, "row")
+    ('1 row', '1,200 rows')
+    """
+    return f"{n:,} {what}{'' if n == 1 else 's'}"
+
+
+def printable(text: str) -> str:
+    """Text without what would break a line or a terminal.
+
+    >>> print(printable("a" + chr(27) + "[31m"))
+    a\\x1b[31m
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def print_json(value: Any) -> None:
@@ -68,7 +107,7 @@ def score_bars(pairs: Sequence[tuple[str, float]]) -> None:
     from rich.cells import cell_len
 
     if not pairs:
-        print("  no labels: no word that the model knows, or no score that reaches the threshold")
+        print(f"  no labels: {NOTHING_SUGGESTED}")
         return
     width = max(cell_len(name) for name, _ in pairs)
     for name, score in pairs:
@@ -129,8 +168,8 @@ def bar(what: str, total: int | None, unit: str = "rows", done: int = 0) -> Iter
     new = 0
 
     def tell() -> None:
-        count = f"{(done + new) / 1e6:,.1f} MB" if unit == "bytes" else f"{done + new:,} {unit}"
-        print(f"{what}: {count}, {in_words(new / max(time.monotonic() - start, 1e-9), unit)}", file=sys.stderr)
+        size = f"{(done + new) / 1e6:,.1f} MB" if unit == "bytes" else count(done + new, unit.removesuffix("s"))
+        print(f"{what}: {size}, {in_words(new / max(time.monotonic() - start, 1e-9), unit)}", file=sys.stderr)
 
     def advance(n: int) -> None:
         nonlocal new, told
@@ -146,7 +185,7 @@ def bar(what: str, total: int | None, unit: str = "rows", done: int = 0) -> Iter
 
 def told_rate(what: str, n: int, seconds: float, unit: str = "rows") -> None:
     """Say how much was done, and how fast, where no bar could."""
-    print(f"{what}: {n:,} {unit}, {in_words(n / max(seconds, 1e-9), unit)}", file=sys.stderr)
+    print(f"{what}: {count(n, unit.removesuffix('s'))}, {in_words(n / max(seconds, 1e-9), unit)}", file=sys.stderr)
 
 
 def in_words(rate: float, unit: str) -> str:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from ripml.cli.output import print_json, table
-from ripml.cli.summaries import printable
+from ripml.cli.output import print_json, printable, table
 from ripml.server import add_key, list_keys, remove_key
 
 __all__ = ["run_add_key", "run_list_keys", "run_remove_key"]

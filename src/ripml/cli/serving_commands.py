@@ -60,7 +60,7 @@ def serve(
 
     Example: ripml serve store/ --port 8000
 
-    Example: ripml serve news=stores/news wiki=stores/wiki --host 0.0.0.0 --keys keys.json
+    Example: ripml serve news=stores/news wiki=stores/wiki --host 0.0.0.0 --keys keys.jsonl
     """
     from ripml.server import Settings, run
 
@@ -81,7 +81,7 @@ def keys_add(
 ) -> None:
     """Make a key and print it, this once: the file has but its hash. A server that runs takes it up.
 
-    Example: ripml keys add keys.json alice --role write
+    Example: ripml keys add keys.jsonl alice --role write
     """
     from ripml.cli.serving import run_add_key
 
@@ -92,7 +92,7 @@ def keys_add(
 def keys_list(file: KeysArgument, json: JsonOption = False) -> None:
     """List whose keys there are, with their roles and when they were made.
 
-    Example: ripml keys list keys.json
+    Example: ripml keys list keys.jsonl
     """
     from ripml.cli.serving import run_list_keys
 
@@ -103,7 +103,7 @@ def keys_list(file: KeysArgument, json: JsonOption = False) -> None:
 def keys_remove(file: KeysArgument, name: NameArgument, json: JsonOption = False) -> None:
     """Remove a key; a server that runs takes it no more.
 
-    Example: ripml keys remove keys.json alice
+    Example: ripml keys remove keys.jsonl alice
     """
     from ripml.cli.serving import run_remove_key
 

@@ -6,7 +6,15 @@ from typing import Annotated
 
 import typer
 
-from ripml.cli.options import DataArgument, FormatOption, JsonOption, StoreArgument, word
+from ripml.cli.options import (
+    DataArgument,
+    FormatOption,
+    JsonOption,
+    LabelsColumnOption,
+    StoreArgument,
+    TextColumnOption,
+    form,
+)
 
 __all__ = ["store_app"]
 
@@ -22,6 +30,8 @@ def update(
     store: StoreArgument,
     data: DataArgument,
     format: FormatOption = None,
+    text_column: TextColumnOption = None,
+    labels_column: LabelsColumnOption = None,
     json: JsonOption = False,
 ) -> None:
     """Learn the rows of a file, while others read the store; what has the id of a document replaces it.
@@ -34,7 +44,7 @@ def update(
     """
     from ripml.cli.storing import run_update
 
-    run_update(store, data, word(format), as_json=json)
+    run_update(store, data, form(format, text_column, labels_column), as_json=json)
 
 
 @store_app.command(short_help="Forget documents.")

@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ripml import datasets
-from ripml.cli.opening import blocks, is_file, lines, opened_store, reading
-from ripml.cli.output import bar, facts, print_json, table, working
-from ripml.cli.summaries import megabytes, model_summary, printable, readable
+from ripml.cli.opening import blocks, is_file, lines, named_set, opened_store, reading
+from ripml.cli.options import Form
+from ripml.cli.output import Stopped, bar, count, facts, print_json, printable, table, working
+from ripml.cli.summaries import megabytes, model_summary, readable
 from ripml.datasets import Dataset
 from ripml.documents import DocumentModel
 from ripml.errors import DataError, ParameterError, RipmlError
@@ -50,19 +50,19 @@ def since_the_fit(warm: dict[str, Any]) -> str:
     ...                "drift": 1e-15, "refit_pays": True})
     '3 rows learnt, 0 forgotten, 1 relabelled (25.0 % of those at the fit), 2 labels added, drift 1e-15; a refit pays'
     """
-    rows = f"{_count(warm['learnt'], 'row')} learnt, {warm['forgotten']:,} forgotten, {warm['relabelled']:,} relabelled"
+    rows = f"{count(warm['learnt'], 'row')} learnt, {warm['forgotten']:,} forgotten, {warm['relabelled']:,} relabelled"
     share = f"({100 * warm['changed']:.1f} % of those at the fit)"
     advice = "; a refit pays" if warm["refit_pays"] else ""
-    return f"{rows} {share}, {_count(warm['labels_added'], 'label')} added, drift {warm['drift']:.1g}{advice}"
+    return f"{rows} {share}, {count(warm['labels_added'], 'label')} added, drift {warm['drift']:.1g}{advice}"
 
 
 # ---------------------------------------------------------------------------------------------------------- documents
 
 
-def run_update(folder: Path, data: str, format: str | None, as_json: bool) -> None:
+def run_update(folder: Path, data: str, form: Form, as_json: bool) -> None:
     """Learn the rows of a file or of the training part of a named set, and say what they changed."""
     with opened_store(folder) as store:
-        rows = _read(store.model, data, format)
+        rows = _read(store.model, data, form)
         labels, known, before = _labels(store), set(store.ids()), store.version
         ids = _learn(store, rows)
         there, changed = len(known.intersection(ids)), store.version - before
@@ -82,15 +82,15 @@ def run_update(folder: Path, data: str, format: str | None, as_json: bool) -> No
         return
     unchanged = f", {found['unchanged']:,} as before" if found["unchanged"] else ""
     unlabelled = f", {found['without_labels']:,} of them without labels" if found["without_labels"] else ""
-    learnt = f"{_count(found['learnt'], 'document')} learnt, {replaced:,} replaced"
+    learnt = f"{count(found['learnt'], 'document')} learnt, {replaced:,} replaced"
     print(f"{learnt}{unchanged}{unlabelled}; {_news(found['new_labels'])}")
     print(f"since the fit: {since_the_fit(found['warm'])}")
 
 
-def _read(trained: DocumentModel, data: str, format: str | None) -> Dataset:
+def _read(trained: DocumentModel, data: str, form: Form) -> Dataset:
     """Rows that can be learnt, with nothing but what the store keeps of them; checked before any of them is."""
     with reading(data) as place:
-        rows = trained.read(place, format) if is_file(data) else datasets.load(data)[0]
+        rows = trained.read(place, form.format, **form.columns()) if is_file(data) else named_set(data)[0]
     if not len(rows):
         raise DataError(f"{rows.name} has no rows.")
     rows = replace(rows, X=None, feature_names=None) if trained.text is not None else replace(rows, texts=None)
@@ -108,6 +108,8 @@ def _learn(store: Store, rows: Dataset) -> list[str]:
                 learnt = store.learn(block)
                 ids += learnt
                 advance(len(learnt))
+    except KeyboardInterrupt:
+        raise Stopped(f"stopped; {count(len(ids), 'row')} {'is' if len(ids) == 1 else 'are'} kept.") from None
     except RipmlError as error:
         if not ids:
             raise
@@ -123,7 +125,7 @@ def run_forget(folder: Path, ids: Sequence[str], source: str | None, as_json: bo
         wanted = list(ids) if source is None else lines(source)
         with working("forgetting"):
             store.forget(wanted)
-        _tell(store, {"forgotten": len(wanted)}, f"{_count(len(wanted), 'document')} forgotten", as_json)
+        _tell(store, {"forgotten": len(wanted)}, f"{count(len(wanted), 'document')} forgotten", as_json)
 
 
 def run_relabel(folder: Path, id: str, labels: Sequence[str], as_json: bool) -> None:
@@ -147,7 +149,7 @@ def run_compact(folder: Path, as_json: bool) -> None:
             store.compact()
         gone = sorted(before - _labels(store))
         size = megabytes(folder)
-        dropped = f"{_count(len(gone), 'label')} dropped that no document carries"
+        dropped = f"{count(len(gone), 'label')} dropped that no document carries"
         _tell(store, {"dropped_labels": gone, "megabytes": size}, f"{size:g} MB; {dropped}", as_json)
 
 
@@ -198,11 +200,11 @@ def run_list_labels(folder: Path, prefix: str, as_json: bool) -> None:
     model = opened_store(folder, readonly=True).model.model
     assert isinstance(model, RIPML)
     found = zip(model.classes_.tolist(), model.frequency_.tolist(), model.labels_.retired.tolist(), strict=True)
-    for name, count, retired in sorted(row for row in found if row[0].startswith(prefix)):
+    for name, carriers, retired in sorted(row for row in found if row[0].startswith(prefix)):
         if as_json:
-            print_json({"label": name, "documents": count, "retired": retired})
+            print_json({"label": name, "documents": carriers, "retired": retired})
         else:
-            print("\t".join([printable(name), str(count), *(["retired"] if retired else [])]))
+            print("\t".join([printable(name), str(carriers), *(["retired"] if retired else [])]))
 
 
 def run_add_labels(folder: Path, names: Sequence[str], as_json: bool) -> None:
@@ -251,7 +253,7 @@ def _new(store: Store, before: set[str]) -> list[str]:
 
 def _news(labels: Sequence[str]) -> str:
     shown = ", ".join(map(printable, labels[:8])) + (" …" if len(labels) > 8 else "")
-    return f"{_count(len(labels), 'new label')}: {shown}" if labels else "no new label"
+    return f"{count(len(labels), 'new label')}: {shown}" if labels else "no new label"
 
 
 def _tell(store: Store, found: dict[str, Any], sentence: str, as_json: bool) -> None:
@@ -260,8 +262,4 @@ def _tell(store: Store, found: dict[str, Any], sentence: str, as_json: bool) -> 
     if as_json:
         print_json({**found, **now})
     else:
-        print(f"{sentence}; {_count(now['documents'], 'document')}, {_count(now['labels'], 'label')}")
-
-
-def _count(n: int, what: str) -> str:
-    return f"{n:,} {what}{'' if n == 1 else 's'}"
+        print(f"{sentence}; {count(now['documents'], 'document')}, {count(now['labels'], 'label')}")

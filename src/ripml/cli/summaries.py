@@ -16,7 +16,9 @@ from ripml.kernels import RBF, Local
 from ripml.suggesting import Rules
 from ripml.text import TfIdf
 
-__all__ = ["chosen", "megabytes", "model_summary", "printable", "readable", "statistics"]
+__all__ = ["chosen", "in_short", "megabytes", "model_summary", "readable", "statistics"]
+
+_ROWS_TO_JUDGE = 100  # what is expected of a model of fewer rows is mostly chance
 
 
 def model_summary(trained: DocumentModel) -> dict[str, Any]:
@@ -84,6 +86,17 @@ def chosen(model: RIPML) -> dict[str, Any]:
     return {**facts, "threshold": float(model.threshold_)}
 
 
+def in_short(summary: dict[str, Any]) -> dict[str, str]:
+    """The part of a summary that people want to know first."""
+    names = ("rows", "labels", "words", "features")
+    found = {name: f"{summary[name]:,}" for name in names if name in summary}
+    if summary["rows_without_labels"]:
+        found["rows"] += f", and {summary['rows_without_labels']:,} without labels"
+    judged = summary["rows"] >= _ROWS_TO_JUDGE and summary["left_out"]
+    found["on rows left out"] = _in_words(summary["left_out"]) if judged else "too few rows to judge"
+    return found | {"seconds": f"{summary['seconds']:g}"}
+
+
 def readable(summary: dict[str, Any]) -> dict[str, str]:
     """A summary for people."""
     titles = {
@@ -115,11 +128,6 @@ def _in_words(value: Any) -> str:
 def megabytes(folder: Path) -> float:
     """The size of a folder's files."""
     return round(sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) / 1e6, 2)
-
-
-def printable(text: str) -> str:
-    """Text without what would break a line or a terminal."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def statistics(data: Dataset) -> dict[str, Any]:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
+import shlex
 import shutil
+import sys
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,8 +17,10 @@ from typing import Any
 from ripml import baselines
 from ripml.baselines import BASELINES
 from ripml.cli.opening import is_file, is_store, lines, training_rows
-from ripml.cli.output import facts, print_json, working
-from ripml.cli.summaries import megabytes, model_summary, readable
+from ripml.cli.options import Form
+from ripml.cli.output import count, facts, print_json, printable, working
+from ripml.cli.summaries import in_short, megabytes, model_summary
+from ripml.cli.wording import option_of
 from ripml.datasets import Dataset
 from ripml.documents import DocumentModel, distinct
 from ripml.errors import DataError, ParameterError
@@ -24,6 +29,7 @@ from ripml.kernels import RBF, Kernel, Local, resolve_kernel
 from ripml.multilabel import Multilabel
 from ripml.settings import setting_from_json
 from ripml.store import Store
+from ripml.store.database import is_unfinished
 from ripml.study_space import PRESETS
 from ripml.suggesting import Rules
 
@@ -52,7 +58,7 @@ class Way:
 def run_train(
     data: str,
     folder: Path,
-    format: str | None,
+    form: Form,
     method: str,
     settings: dict[str, Any],
     file: Path | None,
@@ -69,16 +75,15 @@ def run_train(
     model = untrained(method, {**({} if file is None else saved_settings(file)), **settings})
     model.check_settings()  # before the file is read
     rules = way.rules()
-    if folder.exists() and not folder.is_dir():
-        raise ParameterError(f"{folder}: the model goes into a folder, but this is a file.")
-    if not way.store and is_store(folder):
-        raise ParameterError(f"{folder}: this is a store with its documents; choose another folder for the model.")
+    _check_target(folder, way.store)
+    memory = _outside_memory(data, form, model, way) if outside else 0
     name, start = data, time.perf_counter()
     if outside:
         with working("training"):
-            trained = _trained_outside_memory(data, folder, format, model, rules, way)
+            assert isinstance(model, RIPML)
+            trained = _trained_outside_memory(data, folder, form, model, rules, way.dask, memory)
     else:
-        rows, first_feature = training_rows(data, format)
+        rows, first_feature = training_rows(data, form)
         if way.features is not None:
             rows = _texts_alone(rows)
         name, start, features = rows.name or data, time.perf_counter(), way.features or "tfidf"
@@ -93,11 +98,48 @@ def run_train(
     summary = model_summary(trained)
     summary["seconds"] = round(time.perf_counter() - start, 2)
     summary["megabytes"] = megabytes(folder)
+    _warn(trained)
     if as_json:
         print_json(summary)
-    else:
-        where = "kept with its documents in" if way.store else "saved to"
-        facts(f"Trained on {name}, {where} {folder}", readable(summary))
+        return
+    where = "kept with its documents in" if way.store else "saved to"
+    facts(f"Trained on {name}, {where} {folder}", in_short(summary))
+    place = shlex.quote(str(folder))
+    asking = f"predict {place} FILE" if trained.text is None else f'suggest {place} "some text"'
+    print(f"Try it: ripml {asking}\nAll that was chosen: ripml inspect {place}")
+
+
+def _check_target(folder: Path, store: bool) -> None:
+    """Raise where nothing can be saved: better than after the training."""
+    if folder.exists() and not folder.is_dir():
+        raise ParameterError(f"{folder}: the model goes into a folder, but this is a file.")
+    if is_store(folder) and not (store and is_unfinished(folder)):
+        remedy = "ripml update learns more rows, or choose a new folder" if store else "choose another for the model"
+        raise ParameterError(f"{folder}: this is a store with its documents already; {remedy}.")
+    if folder.is_dir() and any(folder.iterdir()) and not is_store(folder):
+        if store:
+            raise ParameterError(f"{folder}: a store needs a new or empty folder, but there are files in this one.")
+        if not any(folder.glob("manifest.json*")):  # a save may have been interrupted
+            raise ParameterError(f"{folder}: this folder holds other files but no model; choose another.")
+    there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise ParameterError(f"{folder}: nothing can be written to {there}; choose another folder.")
+
+
+def _warn(trained: DocumentModel) -> None:
+    """Say which rules can have no effect, or too much of it: names that are no labels, more rows than any label has."""
+    rules, model = trained.rules, trained.model
+    known = set(map(str, model.classes_.tolist()))
+    for option, names in (("--stop-labels", rules.stop_labels), ("--allowed-labels", rules.allowed_labels or ())):
+        if unknown := sorted(set(names) - known):
+            more = f" and {len(unknown) - 1:,} more" if len(unknown) > 1 else ""
+            _tell(f"{option}: no row carries {unknown[0]!r}{more}.")
+    if (most := int(model.frequency_.max(initial=0))) < rules.min_count:
+        _tell(f"--min-count {rules.min_count}: no label is on more than {count(most, 'row')}, so none is suggested.")
+
+
+def _tell(warning: str) -> None:
+    print(f"ripml: warning: {printable(warning)}", file=sys.stderr)
 
 
 def _texts_alone(rows: Dataset) -> Dataset:
@@ -118,18 +160,29 @@ def saved_settings(file: Path) -> dict[str, Any]:
     return found
 
 
-def _trained_outside_memory(
-    data: str, folder: Path, format: str | None, model: Multilabel, rules: Rules, way: Way
-) -> DocumentModel:
-    """Fit from blocks of a file or on a Dask scheduler, in a folder beside the model's that is removed in the end."""
-    memory, dask = way.memory, way.dask
-    option = "--memory" if dask is None else "--dask"
+def _outside_memory(data: str, form: Form, model: Multilabel, way: Way) -> int:
+    """The bytes of --memory, 0 for --dask; raise where these two cannot do it."""
+    option = "--memory" if way.dask is None else "--dask"
     if not isinstance(model, RIPML):
         raise ParameterError(f"{option} is for RIPML; leave it out for a method of the related work.")
-    if memory is not None and dask is not None:
+    if way.memory is not None and way.dask is not None:
         raise ParameterError("--memory and --dask are two ways to train; give one of them.")
     if not is_file(data) or data == "-":
         raise ParameterError(f"{option} reads a file; got {data!r}.")
+    if way.dask is None:
+        return _bytes(way.memory or "")
+    if form.columns():
+        raise ParameterError("--dask reads rows by their usual names; leave out --text-column and --labels-column.")
+    from ripml.distributed.partitions import dask_modules
+
+    dask_modules()  # without them the extra is named
+    return 0
+
+
+def _trained_outside_memory(
+    data: str, folder: Path, form: Form, model: RIPML, rules: Rules, dask: str | None, memory: int
+) -> DocumentModel:
+    """Fit from blocks of a file or on a Dask scheduler, in a folder beside the model's that is removed in the end."""
     folder = folder.resolve()
     work = folder.with_name(f"{folder.name}.work")
     ours = any((work / file).exists() for file in ("rows/journal.json", "work.npz", "Z.bin"))
@@ -138,9 +191,9 @@ def _trained_outside_memory(
     if dask is not None:
         from ripml import distributed
 
-        trained = distributed.train_files(model, data, format, dask, work)
+        trained = distributed.train_files(model, data, form.format, dask, work)
     else:
-        trained = DocumentModel.fit_blocks(data, format, model, work, _bytes(memory or ""))
+        trained = DocumentModel.fit_blocks(data, form.format, model, work, memory, **form.columns())
     trained = replace(trained, rules=rules)
     trained.save(folder)
     shutil.rmtree(work)
@@ -166,20 +219,15 @@ def untrained(method: str, settings: dict[str, Any]) -> Multilabel:
     kind: type[Multilabel] = getattr(baselines, next(n for n, (_, word) in BASELINES.items() if word == method))
     known = kind().get_params()
     if unknown := [name for name in settings if name not in known]:
-        there = [_option(name) for name in _OPTIONS if name in known]
+        there = [option_of(name) or name for name in _OPTIONS if name in known]
+        missing = ", ".join(option_of(name) or name for name in unknown)
         raise ParameterError(
-            f"--method {method} has no {', '.join(map(_option, unknown))}; of the options for methods it has "
-            f"{', '.join(there)}."
+            f"--method {method} has no {missing}; of the options for methods it has {', '.join(there)}."
         )
     return kind(**settings)
 
 
 _OPTIONS = ("n_dims", "n_neighbors", "n_learners", "n_clusters", "n_probe", "ridge", "random_state", "n_jobs")
-
-
-def _option(setting: str) -> str:
-    """The shell's word for a setting."""
-    return {"random_state": "--seed"}.get(setting, f"--{setting.removeprefix('n_')}")
 
 
 def _of_width(kernel: Any, gamma: float) -> Kernel:

@@ -7,7 +7,16 @@ from typing import Annotated
 
 import typer
 
-from ripml.cli.options import DataArgument, FormatOption, JobsOption, JsonOption, word
+from ripml.cli.options import (
+    DataArgument,
+    FormatOption,
+    JobsOption,
+    JsonOption,
+    LabelsColumnOption,
+    TextColumnOption,
+    form,
+    word,
+)
 from ripml.cli.words import (
     DecoderWord,
     EmbeddingWord,
@@ -43,6 +52,8 @@ def train(
     data: DataArgument,
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="The folder for the model.")],
     format: FormatOption = None,
+    text_column: TextColumnOption = None,
+    labels_column: LabelsColumnOption = None,
     preset: Annotated[
         Preset,
         typer.Option(help="The most precise, a faster linear one, or the paper's algorithm to the letter."),
@@ -95,7 +106,8 @@ def train(
 
     Rows are texts (jsonl, csv, parquet or Annif's corpora, with "text" and "labels") or features (xmc, svmlight, arff,
     jsonl). An option that is given overrides --settings, and that the preset; what is auto is chosen on training rows
-    left out, and printed. --stop-labels, --allowed-labels and --min-count are kept with the model, for suggest.
+    left out; ripml inspect shows it. --stop-labels, --allowed-labels and --min-count are kept with the model, for
+    suggest.
 
     With --store, MODEL becomes a store, a new folder that update, forget and relabel change and serve serves; what
     takes a model takes it too. With --memory, rows and the model's large arrays are files in MODEL.work until it is
@@ -104,7 +116,7 @@ def train(
 
     Example: ripml train tickets.jsonl model/
 
-    Example: ripml train tickets.csv store/ --store --stop-labels never.txt
+    Example: ripml train tickets.csv store/ --store --stop-labels never.txt --text-column body --labels-column tags
     """
     from ripml.cli.training import Way, run_train
     from ripml.errors import ParameterError
@@ -132,7 +144,7 @@ def train(
         raise ParameterError(f"--preset is one of RIPML's settings; leave it out for --method {method.value}.")
     chosen = preset.value if method == Method.ripml else method.value
     way = Way(features and features.value, stop_labels, allowed_labels, min_count, memory, dask, store)
-    run_train(data, model, word(format), chosen, given, settings, way, as_json=json)
+    run_train(data, model, form(format, text_column, labels_column), chosen, given, settings, way, as_json=json)
 
 
 @training_app.command(short_help="Search settings on rows left out.")
@@ -140,6 +152,8 @@ def tune(
     data: DataArgument,
     study: Annotated[Path, typer.Argument(metavar="STUDY", help="The folder of the study; one that is there goes on.")],
     format: FormatOption = None,
+    text_column: TextColumnOption = None,
+    labels_column: LabelsColumnOption = None,
     metric: Annotated[MetricWord | None, typer.Option(help="What counts; P@1 otherwise.")] = None,
     trials: Annotated[int, typer.Option(help="How many settings to try in all, with those tried before.")] = 30,
     timeout: Annotated[
@@ -168,4 +182,16 @@ def tune(
     """
     from ripml.cli.tuning import run_tune
 
-    run_tune(data, study, word(format), word(metric), trials, timeout, folds, seed, plot, jobs, as_json=json)
+    run_tune(
+        data,
+        study,
+        form(format, text_column, labels_column),
+        word(metric),
+        trials,
+        timeout,
+        folds,
+        seed,
+        plot,
+        jobs,
+        as_json=json,
+    )

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ripml.cli.opening import training_rows
+from ripml.cli.options import Form
 from ripml.cli.output import bar, print_json, table
 from ripml.errors import MissingExtraError, ParameterError
 from ripml.kernels import RBF, Local
@@ -28,7 +29,7 @@ _SHOWN = 5  # of the best trials
 def run_tune(
     data: str,
     folder: Path,
-    format: str | None,
+    form: Form,
     metric: str | None,
     n_trials: int,
     timeout: str | None,
@@ -44,7 +45,7 @@ def run_tune(
     until = math.inf if timeout is None else _seconds(timeout)
     if plot is not None:
         check_picture(plot)
-    rows, _ = training_rows(data, format)
+    rows, _ = training_rows(data, form)
     done = len(Study.open(folder).trials) if (folder / "journal.log").exists() else 0
     stopped = False
     with bar("trying settings", max(n_trials, done), "trials", done) as advance:
@@ -61,7 +62,7 @@ def run_tune(
         except KeyboardInterrupt:
             study, stopped = Study.open(folder), True
     _draw(study, rows.name or data, plot)
-    _tell(study, data, as_json)
+    _tell(study, ["ripml", "train", data, "MODEL", *form.words()], as_json)
     if stopped:
         print(f"{len(study.trials):,} of {n_trials:,} trials are kept; the same command goes on.", file=sys.stderr)
         raise KeyboardInterrupt
@@ -101,10 +102,10 @@ def _draw(study: Study, name: str, plot: Path | None) -> None:
         print(f"no picture was drawn: {error}", file=sys.stderr)
 
 
-def _tell(study: Study, data: str, as_json: bool) -> None:
+def _tell(study: Study, training: list[str], as_json: bool) -> None:
     best = study.best
     options = [] if best is None else train_options(best)
-    command = shlex.join(["ripml", "train", data, "MODEL", *options])
+    command = shlex.join([*training, *options])
     if as_json:
         found: dict[str, Any] = {
             "metric": study.metric,
@@ -130,7 +131,7 @@ def _tell(study: Study, data: str, as_json: bool) -> None:
     title = f"The best of {len(study.trials):,} trials ({how_many}), on rows left out"
     table(title, ["trial", "settings", study.metric], lines, n_words=2)
     print(f"Settings: {study.best_path}\nTrain with them:\n  {command}")
-    print(f"or\n  {shlex.join(['ripml', 'train', data, 'MODEL', '--settings', str(study.best_path)])}")
+    print(f"or\n  {shlex.join([*training, '--settings', str(study.best_path)])}")
 
 
 def train_options(trial: Trial, seed: bool = True) -> list[str]:

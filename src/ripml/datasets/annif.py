@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import IO, Final, Literal
 
 from ripml.datasets.dataset import Dataset, join
-from ripml.datasets.delimited import BOM, cells, header_of, write_table
-from ripml.datasets.records import Row, Where, blocks, decoded, encoded, names_of_row
+from ripml.datasets.delimited import cells, header_of, write_table
+from ripml.datasets.records import BOM, Row, Where, blocks, decoded, encoded, names_of_row
 from ripml.datasets.source import Place, Source, fault, open_source
 from ripml.errors import DataError
 

@@ -20,12 +20,22 @@ from itertools import chain
 from typing import IO, Final
 
 from ripml.datasets.dataset import Dataset, join
-from ripml.datasets.records import Row, Where, blocks, cell_of, column_places, decoded, encoded, names_of_row, row_of
+from ripml.datasets.records import (
+    BOM,
+    Row,
+    Where,
+    blocks,
+    cell_of,
+    column_places,
+    decoded,
+    encoded,
+    names_of_row,
+    row_of,
+)
 from ripml.datasets.source import Source, fault
 
-__all__ = ["BOM", "cells", "header_of", "iter_blocks", "read", "write", "write_table"]
+__all__ = ["cells", "header_of", "iter_blocks", "read", "write", "write_table"]
 
-BOM: Final = b"\xef\xbb\xbf"
 _LONGEST_CELL: Final = 2**31 - 1  # of characters; Python's own limit, 2¹⁷, is less than a long document has
 
 

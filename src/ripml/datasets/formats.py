@@ -19,10 +19,11 @@ from scipy.sparse import csr_array
 
 from ripml.datasets import annif, arff, delimited, jsonl, parquet, svmlight, xmc
 from ripml.datasets.dataset import Dataset
+from ripml.datasets.records import BOM, UTF_16
 from ripml.datasets.source import Place, Source, open_source, open_target
 from ripml.errors import DataError, ParameterError
 
-__all__ = ["FORMATS", "format_of", "iter_blocks", "read", "write"]
+__all__ = ["FORMATS", "check_options", "format_of", "iter_blocks", "read", "suffix_format", "write"]
 
 FORMATS: Final[dict[str, ModuleType]] = {
     "xmc": xmc,
@@ -60,8 +61,8 @@ def read(place: Place, format: str | None = None, **options: Any) -> Dataset:
         None: by the suffix of the name, else by the first line.
     **options
         Of the format: `xml` (arff), `zero_based`, `n_features`, `n_labels` (svmlight), `feature_names` (jsonl), the
-        columns `text`, `labels`, `id` (csv, parquet), `vocabulary` (annif), and `label_names` (jsonl, csv, parquet,
-        annif).
+        columns or keys `text`, `labels`, `id` (csv, parquet, jsonl), `vocabulary` (annif), and `label_names` (jsonl,
+        csv, parquet, annif).
 
     Examples
     --------
@@ -72,7 +73,7 @@ def read(place: Place, format: str | None = None, **options: Any) -> Dataset:
     with open_source(place) as source:
         format = format_of(source, format)
         module = FORMATS[format]
-        _check_options(format, module.read, options)
+        check_options(format, module.read, options)
         dataset: Dataset = module.read(source, **options)
         return dataset
 
@@ -89,7 +90,7 @@ def iter_blocks(place: Place, format: str | None = None, **options: Any) -> Iter
     with open_source(place) as source:
         format = format_of(source, format)
         module = FORMATS[format]
-        _check_options(format, module.iter_blocks, options)
+        check_options(format, module.iter_blocks, options)
         yield from module.iter_blocks(source, **options)
 
 
@@ -122,10 +123,10 @@ def write(dataset: Dataset, place: Place, format: str | None = None, **options: 
         raise ParameterError(f"the format cannot be told from the name '{name}'; say format='xmc' or another.")
     module = FORMATS[_known(format)]
     if format == "annif" and name not in ("", "-") and suffix not in (".tsv", ".csv"):
-        _check_options(format, annif.write_folder, options)
+        check_options(format, annif.write_folder, options)
         annif.write_folder(_checked(dataset, format), Path(name), **options)
         return
-    _check_options(format, module.write, options)
+    check_options(format, module.write, options)
     if format == "arff" and name not in ("", "-"):
         options.setdefault("xml", arff.xml_path(name))
     elif format == "csv" and suffix == ".tsv":
@@ -143,13 +144,15 @@ def format_of(source: Source, format: str | None) -> str:
         return _known(format)
     if source.folder is not None and annif.is_corpus(source.folder):
         return "annif"
-    by_name = None if source.folder is not None else _SUFFIXES.get(_suffix(source.name))
+    by_name = None if source.folder is not None else suffix_format(source.name)
     if by_name not in (None, "csv"):
         return by_name
     head = source.head()
     if not head:
         raise DataError(f"{source.name}: the file is empty.")
-    line = head.split(b"\n", 1)[0]
+    if head.startswith(UTF_16):
+        raise DataError(f"{source.name}: this is UTF-16; save the file as UTF-8.")
+    line = head.removeprefix(BOM).split(b"\n", 1)[0]
     columns = delimited.header_of(line, source.name)
     if annif.is_line(line) or ("subject_uris" in columns and "labels" not in columns):
         return "annif"
@@ -159,7 +162,7 @@ def format_of(source: Source, format: str | None) -> str:
         return "parquet"
     if head.lstrip()[:1] in (b"@", b"%"):
         return "arff"
-    if line[:1] == b"{":
+    if line[:1] in (b"{", b"["):  # the latter is told that it is none
         return "jsonl"
     words = line.split()
     if len(words) == 3 and all(word.isdigit() for word in words):
@@ -168,7 +171,7 @@ def format_of(source: Source, format: str | None) -> str:
         return "svmlight"
     text = line[:40].decode("utf-8", "backslashreplace")
     raise DataError(
-        f"{source.name}: the format cannot be told from the name or the first line '{text}'; say which of "
+        f"{source.name}: the format cannot be told from the name or the first line {text!r}; say which of "
         f"{', '.join(FORMATS)} it is with format=…."
     )
 
@@ -179,11 +182,21 @@ def _known(format: str) -> str:
     return format
 
 
+def suffix_format(name: str) -> str | None:
+    """The format that the suffix of a name stands for, if it does.
+
+    >>> suffix_format("rows.JSONL.gz"), suffix_format("rows.txt")
+    ('jsonl', None)
+    """
+    return _SUFFIXES.get(_suffix(name))
+
+
 def _suffix(name: str) -> str:
     return os.path.splitext(name.removesuffix(".gz"))[1].lower()
 
 
-def _check_options(format: str, function: Callable[..., Any], options: dict[str, Any]) -> None:
+def check_options(format: str, function: Callable[..., Any], options: dict[str, Any]) -> None:
+    """Raise `ParameterError` for an option that a function of a format does not have."""
     known = [p.name for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
     for option in options:
         if option not in known:

@@ -7,8 +7,8 @@
     {"labels": [], "features": [0, 0.25, 1]}
 
 The keys "labels", "text", "features" and "id" must be on every line or on none, and "features" in the same form on
-every line; other keys are left alone. Names get columns in the order in which they appear, unless `label_names` and
-`feature_names` fix the columns: then any other name is an error.
+every line; other keys and blank lines are left alone. Names get columns in the order in which they appear, unless
+`label_names` and `feature_names` fix the columns: then any other name is an error.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from typing import IO, Any, Final, NoReturn
 
 from ripml.datasets.dataset import Dataset, SparseRows, join
-from ripml.datasets.records import Columns, Where, decoded, encoded, names_of_row
+from ripml.datasets.records import BOM, Columns, Where, decoded, encoded, names_of_row
 from ripml.datasets.rows import FLOAT32_BOUND, shortest
 from ripml.datasets.source import Source, fault
 
@@ -27,61 +27,83 @@ __all__ = ["iter_blocks", "read", "write"]
 
 
 def read(
-    source: Source, *, label_names: Iterable[str] | None = None, feature_names: Iterable[str] | None = None
+    source: Source,
+    *,
+    text: str = "text",
+    labels: str = "labels",
+    id: str = "id",
+    label_names: Iterable[str] | None = None,
+    feature_names: Iterable[str] | None = None,
 ) -> Dataset:
     """Read all lines.
 
     Parameters
     ----------
+    text, labels, id : str
+        The keys of these, where they have others.
     label_names, feature_names : iterable of str, optional
         The columns of Y and X, when they are to be those of another data set.
     """
-    return join(iter_blocks(source, label_names=label_names, feature_names=feature_names))
+    return join(
+        iter_blocks(source, text=text, labels=labels, id=id, label_names=label_names, feature_names=feature_names)
+    )
 
 
 def iter_blocks(
-    source: Source, *, label_names: Iterable[str] | None = None, feature_names: Iterable[str] | None = None
+    source: Source,
+    *,
+    text: str = "text",
+    labels: str = "labels",
+    id: str = "id",
+    label_names: Iterable[str] | None = None,
+    feature_names: Iterable[str] | None = None,
 ) -> Iterator[Dataset]:
     """Yield blocks of rows; a block has a column for every name so far, or those of the given names."""
-    labels, features = Columns("label", label_names), Columns("feature", feature_names)
+    keys = {"labels": labels, "text": text, "features": "features", "id": id}
+    known, features = Columns("label", label_names), Columns("feature", feature_names)
     form: dict[str, str] | None = None
     width: int | None = None  # of features given as lists
-    at = 0
     for at, chunk in source.chunks():
         label_rows, feature_rows = SparseRows(), SparseRows()
         texts: list[str] = []
         ids: list[str] = []
         for number, line in enumerate(chunk.removesuffix(b"\n").split(b"\n"), at):
             where = (source.name, number)
-            record = _record(line, where)
-            its_form = {key: _form(key, record[key], where) for key in _FORMS if key in record}
+            if not (written := line.removeprefix(BOM) if number == 1 else line).strip():
+                continue
+            given = _record(written, where)
+            if form is None:
+                _check_keys(given, keys, where)
+            record = {key: given[name] for key, name in keys.items() if name in given}
+            its_form = {key: _form(key, keys[key], value, where) for key, value in record.items()}
             if form is None:
                 form = its_form
             elif its_form != form:
-                _explain_difference(its_form, form, where)
-            label_rows.add(labels.row(_strings(record.get("labels", []), where), where))
-            given = record.get("features")
-            if isinstance(given, dict):
-                feature_rows.add({features.at(name, where): _number(v, name, where) for name, v in given.items()})
-            elif isinstance(given, list):
-                width = len(given) if width is None else width
-                if len(given) != width:
-                    raise fault(*where, f"there are {len(given)} features, but {width} on the lines before.")
-                numbers = [_number(v, j, where) for j, v in enumerate(given)]
+                _explain_difference(its_form, form, keys, where)
+            label_rows.add(known.row(_strings(record.get("labels", []), where), where))
+            values = record.get("features")
+            if isinstance(values, dict):
+                feature_rows.add({features.at(name, where): _number(v, name, where) for name, v in values.items()})
+            elif isinstance(values, list):
+                width = len(values) if width is None else width
+                if len(values) != width:
+                    raise fault(*where, f"there are {len(values)} features, but {width} on the lines before.")
+                numbers = [_number(v, j, where) for j, v in enumerate(values)]
                 feature_rows.add({j: value for j, value in enumerate(numbers) if value})
             texts.append(record.get("text", ""))
             ids.append(str(record.get("id", "")))
-        assert form is not None  # a chunk has at least one line
+        if form is None or not texts:
+            continue
         yield Dataset(
             X=feature_rows.csr(len(features) if width is None else width) if "features" in form else None,
-            Y=label_rows.csr(len(labels)),
-            label_names=labels.names(),
+            Y=label_rows.csr(len(known)),
+            label_names=known.names(),
             feature_names=features.names() if form.get("features") == "an object" else None,
             texts=texts if "text" in form else None,
             ids=ids if "id" in form else None,
             name=source.name,
         )
-    if at == 0:
+    if form is None:
         raise fault(source.name, None, "the file is empty.")
 
 
@@ -118,6 +140,20 @@ _FORMS: Final[dict[str, dict[type, str]]] = {
 }
 
 
+_ONE_A_LINE: Final = 'JSONL has one object a line, such as {"labels": ["a"], "text": "…"}, and no array around them.'
+
+
+def _check_keys(record: dict[str, Any], keys: dict[str, str], where: Where) -> None:
+    """Raise unless the first line has a key of a text or of features, if it has others, and those that were named."""
+    there = ", ".join(map(repr, record))[:200]
+    for key in ("text", "labels", "id"):
+        if keys[key] != key and keys[key] not in record:
+            raise fault(*where, f"there is no '{keys[key]}' among the keys {there}; name the right one with {key}=….")
+    if not any(keys[key] in record for key in ("text", "features")) and record.keys() - keys.values():
+        wanted = "neither 'text' nor 'features'"
+        raise fault(*where, f"there is {wanted} among the keys {there}; name the key of the text with text=….")
+
+
 def _record(line: bytes, where: Where) -> dict[str, Any]:
     text = decoded(line, where)
     try:
@@ -125,6 +161,10 @@ def _record(line: bytes, where: Where) -> dict[str, Any]:
         if "\\u" in text:
             json.dumps(record, ensure_ascii=False).encode()  # half of a surrogate pair is not text
     except json.JSONDecodeError as error:
+        if "\0" in text[:4]:
+            raise fault(*where, "this is UTF-16; save the file as UTF-8.") from None
+        if where[1] == 1 and (text.startswith("[") or text.strip() == "{"):
+            raise fault(*where, _ONE_A_LINE) from None
         raise fault(*where, f"this is not JSON ({error.msg} at column {error.colno}).") from None
     except UnicodeEncodeError:
         raise fault(*where, "a \\u escape is half of a surrogate pair.") from None
@@ -132,6 +172,8 @@ def _record(line: bytes, where: Where) -> dict[str, Any]:
         raise fault(*where, "the JSON is nested too deeply.") from None
     except ValueError as error:
         raise fault(*where, str(error)) from None
+    if isinstance(record, list) and where[1] == 1:
+        raise fault(*where, _ONE_A_LINE)
     if not isinstance(record, dict):
         raise fault(*where, 'the line must be a JSON object such as {"labels": ["a"], "text": "…"}.')
     return record
@@ -149,21 +191,21 @@ def _no_constant(text: str) -> NoReturn:
     raise ValueError(f"{text} is not a finite number.")
 
 
-def _form(key: str, value: Any, where: Where) -> str:
+def _form(key: str, name: str, value: Any, where: Where) -> str:
     forms = _FORMS[key]
     if type(value) not in forms:
         raise fault(
-            *where, f"'{key}' must be {' or '.join(dict.fromkeys(forms.values()))}; got {json.dumps(value)[:40]}."
+            *where, f"'{name}' must be {' or '.join(dict.fromkeys(forms.values()))}; got {json.dumps(value)[:40]}."
         )
     return forms[type(value)]
 
 
-def _explain_difference(form: dict[str, str], before: dict[str, str], where: Where) -> NoReturn:
-    for key in _FORMS:
+def _explain_difference(form: dict[str, str], before: dict[str, str], keys: dict[str, str], where: Where) -> NoReturn:
+    for key, name in keys.items():
         if key in before and key not in form:
-            raise fault(*where, f"'{key}' is missing, but the lines before have it.")
+            raise fault(*where, f"'{name}' is missing, but the lines before have it.")
         if key in form and key not in before:
-            raise fault(*where, f"there is '{key}', but the lines before do not have it.")
+            raise fault(*where, f"there is '{name}', but the lines before do not have it.")
     raise fault(*where, f"'features' is {form['features']}, but {before['features']} on the lines before.")
 
 

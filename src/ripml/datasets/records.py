@@ -18,7 +18,7 @@ import json
 import math
 import numbers
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from ripml.datasets import source as files
 from ripml.datasets.dataset import Dataset, SparseRows
@@ -26,6 +26,8 @@ from ripml.datasets.source import fault
 from ripml.errors import DataError, ParameterError
 
 __all__ = [
+    "BOM",
+    "UTF_16",
     "Columns",
     "Row",
     "Where",
@@ -42,6 +44,8 @@ __all__ = [
     "text_in",
 ]
 
+BOM: Final = b"\xef\xbb\xbf"  # that some programs begin UTF-8 with
+UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")  # how that begins, which UTF-8 never does
 Where: TypeAlias = "tuple[str, int | None]"  # what `fault` wants: a file, and a line of it
 
 
@@ -266,6 +270,8 @@ def decoded(line: bytes, where: Where) -> str:
     try:
         return line.decode("utf-8")
     except UnicodeDecodeError as error:
+        if line.startswith(UTF_16):
+            raise fault(*where, "this is UTF-16; save the file as UTF-8.") from None
         raise fault(*where, f"byte {error.start + 1} of the line is not UTF-8; save the file as UTF-8.") from None
 
 

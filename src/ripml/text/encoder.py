@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 
 from ripml.errors import DataError, ModelFolderError, ParameterError
 from ripml.text.words import strings
@@ -53,14 +54,28 @@ class Encoder:
         texts = strings(texts)
         if not texts:
             return np.empty((0, self.n_dims or 0), np.float32)
-        rows = (self.encoder.encode if hasattr(self.encoder, "encode") else self.encoder.transform)(texts)
-        rows = np.asarray(rows.toarray() if hasattr(rows, "toarray") else rows, np.float32)
-        if rows.ndim != 2 or len(rows) != len(texts) or self.n_dims not in (None, rows.shape[1]):
+        rows = self._encoded(texts)
+        if rows.ndim != 2 or len(rows) != len(texts) or self.n_dims not in (None, rows.shape[1]) or not rows.shape[1]:
             shape = f"({len(texts)}, {self.n_dims or 'd'})"
             raise DataError(f"{self.name} must turn {len(texts)} texts into rows of shape {shape}; got {rows.shape}.")
         if not np.isfinite(rows).all():
             raise DataError(f"{self.name} gave a number that is not finite.")
         return rows
+
+    def _encoded(self, texts: list[str]) -> NDArray[np.float32]:
+        """What the encoder makes of texts, as numbers."""
+        try:
+            given = (self.encoder.encode if hasattr(self.encoder, "encode") else self.encoder.transform)(texts)
+        except NotFittedError:
+            raise ParameterError(f"{self.name} has not been fitted; give the one that was fitted.") from None
+        try:
+            rows = np.asarray(given.toarray() if hasattr(given, "toarray") else given)
+            if rows.dtype.kind not in "cSU":  # strings would become numbers, and complex numbers lose a part
+                return np.asarray(rows, np.float32)
+            found = f"values of type {rows.dtype.name}"
+        except (TypeError, ValueError):  # NumPy's complaint of rows of several lengths
+            found = "rows of several lengths, or of what is no number"
+        raise DataError(f"{self.name} must turn {len(texts)} texts into rows of as many numbers each; got {found}.")
 
     def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return (parameters for JSON, arrays): the name and the dimensions only."""
