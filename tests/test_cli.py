@@ -162,7 +162,7 @@ def test_columns_and_keys_of_other_names_are_named_by_options(
         for command, columns in (("predict", text), ("evaluate", both)):
             expected = run(capfd, command, folders[0], tmp_path / "docs.jsonl", "--json")[0]
             assert run(capfd, command, folders[1], file, *columns, "--json")[0] == expected
-    assert "8 replaced" in run(capfd, "update", folders[1], file, *both)[0]
+    assert "8 as before" in run(capfd, "update", folders[1], file, *both)[0]
     for command in ("suggest", "explain"):
         assert run(capfd, command, folders[1], "--data", file, *text)[0]
     assert json.loads(run(capfd, "inspect", file, *both, "--dims", "4", "--json")[0])["data"]["labels"] == 3
