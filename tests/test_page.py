@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from page_server import QUESTIONS, Visit, chromium, data_of, needs_chromium, serving, stores_in, violations
+from page_server import NEWS, QUESTIONS, Visit, chromium, data_of, needs_chromium, serving, stores_in, violations
 from playwright.sync_api import Browser, FilePayload, Locator, Page, Route, expect
 
 from ripml import RIPML, Store
@@ -77,6 +77,17 @@ def options(page: Page) -> Locator:
 
 def labels(page: Page) -> list[str]:
     return page.locator(".tag .label bdi").all_text_contents()
+
+
+def contrast(one: str, other: str) -> float:
+    """Of two colours as the browser writes them, by WCAG."""
+
+    def light(colour: str) -> float:
+        parts = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]
+        red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue + 0.05
+
+    return max(light(one) / light(other), light(other) / light(one))
 
 
 def tagged(page: Page, text: str) -> Page:
@@ -491,6 +502,54 @@ def test_light_and_dark_follow_the_system_and_the_switch(visit: Visitor) -> None
     tagged(page, TEXT)
     assert page.evaluate("getComputedStyle(document.querySelector('.bar i')).transitionProperty") in ("none", "all")
     assert page.evaluate("document.getAnimations().length") == 0
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_learn_is_the_button_that_stands_out(visit: Visitor, scheme: str) -> None:
+    page = tagged(visit(color_scheme=scheme, reduced_motion="reduce"), TEXT)
+    colours = """(id) => {
+        const { color, backgroundColor } = getComputedStyle(document.getElementById(id));
+        return [color, backgroundColor, getComputedStyle(document.documentElement).backgroundColor];
+    }"""
+    written, filled, ground = page.evaluate(colours, "learn")  # before anything is accepted
+    assert contrast(written, filled) >= 7
+    assert contrast(filled, ground) >= 4.5
+    page.locator(".tag .accept").first.click()
+    assert page.evaluate(colours, "learn") == [written, filled, ground]
+    page.keyboard.press("Control+s")
+    expect(page.get_by_role("button", name="Learnt")).to_be_visible()
+    written, filled, _ = page.evaluate(colours, "learn")  # nothing is left to do
+    assert contrast(written, filled) >= 4.5
+    assert contrast(filled, ground) < 1.5
+    page.get_by_role("button", name="Undo", exact=True).click()
+    expect(page.locator("#note")).to_have_text("Undone.")
+
+
+def test_an_empty_page_does_not_scroll(visit: Visitor, tmp_path: Path) -> None:
+    store = Store.create(tmp_path / "store", data_of(NEWS), RIPML.paper(n_dims=16, n_neighbors=3, random_state=0))
+    with serving({"only": store}) as address:
+        for phone, size in ((False, (1280, 900)), (False, (1280, 720)), (True, (390, 844))):
+            page = visit(at=address, phone=phone)
+            page.set_viewport_size({"width": size[0], "height": size[1]})
+            expect(page.locator("#size")).to_have_text("4 documents · 3 labels")
+            assert page.evaluate("document.documentElement.scrollHeight") == size[1]
+
+
+def test_on_a_phone_learn_stays_in_reach(visit: Visitor) -> None:
+    page = tagged(visit(phone=True), TEXT)
+    page.locator(".tag .label").first.tap()
+    expect(page.locator(".examples li").first).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollHeight > 1.4 * innerHeight")
+    bar = page.locator("#saving")
+    for place in (0, 300):
+        page.evaluate("(place) => scrollTo(0, place)", place)
+        expect(page.locator("#learn")).to_be_in_viewport(ratio=1)
+        assert bar.evaluate("(node) => innerHeight - node.getBoundingClientRect().bottom") == pytest.approx(0, abs=1)
+    assert bar.evaluate("(node) => node.offsetHeight") < 80  # one line
+    for label in page.locator(".tag .label").all():  # the bar hides no row that has the focus
+        label.focus()
+        shown = label.evaluate("(node) => node.getBoundingClientRect().bottom")
+        assert shown <= bar.evaluate("(node) => node.getBoundingClientRect().top") + 1
 
 
 @pytest.mark.parametrize(("scheme", "phone"), [("light", False), ("dark", False), ("light", True)])

@@ -294,7 +294,7 @@ function render() {
   show("more", found && found >= state.n && found < info.labels);
   show("saving", !blank || tags.size);
   write("learn", task());
-  $("learn").ariaDisabled = String(busy || blank || !accepted || task() === "Learnt");
+  $("learn").ariaDisabled = String(busy || task() === "Learnt");
   show("undo", state.undo.length && !busy);
 }
 
