@@ -14,6 +14,9 @@ export function element(tag, text, ...children) {
 
 export const chips = (labels) => labels.map((label) => element("li", "", element("bdi", label)));
 
+/** An id; of those that the store made up itself, the beginning. */
+export const short = (id) => id.replace(/^([0-9a-f]{8})[0-9a-f]{24}$/, "$1…");
+
 /** Tell those who listen instead of look. */
 export function say(sentence) {
   $("say").textContent = "";

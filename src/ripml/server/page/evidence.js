@@ -1,13 +1,16 @@
 // Why a label is suggested: what its score is made of, the words that pull, the examples that speak for it.
 
-import { change, chips, element, made, percent, score } from "./dom.js";
+import { change, chips, element, made, percent, score, short } from "./dom.js";
 
 export function evidence({ score: all, examples, others, regression, features }) {
   const node = made("evidence");
   const named = examples.reduce((sum, { share }) => sum + share, 0);
-  const parts = Object.entries({ "from the examples below": named, "from others": others, "from the words": regression });
-  const said = parts.filter(([, share]) => share / all >= 0.005).map(([from, share]) => `${percent(share / all)} ${from}`);
-  node.querySelector("p").textContent = `Score ${score(all)}${said.length ? `: ${said.join(", ")}` : ""}.`;
+  const rest = `from ${others > named ? "many " : ""}further ones, a little each`;
+  const parts = { "from the words alone": regression, "from the examples below": named, [rest]: others };
+  const felt = Object.entries(parts).filter(([, share]) => share / all >= 0.005);
+  const said = felt.map(([from, share]) => `${percent(share / all)} ${from}`).join(", ");
+  const alike = regression ? "" : ", from documents with such words";
+  node.querySelector("p").textContent = `Score ${score(all)}${said && `${alike}: ${said}`}.`;
   const most = Math.max(...features.map(([, pull]) => Math.abs(pull)));
   fill(node.querySelector(".words"), features.map(([name, pull]) => word(name, pull, Math.abs(pull) / most)));
   fill(node.querySelector(".examples"), merged(examples).map((shown) => example(shown, all)));
@@ -41,7 +44,8 @@ function example({ documents, labels, share, n_rows: rows }, all) {
   const { id, text } = documents[0] ?? {};
   node.querySelector(".excerpt").textContent = text ?? "";
   node.querySelector("span").textContent = percent(all > 0 ? share / all : 0);
-  node.querySelector("bdi").textContent = rows > 1 ? `${rows} documents with these tags` : (id ?? "");
+  const name = rows > 1 ? `${rows} documents with these tags` : short(id ?? "");
+  Object.assign(node.querySelector("bdi"), { textContent: name, title: id ?? "" });
   node.querySelector(".chips").append(...chips(labels));
   return node;
 }
