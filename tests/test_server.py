@@ -75,6 +75,9 @@ def test_a_healthy_server_says_so_and_is_ready(client: TestClient) -> None:
     while client.get("/ready").json()["status"] == "starting":
         pass
     assert client.get("/ready").json() == {"status": "ready"}
+    for path in ("/health", "/ready"):
+        asked = client.head(path)
+        assert (asked.status_code, asked.content) == (200, b"")
 
 
 def test_stores_are_listed_with_the_role_of_who_asks(client: TestClient) -> None:
@@ -255,6 +258,53 @@ def test_names_with_a_nul_or_of_no_length_are_refused(client: TestClient) -> Non
     problem(client.get(f"{STORE}/documents/%FF"), 422)
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "suggest/batch", {"texts": [1] * 1000}),
+        ("POST", "forget", {"ids": [1] * 1000}),
+        ("PUT", "documents/0/labels", {"labels": [1] * 1000}),
+        ("POST", "documents", {"documents": [1] * 1000}),
+        ("POST", "documents", {"documents": [{"text": "", "labels": [1] * 1000}] * 1000}),
+        ("POST", "documents", {"documents": [{str(i): 1 for i in range(1000)}]}),
+        ("POST", "suggest", {str(i): 1 for i in range(100_000)}),
+    ],
+)
+def test_what_is_wrong_many_times_is_said_once(client: TestClient, method: str, path: str, body: Any) -> None:
+    assert len(problem(client.request(method, f"{STORE}/{path}", json=body), 422)["errors"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "suggest/batch", {"texts": [1] * 1001}),
+        ("POST", "forget", {"ids": [1] * 1001}),
+        ("POST", "documents", {"documents": [1] * 100_000}),
+        ("POST", "documents", {"documents": [{"labels": [1] * 1001}]}),
+        ("PUT", "documents/0/labels", {"labels": [1] * 1001}),
+    ],
+)
+def test_lists_that_are_too_long_are_refused_whatever_is_in_them(
+    client: TestClient, method: str, path: str, body: Any
+) -> None:
+    assert "are more than 1,000" in problem(client.request(method, f"{STORE}/{path}", json=body), 413)["detail"]
+
+
+def test_labels_of_white_space_are_refused(client: TestClient) -> None:
+    for blank in (" ", "\n", "\u3000"):
+        body = {"documents": [{"text": "word1", "labels": ["good", blank]}]}
+        assert "more than white space" in problem(client.post(f"{STORE}/documents", json=body), 422)["detail"]
+        problem(client.put(f"{STORE}/documents/0/labels", json={"labels": [blank]}), 422)
+
+
+def test_bodies_that_are_packed_are_refused(client: TestClient) -> None:
+    for coding, status in (("gzip", 415), ("br, identity", 415), ("identity", 200)):
+        answer = client.post(f"{STORE}/suggest", json={"text": "a"}, headers={"Content-Encoding": coding})
+        assert answer.status_code == status
+        if status == 415:
+            assert f"without Content-Encoding; got '{coding}'" in problem(answer, 415)["detail"]
+
+
 def test_other_paths_methods_and_content_types_are_refused(client: TestClient) -> None:
     problem(client.get("/nowhere"), 404)
     problem(client.get("/page/nowhere.js"), 404)
@@ -357,12 +407,15 @@ def test_hosts_that_are_not_meant_are_refused(client: TestClient, reader: Store)
         assert client.get("/health", headers={"Host": host}).status_code == 200
     with client_of(reader, Settings(allowed_hosts=("tags.example",), read_only=True)) as other:
         assert other.get("/health", headers={"Host": "tags.example"}).status_code == 200
+    twice = client.get("/v1/stores", headers=[("Host", "localhost"), ("Host", "evil.example")])
+    assert "one host; got several" in problem(twice, 400)["detail"]
 
 
 def test_pages_from_elsewhere_change_nothing_unless_their_origin_is_listed(client: TestClient, reader: Store) -> None:
     evil, good = {"Origin": "https://evil.example"}, {"Origin": "https://good.example"}
     problem(client.post(f"{STORE}/forget", json={"ids": ["0"]}, headers=evil), 403)
-    problem(client.post(f"{STORE}/forget", json={"ids": ["0"]}, headers={"Origin": "null"}), 403)
+    for odd in ("null", "http://[", "http://[::1"):
+        problem(client.post(f"{STORE}/forget", json={"ids": ["0"]}, headers={"Origin": odd}), 403)
     assert "access-control-allow-origin" not in client.get("/v1/stores", headers=evil).headers
     own = client.post(f"{STORE}/suggest", json={"text": "a"}, headers={"Origin": "http://localhost:8000"})
     assert own.status_code == 200
@@ -513,6 +566,7 @@ def test_keys_have_one_name_each_and_a_known_role(tmp_path: Path) -> None:
         ({"port": 65536}, "at most 65535"),
         ({"port": -1}, "integer ≥ 0"),
         ({"max_texts": 0}, "integer ≥ 1"),
+        ({"max_labels": 0}, "integer ≥ 1"),
         ({"rate": -1.0}, "finite number ≥ 0"),
         ({"body_seconds": 0}, "finite number > 0"),
         ({"origins": ("*",)}, "like https://example.org"),

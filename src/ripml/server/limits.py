@@ -12,7 +12,7 @@ import ipaddress
 import socket
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -116,12 +116,14 @@ class Gate:
     def _refusal(self, scope: Scope, headers: dict[bytes, bytes], origin: str, shared: str | None) -> Response | None:
         """The answer to a request that goes no further."""
         method, host = scope["method"], headers.get(b"host", b"").decode("latin-1")
+        if sum(name == b"host" for name, _ in scope["headers"]) > 1:
+            return Problem(400, "a request names one host; got several.").response()
         if not self._meant(host):
             remedy = "start the server with --allowed-host NAME if it is right"
             return Problem(421, f"this server does not answer for host {host[:100]!r}; {remedy}.").response()
         if shared and method == "OPTIONS" and b"access-control-request-method" in headers:
             return Response(None, 204, _PREFLIGHT)
-        if origin and not shared and method not in _SAFE and urlsplit(origin).netloc.lower() != host.lower():
+        if origin and not shared and method not in _SAFE and not _is_own(origin, host):
             return Problem(403, f"pages of {origin[:100]!r} may not call this server; --origin allows it.").response()
         if self._in_flight > self._settings.max_requests and scope["path"] not in _ALWAYS:
             return busy(f"the server is busy with {self._settings.max_requests:,} requests; try again.").response()
@@ -141,6 +143,14 @@ class Gate:
         except ValueError:
             return False
         return True
+
+
+def _is_own(origin: str, host: str) -> bool:
+    """Whether a page comes from the server that it calls."""
+    try:
+        return urlsplit(origin).netloc.lower() == host.lower()
+    except ValueError:
+        return False
 
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
@@ -217,15 +227,34 @@ class Guard:
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":
             raise Problem(415, f"the body must be application/json; got {kind[:100] or 'no content type'!r}.")
+        if (coding := request.headers.get("content-encoding", "identity").strip().lower()) not in {"identity", ""}:
+            raise Problem(415, f"the body must be sent as it is, without Content-Encoding; got {coding[:100]!r}.")
         seconds = self._settings.body_seconds
         try:
             content = await asyncio.wait_for(self._content(request), seconds)
         except asyncio.TimeoutError:
             raise Problem(408, f"the body did not arrive in {seconds:g} s.", {"Connection": "close"}) from None
         try:
-            return from_json(content, allow_inf_nan=False)
+            parsed = from_json(content, allow_inf_nan=False)
         except ValueError as error:
             raise Problem(400, f"the body is not JSON ({error}).") from None
+        for name, number, most in self._lengths(parsed):
+            if number > most:
+                raise Problem(413, f"{number:,} {name} are more than {most:,} in a request; send fewer.")
+        return parsed
+
+    def _lengths(self, body: Any) -> Iterator[tuple[str, int, int]]:
+        """The lists of a body whose lengths are bounded, before any of their elements is looked at."""
+        most, most_labels = self._settings.max_texts, self._settings.max_labels
+        if not isinstance(body, dict):
+            return
+        for name in ("texts", "documents", "ids"):
+            if isinstance(body.get(name), list):
+                yield name, len(body[name]), most
+        documents = body.get("documents")
+        for each in (body, *(documents if isinstance(documents, list) else ())):
+            if isinstance(each, dict) and isinstance(each.get("labels"), list):
+                yield "labels of a document", len(each["labels"]), most_labels
 
     async def _content(self, request: Request) -> bytearray:
         """A body of a size that is accepted, whatever its header says."""

@@ -43,11 +43,9 @@ def _served(request: Request, store: schemas.StoreName) -> ServedStore:
     return found
 
 
-def _fits(request: Request, number: int, *texts: str) -> None:
-    """Raise unless there are not too many of something, and no text is too long."""
+def _fit(request: Request, *texts: str) -> None:
+    """Raise if a text is too long."""
     settings: Settings = request.app.state.settings
-    if number > settings.max_texts:
-        raise Problem(413, f"{number:,} are more than {settings.max_texts:,} in a request; send several.")
     if (longest := max(map(len, texts), default=0)) > settings.max_text:
         raise Problem(413, f"a text has {longest:,} characters; {settings.max_text:,} are the most.")
 
@@ -102,7 +100,7 @@ async def card(request: Request, store: Served) -> Response:
 @reads
 async def suggest(request: Request, store: Served, question: schemas.Question) -> Response:
     """Suggest labels for a text."""
-    _fits(request, 1, question.text)
+    _fit(request, question.text)
     version, labels = await store.suggest(question.text, question.limits)
     return _json({"version": version, "labels": _scored(labels)})
 
@@ -110,7 +108,7 @@ async def suggest(request: Request, store: Served, question: schemas.Question) -
 @reads
 async def suggest_batch(request: Request, store: Served, question: schemas.BatchQuestion) -> Response:
     """Suggest labels for several texts."""
-    _fits(request, len(question.texts), *question.texts)
+    _fit(request, *question.texts)
     version, found = await store.suggest_many(question.texts, question.limits)
     return _json({"version": version, "results": [{"labels": _scored(labels)} for labels in found]})
 
@@ -118,7 +116,7 @@ async def suggest_batch(request: Request, store: Served, question: schemas.Batch
 @reads
 async def explain(request: Request, store: Served, question: schemas.Why) -> Response:
     """Say why a text gets its labels: the examples and the words that speak for each."""
-    _fits(request, 1, question.text)
+    _fit(request, question.text)
     n = {"n": question.n} if "n" in question.model_fields_set else {}
     return _json(await store.explain(question.text, n, question.examples, question.features))
 
@@ -129,7 +127,7 @@ async def learn(request: Request, store: Served, documents: schemas.NewDocuments
     new = [document.model_dump(exclude_none=True) for document in documents.documents]
     for document in new:
         document["labels"] = list(dict.fromkeys(document["labels"]))
-    _fits(request, len(new), *(document["text"] for document in new))
+    _fit(request, *(document["text"] for document in new))
     _each_once([document["id"] for document in new if "id" in document])
     version, ids = await store.learn(new)
     return _json({"version": version, "ids": ids}, 201)
@@ -156,9 +154,8 @@ async def remove(store: Served, id: schemas.DocumentId) -> Response:
 
 
 @writes
-async def forget(request: Request, store: Served, ids: schemas.Ids) -> Response:
+async def forget(store: Served, ids: schemas.Ids) -> Response:
     """Forget documents, all or none."""
-    _fits(request, len(ids.ids))
     _each_once(ids.ids)
     return _json({"version": await store.forget(ids.ids), "ids": ids.ids})
 
@@ -212,4 +209,9 @@ ROUTES: list[tuple[str, str, Any, type[BaseModel] | None, int]] = [
     ("POST", _STORE + "/refit", begin_refit, answers.Refit, 202),
     ("GET", _STORE + "/refit", refit, answers.Refit, 200),
 ]
-UNDESCRIBED = {"/health": health, "/ready": ready, "/metrics": metrics, "/openapi.json": openapi}
+UNDESCRIBED = {
+    "/health": (health, ["GET", "HEAD"]),
+    "/ready": (ready, ["GET", "HEAD"]),
+    "/metrics": (metrics, ["GET"]),
+    "/openapi.json": (openapi, ["GET"]),
+}
