@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import re
@@ -336,7 +337,6 @@ def test_bodies_texts_and_batches_have_a_largest_size(template: Path, shared: ob
 
 def asgi(client: TestClient, path: str, pieces: list[dict[str, Any]]) -> Any:
     """The answer to a request whose body comes as these messages, and then never ends."""
-    import asyncio
 
     async def ask() -> list[Any]:
         sent: list[Any] = []
@@ -398,6 +398,35 @@ def test_a_busy_server_says_when_to_try_again(reader: Store, monkeypatch: pytest
         assert slow.result().status_code == 200
     problem(refused, 503)
     assert refused.headers["retry-after"] == "1"
+
+
+@pytest.mark.parametrize("path", ["/v1/stores", "/page/page.css"])
+def test_who_does_not_take_an_answer_keeps_nobody_else_out(reader: Store, path: str) -> None:
+    async def ask(client: TestClient) -> int:
+        held, statuses = asyncio.Event(), []
+
+        async def receive() -> Any:
+            return await asyncio.Event().wait()
+
+        async def hold(message: Any) -> None:
+            held.set()
+            await asyncio.Event().wait()
+
+        async def take(message: Any) -> None:
+            statuses.append(message.get("status"))
+
+        def request(path: str, send: Any) -> Any:
+            scope = {"type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "query_string": b""}
+            return client.app({**scope, "headers": [(b"host", b"localhost")], "client": None}, receive, send)
+
+        holding = asyncio.create_task(request(path, hold))
+        await held.wait()
+        await request("/v1/stores", take)
+        holding.cancel()
+        return int(statuses[0])
+
+    with client_of(reader, Settings(max_requests=1, read_only=True)) as client:
+        assert asyncio.run(ask(client)) == 200
 
 
 def test_hosts_that_are_not_meant_are_refused(client: TestClient, reader: Store) -> None:

@@ -30,7 +30,8 @@ from ripml.server.settings import Settings
 
 __all__ = ["Gate", "GuardedRoute", "Rate", "reads", "writes"]
 
-_ALWAYS = frozenset({"/health", "/ready"})  # answered however busy the server is
+_ALWAYS = frozenset({"/health", "/ready", "/"})  # answered however busy the server is, and so are the page's files
+_PAGE_FILES = "/page/"
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _CALLERS = 10_000  # whose rates are remembered
 _PREFLIGHT = {
@@ -71,7 +72,7 @@ class Gate:
         self._app, self._settings, self._metrics = app, settings, metrics
         names = {"localhost", settings.host, socket.gethostname(), *settings.allowed_hosts}
         self._hosts = frozenset(name.lower() for name in names)
-        self._in_flight = 0
+        self._in_flight = 0  # but for those that are always answered
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -83,21 +84,23 @@ class Gate:
         origin = headers.get(b"origin", b"").decode("latin-1")
         shared = origin if origin in self._settings.origins else None
         scope["path"] = scope.get("raw_path", scope["path"].encode()).decode("latin-1")  # see `DocumentId`
+        counts = scope["path"] not in _ALWAYS and not scope["path"].startswith(_PAGE_FILES)
+        self._count(counts)
 
         async def answer(message: Message) -> None:
-            nonlocal status
+            nonlocal status, counts
             if message["type"] == "http.response.start":
                 status = message["status"]
+                self._count(-counts)  # now: a client that does not take its answer keeps nobody else out
+                counts = False
                 extra = {"x-content-type-options": "nosniff", "referrer-policy": "no-referrer"}
                 if shared:
                     extra |= {"access-control-allow-origin": shared, "vary": "Origin"}
                 message["headers"] = [*message["headers"], *((k.encode(), v.encode()) for k, v in extra.items())]
             await send(message)
 
-        self._in_flight += 1
-        self._metrics.in_flight.set(self._in_flight)
         try:
-            if (refusal := self._refusal(scope, headers, origin, shared)) is not None:
+            if (refusal := self._refusal(scope, headers, origin, shared, counts)) is not None:
                 await refusal(scope, receive, answer)
             else:
                 await self._app(scope, receive, answer)
@@ -108,12 +111,17 @@ class Gate:
             if not status:
                 await problem.response()(scope, receive, answer)
         finally:
-            self._in_flight -= 1
-            self._metrics.in_flight.set(self._in_flight)
+            self._count(-counts)
             route = getattr(scope.get("route"), "path", "other")
             self._metrics.answered(scope["method"], route, status, time.perf_counter() - began)
 
-    def _refusal(self, scope: Scope, headers: dict[bytes, bytes], origin: str, shared: str | None) -> Response | None:
+    def _count(self, requests: int) -> None:
+        self._in_flight += requests
+        self._metrics.in_flight.set(self._in_flight)
+
+    def _refusal(
+        self, scope: Scope, headers: dict[bytes, bytes], origin: str, shared: str | None, counts: bool
+    ) -> Response | None:
         """The answer to a request that goes no further."""
         method, host = scope["method"], headers.get(b"host", b"").decode("latin-1")
         if sum(name == b"host" for name, _ in scope["headers"]) > 1:
@@ -125,7 +133,7 @@ class Gate:
             return Response(None, 204, _PREFLIGHT)
         if origin and not shared and method not in _SAFE and not _is_own(origin, host):
             return Problem(403, f"pages of {origin[:100]!r} may not call this server; --origin allows it.").response()
-        if self._in_flight > self._settings.max_requests and scope["path"] not in _ALWAYS:
+        if counts and self._in_flight > self._settings.max_requests:
             return busy(f"the server is busy with {self._settings.max_requests:,} requests; try again.").response()
         return None
 
