@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, given, settings
@@ -20,8 +21,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from store_writer import LABELS, WORDS, example
 from store_writer import settings as quick
 
+from ripml import RIPML
+from ripml.cli import main
 from ripml.errors import ParameterError, StoreError
 from ripml.server import Settings, add_key, create_app, list_keys, remove_key, run
+from ripml.server.answers import written
 from ripml.server.serving import named
 from ripml.store import Store
 
@@ -138,6 +142,41 @@ def test_explanations_have_examples_words_and_places_in_the_text(client: TestCli
         assert len(label["features"]) <= 4
         assert all(text[span["start"] : span["end"]].startswith("word") for span in label["spans"])
         assert label["spans"]
+
+
+def test_explanations_of_long_texts_show_the_strongest_places_and_the_first_labels(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = {"text": f"{TEXTS[0]} {TEXTS[5]} {TEXTS[9]}", "n": 3}
+    whole = client.post(f"{STORE}/explain", json=asked)
+    monkeypatch.setattr("ripml.server.service._SPANS", 8)
+    monkeypatch.setattr("ripml.server.service._EXAMPLE_LABELS", 1)
+    cut = client.post(f"{STORE}/explain", json=asked)
+    for long, short in zip(whole.json()["labels"], cut.json()["labels"], strict=True):
+        places = [(span["start"], span["end"]) for span in short["spans"]]
+        assert 1 <= len(places) <= 8 // len(cut.json()["labels"]) < len(long["spans"])
+        assert places == sorted(places)
+        by_pull = sorted((abs(span["pull"]) for span in long["spans"]), reverse=True)
+        assert sorted((abs(span["pull"]) for span in short["spans"]), reverse=True) == by_pull[: len(places)]
+        for example_before, example_after in zip(long["examples"], short["examples"], strict=True):
+            assert example_after["labels"] == example_before["labels"][:1]
+            assert example_after["documents"] == example_before["documents"]
+    monkeypatch.undo()
+    assert client.post(f"{STORE}/explain", json=asked).content == whole.content
+
+
+def test_large_answers_are_written_beside_the_event_loop(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = []
+
+    def noted(content: Any) -> bytes:
+        threads.append(threading.current_thread().name)
+        return written(content)
+
+    monkeypatch.setattr("ripml.server.service.written", noted)
+    client.post(f"{STORE}/explain", json={"text": TEXTS[0]})
+    client.post(f"{STORE}/suggest/batch", json={"texts": TEXTS})
+    assert len(threads) == 2
+    assert all(name.startswith("ripml work") for name in threads)
 
 
 def test_documents_are_learnt_shown_relabelled_and_forgotten(client: TestClient) -> None:
@@ -565,6 +604,27 @@ def test_keys_decide_who_may_read_and_who_may_write(tmp_path: Path) -> None:
         problem(call("GET", "/v1/stores", write), 401)
 
 
+def test_keys_that_are_added_at_the_same_time_are_all_there(tmp_path: Path) -> None:
+    file, names = tmp_path / "keys.jsonl", [f"key {i}" for i in range(30)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda name: add_key(file, name), names))
+        assert sorted(key.name for key in list_keys(file)) == sorted(names)
+        list(pool.map(lambda name: remove_key(file, name), names))
+    assert list_keys(file) == []
+
+
+def test_a_link_to_a_file_of_keys_stays_a_link(tmp_path: Path) -> None:
+    (tmp_path / "secrets").mkdir()
+    file, link = tmp_path / "secrets" / "keys.jsonl", tmp_path / "link"
+    link.symlink_to(file)
+    add_key(link, "ana")
+    add_key(link, "bo")
+    remove_key(link, "ana")
+    assert link.is_symlink()
+    assert [key.name for key in list_keys(file)] == ["bo"]
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
 def test_keys_have_one_name_each_and_a_known_role(tmp_path: Path) -> None:
     file = tmp_path / "keys.jsonl"
     add_key(file, "ana")
@@ -620,6 +680,26 @@ def test_stores_have_names_that_fit_into_an_address(template: Path, shared: obje
         run([str(template)], Settings(port=0))
     with pytest.raises(StoreError, match="this is no store"):
         run([str(template.parent)], Settings(port=0))
+
+
+class Lengths:
+    """An encoder of two dimensions."""
+
+    def encode(self, texts: list[str]) -> Any:
+        """How long texts are."""
+        return np.array([[len(text), 1 + text.count(" ")] for text in texts])
+
+
+def test_a_store_whose_encoder_is_not_there_is_not_served(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "store"
+    Store.create(folder, example(), RIPML.linear(random_state=0), features=Lengths()).close()
+    with pytest.raises(ParameterError, match=r"store: this store reads texts by Lengths, which is not saved; open it"):
+        run([str(folder)], Settings(port=0))
+    with pytest.raises(SystemExit, match="2"):
+        main(["serve", str(folder), "--port", "0"])
+    assert "reads texts by Lengths" in capfd.readouterr().err
+    with client_of(Store.open(folder, encoder=Lengths())) as client:
+        assert client.post(f"{STORE}/suggest", json={"text": "a b"}).status_code == 200
 
 
 def test_the_log_of_a_server_is_quiet_about_texts(client: TestClient, caplog: pytest.LogCaptureFixture) -> None:

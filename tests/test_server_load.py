@@ -19,6 +19,7 @@ from served import Connection, ServerProcess
 from store_writer import WORDS, example, settings
 
 from ripml.documents import DocumentModel
+from ripml.errors import StoreError
 from ripml.server import Settings, create_app
 from ripml.server.batching import Batcher
 from ripml.store import Store
@@ -160,6 +161,31 @@ def test_a_server_that_only_reads_follows_the_writer(folder: Path, monkeypatch: 
         refused = client.delete(f"{STORE}/documents/new")
         assert refused.status_code == 403
         assert "read-only" in refused.json()["detail"]
+
+
+def test_a_writer_that_cannot_be_followed_is_logged_when_it_begins_and_ends(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("ripml.server.app._LOOKS_SECONDS", 0.001)
+    caplog.set_level("INFO", "ripml.server")
+    failures: list[Exception] = [StoreError("broken."), StoreError("broken."), OSError("away"), StoreError("broken.")]
+    done, looks, refresh = threading.Event(), 0, Store.refresh
+
+    def look(store: Store) -> Any:
+        nonlocal looks
+        looks += 1
+        if looks <= len(failures):
+            raise failures[looks - 1]
+        if looks > len(failures) + 1:
+            done.set()
+        return refresh(store)
+
+    monkeypatch.setattr(Store, "refresh", look)
+    with client_of(Store.open(folder, readonly=True), Settings(read_only=True)):
+        assert done.wait(20)
+    began, ended = (record.message for record in caplog.records)
+    assert "broken." in began
+    assert ended == "store: the store can be followed again."
 
 
 _LOADING = """

@@ -9,30 +9,20 @@ from typing import Annotated, Any
 from fastapi import Depends, Query, Request
 from fastapi.responses import Response
 from pydantic import BaseModel
-from pydantic_core import to_json
 
 from ripml.server import answers, schemas
 from ripml.server.limits import reads, writes
 from ripml.server.problems import Problem
-from ripml.server.service import ServedStore
+from ripml.server.service import ServedStore, scored
 from ripml.server.settings import Settings
 
 __all__ = ["ROUTES", "UNDESCRIBED"]
 
 
 def _json(content: Any, status: int = 200) -> Response:
-    """An answer."""
-    body = to_json(content, fallback=_plain, inf_nan_mode="null")
+    """An answer; what may be large is written by then, beside the event loop."""
+    body = content if isinstance(content, bytes) else answers.written(content)
     return Response(body, status, {"Cache-Control": "no-store"}, "application/json")
-
-
-def _plain(value: Any) -> Any:
-    """NumPy's values as Python's, and settings that are objects by their text."""
-    return value.tolist() if hasattr(value, "tolist") else str(value)
-
-
-def _scored(labels: list[tuple[str, float]]) -> list[dict[str, Any]]:
-    return [{"label": label, "score": score} for label, score in labels]
 
 
 def _served(request: Request, store: schemas.StoreName) -> ServedStore:
@@ -102,15 +92,14 @@ async def suggest(request: Request, store: Served, question: schemas.Question) -
     """Suggest labels for a text."""
     _fit(request, question.text)
     version, labels = await store.suggest(question.text, question.limits)
-    return _json({"version": version, "labels": _scored(labels)})
+    return _json({"version": version, "labels": scored(labels)})
 
 
 @reads
 async def suggest_batch(request: Request, store: Served, question: schemas.BatchQuestion) -> Response:
     """Suggest labels for several texts."""
     _fit(request, *question.texts)
-    version, found = await store.suggest_many(question.texts, question.limits)
-    return _json({"version": version, "results": [{"labels": _scored(labels)} for labels in found]})
+    return _json(await store.suggest_many(question.texts, question.limits))
 
 
 @reads
