@@ -237,6 +237,36 @@ def test_what_is_accepted_is_learnt_and_the_next_suggestion_changes(visit: Visit
     assert set(page.locator(".accepted .label bdi").all_text_contents()) == {first, "string-pr"}
 
 
+@pytest.mark.parametrize(("status", "again"), [(503, True), (404, False)])
+def test_an_undo_that_fails_can_be_tried_again_unless_nothing_is_left(
+    visit: Visitor, stores: dict[str, Store], status: int, again: bool
+) -> None:
+    page = tagged(visit(forgives="Failed to load resource"), f"Read a sparse array from a file ({status})")
+    page.locator(".tag .accept").first.click()
+    page.get_by_role("button", name="Learn", exact=True).click()
+    expect(page.locator("#note")).to_have_text("Learnt with 1 tag.")
+    (learnt,) = stores["questions"].history(1)
+
+    def refuse(route: Route) -> None:
+        if route.request.method == "DELETE":
+            route.fulfill(status=status, json={"status": status, "detail": "not now."})
+        else:
+            route.continue_()
+
+    undo = page.get_by_role("button", name="Undo", exact=True)
+    page.route("**/documents/*", refuse)
+    undo.click()
+    expect(page.get_by_role("alert")).to_contain_text("Not now.")
+    page.unroute("**/documents/*")
+    expect(undo).to_be_visible(visible=again)
+    if again:
+        undo.click()
+        expect(page.locator("#note")).to_have_text("Undone.")
+        assert stores["questions"].history(1)[0]["kind"] == "forget"
+    else:
+        stores["questions"].forget([learnt["id"]])
+
+
 def test_a_decision_is_undone_restored_and_edited(visit: Visitor, stores: dict[str, Store]) -> None:
     store, text = stores["questions"], "Save a plot of a data frame to a file"
     page = tagged(visit(), text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import re
@@ -11,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, given, settings
@@ -19,8 +21,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from store_writer import LABELS, WORDS, example
 from store_writer import settings as quick
 
+from ripml import RIPML
+from ripml.cli import main
 from ripml.errors import ParameterError, StoreError
 from ripml.server import Settings, add_key, create_app, list_keys, remove_key, run
+from ripml.server.answers import written
 from ripml.server.serving import named
 from ripml.store import Store
 
@@ -75,6 +80,9 @@ def test_a_healthy_server_says_so_and_is_ready(client: TestClient) -> None:
     while client.get("/ready").json()["status"] == "starting":
         pass
     assert client.get("/ready").json() == {"status": "ready"}
+    for path in ("/health", "/ready"):
+        asked = client.head(path)
+        assert (asked.status_code, asked.content) == (200, b"")
 
 
 def test_stores_are_listed_with_the_role_of_who_asks(client: TestClient) -> None:
@@ -134,6 +142,41 @@ def test_explanations_have_examples_words_and_places_in_the_text(client: TestCli
         assert len(label["features"]) <= 4
         assert all(text[span["start"] : span["end"]].startswith("word") for span in label["spans"])
         assert label["spans"]
+
+
+def test_explanations_of_long_texts_show_the_strongest_places_and_the_first_labels(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = {"text": f"{TEXTS[0]} {TEXTS[5]} {TEXTS[9]}", "n": 3}
+    whole = client.post(f"{STORE}/explain", json=asked)
+    monkeypatch.setattr("ripml.server.service._SPANS", 8)
+    monkeypatch.setattr("ripml.server.service._EXAMPLE_LABELS", 1)
+    cut = client.post(f"{STORE}/explain", json=asked)
+    for long, short in zip(whole.json()["labels"], cut.json()["labels"], strict=True):
+        places = [(span["start"], span["end"]) for span in short["spans"]]
+        assert 1 <= len(places) <= 8 // len(cut.json()["labels"]) < len(long["spans"])
+        assert places == sorted(places)
+        by_pull = sorted((abs(span["pull"]) for span in long["spans"]), reverse=True)
+        assert sorted((abs(span["pull"]) for span in short["spans"]), reverse=True) == by_pull[: len(places)]
+        for example_before, example_after in zip(long["examples"], short["examples"], strict=True):
+            assert example_after["labels"] == example_before["labels"][:1]
+            assert example_after["documents"] == example_before["documents"]
+    monkeypatch.undo()
+    assert client.post(f"{STORE}/explain", json=asked).content == whole.content
+
+
+def test_large_answers_are_written_beside_the_event_loop(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = []
+
+    def noted(content: Any) -> bytes:
+        threads.append(threading.current_thread().name)
+        return written(content)
+
+    monkeypatch.setattr("ripml.server.service.written", noted)
+    client.post(f"{STORE}/explain", json={"text": TEXTS[0]})
+    client.post(f"{STORE}/suggest/batch", json={"texts": TEXTS})
+    assert len(threads) == 2
+    assert all(name.startswith("ripml work") for name in threads)
 
 
 def test_documents_are_learnt_shown_relabelled_and_forgotten(client: TestClient) -> None:
@@ -255,6 +298,53 @@ def test_names_with_a_nul_or_of_no_length_are_refused(client: TestClient) -> Non
     problem(client.get(f"{STORE}/documents/%FF"), 422)
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "suggest/batch", {"texts": [1] * 1000}),
+        ("POST", "forget", {"ids": [1] * 1000}),
+        ("PUT", "documents/0/labels", {"labels": [1] * 1000}),
+        ("POST", "documents", {"documents": [1] * 1000}),
+        ("POST", "documents", {"documents": [{"text": "", "labels": [1] * 1000}] * 1000}),
+        ("POST", "documents", {"documents": [{str(i): 1 for i in range(1000)}]}),
+        ("POST", "suggest", {str(i): 1 for i in range(100_000)}),
+    ],
+)
+def test_what_is_wrong_many_times_is_said_once(client: TestClient, method: str, path: str, body: Any) -> None:
+    assert len(problem(client.request(method, f"{STORE}/{path}", json=body), 422)["errors"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "suggest/batch", {"texts": [1] * 1001}),
+        ("POST", "forget", {"ids": [1] * 1001}),
+        ("POST", "documents", {"documents": [1] * 100_000}),
+        ("POST", "documents", {"documents": [{"labels": [1] * 1001}]}),
+        ("PUT", "documents/0/labels", {"labels": [1] * 1001}),
+    ],
+)
+def test_lists_that_are_too_long_are_refused_whatever_is_in_them(
+    client: TestClient, method: str, path: str, body: Any
+) -> None:
+    assert "are more than 1,000" in problem(client.request(method, f"{STORE}/{path}", json=body), 413)["detail"]
+
+
+def test_labels_of_white_space_are_refused(client: TestClient) -> None:
+    for blank in (" ", "\n", "\u3000"):
+        body = {"documents": [{"text": "word1", "labels": ["good", blank]}]}
+        assert "more than white space" in problem(client.post(f"{STORE}/documents", json=body), 422)["detail"]
+        problem(client.put(f"{STORE}/documents/0/labels", json={"labels": [blank]}), 422)
+
+
+def test_bodies_that_are_packed_are_refused(client: TestClient) -> None:
+    for coding, status in (("gzip", 415), ("br, identity", 415), ("identity", 200)):
+        answer = client.post(f"{STORE}/suggest", json={"text": "a"}, headers={"Content-Encoding": coding})
+        assert answer.status_code == status
+        if status == 415:
+            assert f"without Content-Encoding; got '{coding}'" in problem(answer, 415)["detail"]
+
+
 def test_other_paths_methods_and_content_types_are_refused(client: TestClient) -> None:
     problem(client.get("/nowhere"), 404)
     problem(client.get("/page/nowhere.js"), 404)
@@ -286,7 +376,6 @@ def test_bodies_texts_and_batches_have_a_largest_size(template: Path, shared: ob
 
 def asgi(client: TestClient, path: str, pieces: list[dict[str, Any]]) -> Any:
     """The answer to a request whose body comes as these messages, and then never ends."""
-    import asyncio
 
     async def ask() -> list[Any]:
         sent: list[Any] = []
@@ -350,6 +439,35 @@ def test_a_busy_server_says_when_to_try_again(reader: Store, monkeypatch: pytest
     assert refused.headers["retry-after"] == "1"
 
 
+@pytest.mark.parametrize("path", ["/v1/stores", "/page/page.css"])
+def test_who_does_not_take_an_answer_keeps_nobody_else_out(reader: Store, path: str) -> None:
+    async def ask(client: TestClient) -> int:
+        held, statuses = asyncio.Event(), []
+
+        async def receive() -> Any:
+            return await asyncio.Event().wait()
+
+        async def hold(message: Any) -> None:
+            held.set()
+            await asyncio.Event().wait()
+
+        async def take(message: Any) -> None:
+            statuses.append(message.get("status"))
+
+        def request(path: str, send: Any) -> Any:
+            scope = {"type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "query_string": b""}
+            return client.app({**scope, "headers": [(b"host", b"localhost")], "client": None}, receive, send)
+
+        holding = asyncio.create_task(request(path, hold))
+        await held.wait()
+        await request("/v1/stores", take)
+        holding.cancel()
+        return int(statuses[0])
+
+    with client_of(reader, Settings(max_requests=1, read_only=True)) as client:
+        assert asyncio.run(ask(client)) == 200
+
+
 def test_hosts_that_are_not_meant_are_refused(client: TestClient, reader: Store) -> None:
     for host in ("evil.example", "localhost.evil.example", "[::1", ""):
         problem(client.get("/v1/stores", headers={"Host": host}), 421)
@@ -357,12 +475,15 @@ def test_hosts_that_are_not_meant_are_refused(client: TestClient, reader: Store)
         assert client.get("/health", headers={"Host": host}).status_code == 200
     with client_of(reader, Settings(allowed_hosts=("tags.example",), read_only=True)) as other:
         assert other.get("/health", headers={"Host": "tags.example"}).status_code == 200
+    twice = client.get("/v1/stores", headers=[("Host", "localhost"), ("Host", "evil.example")])
+    assert "one host; got several" in problem(twice, 400)["detail"]
 
 
 def test_pages_from_elsewhere_change_nothing_unless_their_origin_is_listed(client: TestClient, reader: Store) -> None:
     evil, good = {"Origin": "https://evil.example"}, {"Origin": "https://good.example"}
     problem(client.post(f"{STORE}/forget", json={"ids": ["0"]}, headers=evil), 403)
-    problem(client.post(f"{STORE}/forget", json={"ids": ["0"]}, headers={"Origin": "null"}), 403)
+    for odd in ("null", "http://[", "http://[::1"):
+        problem(client.post(f"{STORE}/forget", json={"ids": ["0"]}, headers={"Origin": odd}), 403)
     assert "access-control-allow-origin" not in client.get("/v1/stores", headers=evil).headers
     own = client.post(f"{STORE}/suggest", json={"text": "a"}, headers={"Origin": "http://localhost:8000"})
     assert own.status_code == 200
@@ -483,6 +604,27 @@ def test_keys_decide_who_may_read_and_who_may_write(tmp_path: Path) -> None:
         problem(call("GET", "/v1/stores", write), 401)
 
 
+def test_keys_that_are_added_at_the_same_time_are_all_there(tmp_path: Path) -> None:
+    file, names = tmp_path / "keys.jsonl", [f"key {i}" for i in range(30)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda name: add_key(file, name), names))
+        assert sorted(key.name for key in list_keys(file)) == sorted(names)
+        list(pool.map(lambda name: remove_key(file, name), names))
+    assert list_keys(file) == []
+
+
+def test_a_link_to_a_file_of_keys_stays_a_link(tmp_path: Path) -> None:
+    (tmp_path / "secrets").mkdir()
+    file, link = tmp_path / "secrets" / "keys.jsonl", tmp_path / "link"
+    link.symlink_to(file)
+    add_key(link, "ana")
+    add_key(link, "bo")
+    remove_key(link, "ana")
+    assert link.is_symlink()
+    assert [key.name for key in list_keys(file)] == ["bo"]
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
 def test_keys_have_one_name_each_and_a_known_role(tmp_path: Path) -> None:
     file = tmp_path / "keys.jsonl"
     add_key(file, "ana")
@@ -513,6 +655,7 @@ def test_keys_have_one_name_each_and_a_known_role(tmp_path: Path) -> None:
         ({"port": 65536}, "at most 65535"),
         ({"port": -1}, "integer ≥ 0"),
         ({"max_texts": 0}, "integer ≥ 1"),
+        ({"max_labels": 0}, "integer ≥ 1"),
         ({"rate": -1.0}, "finite number ≥ 0"),
         ({"body_seconds": 0}, "finite number > 0"),
         ({"origins": ("*",)}, "like https://example.org"),
@@ -537,6 +680,26 @@ def test_stores_have_names_that_fit_into_an_address(template: Path, shared: obje
         run([str(template)], Settings(port=0))
     with pytest.raises(StoreError, match="this is no store"):
         run([str(template.parent)], Settings(port=0))
+
+
+class Lengths:
+    """An encoder of two dimensions."""
+
+    def encode(self, texts: list[str]) -> Any:
+        """How long texts are."""
+        return np.array([[len(text), 1 + text.count(" ")] for text in texts])
+
+
+def test_a_store_whose_encoder_is_not_there_is_not_served(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "store"
+    Store.create(folder, example(), RIPML.linear(random_state=0), features=Lengths()).close()
+    with pytest.raises(ParameterError, match=r"store: this store reads texts by Lengths, which is not saved; open it"):
+        run([str(folder)], Settings(port=0))
+    with pytest.raises(SystemExit, match="2"):
+        main(["serve", str(folder), "--port", "0"])
+    assert "reads texts by Lengths" in capfd.readouterr().err
+    with client_of(Store.open(folder, encoder=Lengths())) as client:
+        assert client.post(f"{STORE}/suggest", json={"text": "a b"}).status_code == 200
 
 
 def test_the_log_of_a_server_is_quiet_about_texts(client: TestClient, caplog: pytest.LogCaptureFixture) -> None:

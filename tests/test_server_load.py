@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +19,7 @@ from served import Connection, ServerProcess
 from store_writer import WORDS, example, settings
 
 from ripml.documents import DocumentModel
+from ripml.errors import StoreError
 from ripml.server import Settings, create_app
 from ripml.server.batching import Batcher
 from ripml.store import Store
@@ -158,6 +161,62 @@ def test_a_server_that_only_reads_follows_the_writer(folder: Path, monkeypatch: 
         refused = client.delete(f"{STORE}/documents/new")
         assert refused.status_code == 403
         assert "read-only" in refused.json()["detail"]
+
+
+def test_a_writer_that_cannot_be_followed_is_logged_when_it_begins_and_ends(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("ripml.server.app._LOOKS_SECONDS", 0.001)
+    caplog.set_level("INFO", "ripml.server")
+    failures: list[Exception] = [StoreError("broken."), StoreError("broken."), OSError("away"), StoreError("broken.")]
+    done, looks, refresh = threading.Event(), 0, Store.refresh
+
+    def look(store: Store) -> Any:
+        nonlocal looks
+        looks += 1
+        if looks <= len(failures):
+            raise failures[looks - 1]
+        if looks > len(failures) + 1:
+            done.set()
+        return refresh(store)
+
+    monkeypatch.setattr(Store, "refresh", look)
+    with client_of(Store.open(folder, readonly=True), Settings(read_only=True)):
+        assert done.wait(20)
+    began, ended = (record.message for record in caplog.records)
+    assert "broken." in began
+    assert ended == "store: the store can be followed again."
+
+
+_LOADING = """
+import signal, sys
+from ripml.server import Settings, run
+from ripml.store import Store
+
+open_store = Store.open
+
+def slowly(folder, readonly):
+    if folder.name == "slow":
+        print("loading", flush=True)
+        signal.pause()
+    return open_store(folder, readonly)
+
+Store.open = slowly
+run(sys.argv[1:], Settings(port=0))
+print("stopped")
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_server_that_is_stopped_while_it_loads_closes_what_is_open(folder: Path, number: signal.Signals) -> None:
+    command = [sys.executable, "-c", _LOADING, str(folder), str(folder.parent / "slow")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "loading\n"
+        process.send_signal(number)
+        said, log = process.communicate()
+    assert (process.returncode, said, log) == (0, "stopped\n", "")
+    Store.open(folder).close()
 
 
 async def write_until_the_end(port: int, name: int, said: threading.Event) -> list[str]:

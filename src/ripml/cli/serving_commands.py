@@ -46,6 +46,7 @@ def serve(
     max_body: Annotated[int, typer.Option(metavar="BYTES", help="The largest request.")] = 5_000_000,
     max_text: Annotated[int, typer.Option(metavar="CHARACTERS", help="The longest text.")] = 1_000_000,
     max_texts: Annotated[int, typer.Option(metavar="N", help="The most texts of a request.")] = 1_000,
+    max_labels: Annotated[int, typer.Option(metavar="N", help="The most labels of a document.")] = 1_000,
     max_requests: Annotated[int, typer.Option(metavar="N", help="The most requests at a time.")] = 256,
     rate: Annotated[
         float | None,
@@ -67,7 +68,7 @@ def serve(
     settings = Settings(
         host=host, port=port, keys=keys, allowed_hosts=tuple(allowed_host or ()), origins=tuple(origin or ()),
         read_only=read_only, access_log=access_log, max_body=max_body, max_text=max_text, max_texts=max_texts,
-        max_requests=max_requests, rate=rate,
+        max_labels=max_labels, max_requests=max_requests, rate=rate,
     )  # fmt: skip
     run(stores, settings)
 

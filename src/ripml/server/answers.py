@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
+from pydantic_core import to_json
 
 __all__ = [
     "BatchSuggestions",
@@ -20,7 +21,22 @@ __all__ = [
     "StoreList",
     "StoredDocument",
     "Suggestions",
+    "written",
 ]
+
+
+def written(content: Any) -> bytes:
+    """An answer in JSON.
+
+    >>> written({"score": 0.5, "pull": float("inf")})
+    b'{"score":0.5,"pull":null}'
+    """
+    return to_json(content, fallback=_plain, inf_nan_mode="null")
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's values as Python's, and settings that are objects by their text."""
+    return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
 class ScoredLabel(BaseModel):

@@ -110,8 +110,8 @@ def create_app(stores: Mapping[str, Store], settings: Settings | None = None) ->
         app.add_api_route(
             path, function, methods=[method], response_model=model, status_code=status, responses=described
         )
-    for path, function in UNDESCRIBED.items():
-        app.add_api_route(path, function, include_in_schema=False)
+    for path, (function, methods) in UNDESCRIBED.items():
+        app.add_api_route(path, function, methods=methods, include_in_schema=False)
     app.add_api_route("/", page, methods=["GET", "HEAD"], include_in_schema=False)
     app.mount("/page", _Page(directory=_PAGE, check_dir=False))
     app.add_middleware(Gate, settings=settings, metrics=counters)

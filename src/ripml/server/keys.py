@@ -6,6 +6,8 @@ salt and slowness protect passwords, which people choose.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import hmac
 import json
@@ -13,6 +15,7 @@ import logging
 import os
 import secrets
 import tempfile
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -52,12 +55,13 @@ def add_key(file: Path, name: str, role: str = "read") -> str:
         raise ParameterError(f"a role is read or write; got {role!r}.")
     if not name or len(name) > _MOST or not name.isprintable():
         raise ParameterError(f"a key's name has 1 to {_MOST} printable characters; got {name!r}.")
-    known = list_keys(file) if file.exists() else []
-    if any(key.name == name for key in known):
-        raise ParameterError(f"{file}: there is a key {name!r} already; remove it first, or choose another name.")
-    key = secrets.token_urlsafe(32)
-    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    _write(file, [*known, Key(name, role, _digest(key), now)])
+    with _turn(file):
+        known = list_keys(file) if file.exists() else []
+        if any(key.name == name for key in known):
+            raise ParameterError(f"{file}: there is a key {name!r} already; remove it first, or choose another name.")
+        key = secrets.token_urlsafe(32)
+        now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        _write(file, [*known, Key(name, role, _digest(key), now)])
     return key
 
 
@@ -70,11 +74,12 @@ def remove_key(file: Path, name: str) -> None:
     ...     list_keys(Path(folder) / "keys.jsonl")
     []
     """
-    known = list_keys(file)
-    left = [key for key in known if key.name != name]
-    if len(left) == len(known):
-        raise ParameterError(f"{file}: there is no key {name!r}.")
-    _write(file, left)
+    with _turn(file):
+        known = list_keys(file)
+        left = [key for key in known if key.name != name]
+        if len(left) == len(known):
+            raise ParameterError(f"{file}: there is no key {name!r}.")
+        _write(file, left)
 
 
 def list_keys(file: Path) -> list[Key]:
@@ -106,10 +111,27 @@ def _digest(key: str) -> str:
     return hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()
 
 
-def _write(file: Path, keys: list[Key]) -> None:
-    """Replace the file as a whole; a temporary file is its owner's only (0600), and its renaming keeps that."""
+@contextlib.contextmanager
+def _turn(file: Path) -> Iterator[None]:
+    """Keep others from changing the file meanwhile. It is replaced, so the lock is on its folder."""
     try:
-        handle, name = tempfile.mkstemp(dir=file.absolute().parent, prefix=f".{file.name}.")
+        folder = os.open(file.resolve().parent, os.O_RDONLY)
+    except OSError as error:
+        raise ParameterError(f"{file}: this file of keys cannot be written ({error.strerror}).") from None
+    try:
+        with contextlib.suppress(OSError):  # network file systems that cannot lock a folder
+            fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
+
+
+def _write(file: Path, keys: list[Key]) -> None:
+    """Replace the file as a whole, or the one that it links to; a temporary file is its owner's only (0600), and its
+    renaming keeps that."""
+    file = file.resolve()
+    try:
+        handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as stream:
                 stream.writelines(json.dumps(asdict(key), ensure_ascii=False) + "\n" for key in keys)

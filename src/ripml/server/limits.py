@@ -12,7 +12,7 @@ import ipaddress
 import socket
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -30,7 +30,8 @@ from ripml.server.settings import Settings
 
 __all__ = ["Gate", "GuardedRoute", "Rate", "reads", "writes"]
 
-_ALWAYS = frozenset({"/health", "/ready"})  # answered however busy the server is
+_ALWAYS = frozenset({"/health", "/ready", "/"})  # answered however busy the server is, and so are the page's files
+_PAGE_FILES = "/page/"
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _CALLERS = 10_000  # whose rates are remembered
 _PREFLIGHT = {
@@ -71,7 +72,7 @@ class Gate:
         self._app, self._settings, self._metrics = app, settings, metrics
         names = {"localhost", settings.host, socket.gethostname(), *settings.allowed_hosts}
         self._hosts = frozenset(name.lower() for name in names)
-        self._in_flight = 0
+        self._in_flight = 0  # but for those that are always answered
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -83,21 +84,23 @@ class Gate:
         origin = headers.get(b"origin", b"").decode("latin-1")
         shared = origin if origin in self._settings.origins else None
         scope["path"] = scope.get("raw_path", scope["path"].encode()).decode("latin-1")  # see `DocumentId`
+        counts = scope["path"] not in _ALWAYS and not scope["path"].startswith(_PAGE_FILES)
+        self._count(counts)
 
         async def answer(message: Message) -> None:
-            nonlocal status
+            nonlocal status, counts
             if message["type"] == "http.response.start":
                 status = message["status"]
+                self._count(-counts)  # now: a client that does not take its answer keeps nobody else out
+                counts = False
                 extra = {"x-content-type-options": "nosniff", "referrer-policy": "no-referrer"}
                 if shared:
                     extra |= {"access-control-allow-origin": shared, "vary": "Origin"}
                 message["headers"] = [*message["headers"], *((k.encode(), v.encode()) for k, v in extra.items())]
             await send(message)
 
-        self._in_flight += 1
-        self._metrics.in_flight.set(self._in_flight)
         try:
-            if (refusal := self._refusal(scope, headers, origin, shared)) is not None:
+            if (refusal := self._refusal(scope, headers, origin, shared, counts)) is not None:
                 await refusal(scope, receive, answer)
             else:
                 await self._app(scope, receive, answer)
@@ -108,22 +111,29 @@ class Gate:
             if not status:
                 await problem.response()(scope, receive, answer)
         finally:
-            self._in_flight -= 1
-            self._metrics.in_flight.set(self._in_flight)
+            self._count(-counts)
             route = getattr(scope.get("route"), "path", "other")
             self._metrics.answered(scope["method"], route, status, time.perf_counter() - began)
 
-    def _refusal(self, scope: Scope, headers: dict[bytes, bytes], origin: str, shared: str | None) -> Response | None:
+    def _count(self, requests: int) -> None:
+        self._in_flight += requests
+        self._metrics.in_flight.set(self._in_flight)
+
+    def _refusal(
+        self, scope: Scope, headers: dict[bytes, bytes], origin: str, shared: str | None, counts: bool
+    ) -> Response | None:
         """The answer to a request that goes no further."""
         method, host = scope["method"], headers.get(b"host", b"").decode("latin-1")
+        if sum(name == b"host" for name, _ in scope["headers"]) > 1:
+            return Problem(400, "a request names one host; got several.").response()
         if not self._meant(host):
             remedy = "start the server with --allowed-host NAME if it is right"
             return Problem(421, f"this server does not answer for host {host[:100]!r}; {remedy}.").response()
         if shared and method == "OPTIONS" and b"access-control-request-method" in headers:
             return Response(None, 204, _PREFLIGHT)
-        if origin and not shared and method not in _SAFE and urlsplit(origin).netloc.lower() != host.lower():
+        if origin and not shared and method not in _SAFE and not _is_own(origin, host):
             return Problem(403, f"pages of {origin[:100]!r} may not call this server; --origin allows it.").response()
-        if self._in_flight > self._settings.max_requests and scope["path"] not in _ALWAYS:
+        if counts and self._in_flight > self._settings.max_requests:
             return busy(f"the server is busy with {self._settings.max_requests:,} requests; try again.").response()
         return None
 
@@ -141,6 +151,14 @@ class Gate:
         except ValueError:
             return False
         return True
+
+
+def _is_own(origin: str, host: str) -> bool:
+    """Whether a page comes from the server that it calls."""
+    try:
+        return urlsplit(origin).netloc.lower() == host.lower()
+    except ValueError:
+        return False
 
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
@@ -217,15 +235,34 @@ class Guard:
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":
             raise Problem(415, f"the body must be application/json; got {kind[:100] or 'no content type'!r}.")
+        if (coding := request.headers.get("content-encoding", "identity").strip().lower()) not in {"identity", ""}:
+            raise Problem(415, f"the body must be sent as it is, without Content-Encoding; got {coding[:100]!r}.")
         seconds = self._settings.body_seconds
         try:
             content = await asyncio.wait_for(self._content(request), seconds)
         except asyncio.TimeoutError:
             raise Problem(408, f"the body did not arrive in {seconds:g} s.", {"Connection": "close"}) from None
         try:
-            return from_json(content, allow_inf_nan=False)
+            parsed = from_json(content, allow_inf_nan=False)
         except ValueError as error:
             raise Problem(400, f"the body is not JSON ({error}).") from None
+        for name, number, most in self._lengths(parsed):
+            if number > most:
+                raise Problem(413, f"{number:,} {name} are more than {most:,} in a request; send fewer.")
+        return parsed
+
+    def _lengths(self, body: Any) -> Iterator[tuple[str, int, int]]:
+        """The lists of a body whose lengths are bounded, before any of their elements is looked at."""
+        most, most_labels = self._settings.max_texts, self._settings.max_labels
+        if not isinstance(body, dict):
+            return
+        for name in ("texts", "documents", "ids"):
+            if isinstance(body.get(name), list):
+                yield name, len(body[name]), most
+        documents = body.get("documents")
+        for each in (body, *(documents if isinstance(documents, list) else ())):
+            if isinstance(each, dict) and isinstance(each.get("labels"), list):
+                yield "labels of a document", len(each["labels"]), most_labels
 
     async def _content(self, request: Request) -> bytearray:
         """A body of a size that is accepted, whatever its header says."""

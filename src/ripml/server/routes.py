@@ -9,30 +9,20 @@ from typing import Annotated, Any
 from fastapi import Depends, Query, Request
 from fastapi.responses import Response
 from pydantic import BaseModel
-from pydantic_core import to_json
 
 from ripml.server import answers, schemas
 from ripml.server.limits import reads, writes
 from ripml.server.problems import Problem
-from ripml.server.service import ServedStore
+from ripml.server.service import ServedStore, scored
 from ripml.server.settings import Settings
 
 __all__ = ["ROUTES", "UNDESCRIBED"]
 
 
 def _json(content: Any, status: int = 200) -> Response:
-    """An answer."""
-    body = to_json(content, fallback=_plain, inf_nan_mode="null")
+    """An answer; what may be large is written by then, beside the event loop."""
+    body = content if isinstance(content, bytes) else answers.written(content)
     return Response(body, status, {"Cache-Control": "no-store"}, "application/json")
-
-
-def _plain(value: Any) -> Any:
-    """NumPy's values as Python's, and settings that are objects by their text."""
-    return value.tolist() if hasattr(value, "tolist") else str(value)
-
-
-def _scored(labels: list[tuple[str, float]]) -> list[dict[str, Any]]:
-    return [{"label": label, "score": score} for label, score in labels]
 
 
 def _served(request: Request, store: schemas.StoreName) -> ServedStore:
@@ -43,11 +33,9 @@ def _served(request: Request, store: schemas.StoreName) -> ServedStore:
     return found
 
 
-def _fits(request: Request, number: int, *texts: str) -> None:
-    """Raise unless there are not too many of something, and no text is too long."""
+def _fit(request: Request, *texts: str) -> None:
+    """Raise if a text is too long."""
     settings: Settings = request.app.state.settings
-    if number > settings.max_texts:
-        raise Problem(413, f"{number:,} are more than {settings.max_texts:,} in a request; send several.")
     if (longest := max(map(len, texts), default=0)) > settings.max_text:
         raise Problem(413, f"a text has {longest:,} characters; {settings.max_text:,} are the most.")
 
@@ -102,23 +90,22 @@ async def card(request: Request, store: Served) -> Response:
 @reads
 async def suggest(request: Request, store: Served, question: schemas.Question) -> Response:
     """Suggest labels for a text."""
-    _fits(request, 1, question.text)
+    _fit(request, question.text)
     version, labels = await store.suggest(question.text, question.limits)
-    return _json({"version": version, "labels": _scored(labels)})
+    return _json({"version": version, "labels": scored(labels)})
 
 
 @reads
 async def suggest_batch(request: Request, store: Served, question: schemas.BatchQuestion) -> Response:
     """Suggest labels for several texts."""
-    _fits(request, len(question.texts), *question.texts)
-    version, found = await store.suggest_many(question.texts, question.limits)
-    return _json({"version": version, "results": [{"labels": _scored(labels)} for labels in found]})
+    _fit(request, *question.texts)
+    return _json(await store.suggest_many(question.texts, question.limits))
 
 
 @reads
 async def explain(request: Request, store: Served, question: schemas.Why) -> Response:
     """Say why a text gets its labels: the examples and the words that speak for each."""
-    _fits(request, 1, question.text)
+    _fit(request, question.text)
     n = {"n": question.n} if "n" in question.model_fields_set else {}
     return _json(await store.explain(question.text, n, question.examples, question.features))
 
@@ -129,7 +116,7 @@ async def learn(request: Request, store: Served, documents: schemas.NewDocuments
     new = [document.model_dump(exclude_none=True) for document in documents.documents]
     for document in new:
         document["labels"] = list(dict.fromkeys(document["labels"]))
-    _fits(request, len(new), *(document["text"] for document in new))
+    _fit(request, *(document["text"] for document in new))
     _each_once([document["id"] for document in new if "id" in document])
     version, ids = await store.learn(new)
     return _json({"version": version, "ids": ids}, 201)
@@ -156,9 +143,8 @@ async def remove(store: Served, id: schemas.DocumentId) -> Response:
 
 
 @writes
-async def forget(request: Request, store: Served, ids: schemas.Ids) -> Response:
+async def forget(store: Served, ids: schemas.Ids) -> Response:
     """Forget documents, all or none."""
-    _fits(request, len(ids.ids))
     _each_once(ids.ids)
     return _json({"version": await store.forget(ids.ids), "ids": ids.ids})
 
@@ -212,4 +198,9 @@ ROUTES: list[tuple[str, str, Any, type[BaseModel] | None, int]] = [
     ("POST", _STORE + "/refit", begin_refit, answers.Refit, 202),
     ("GET", _STORE + "/refit", refit, answers.Refit, 200),
 ]
-UNDESCRIBED = {"/health": health, "/ready": ready, "/metrics": metrics, "/openapi.json": openapi}
+UNDESCRIBED = {
+    "/health": (health, ["GET", "HEAD"]),
+    "/ready": (ready, ["GET", "HEAD"]),
+    "/metrics": (metrics, ["GET"]),
+    "/openapi.json": (openapi, ["GET"]),
+}

@@ -1,15 +1,26 @@
 """What requests look like, from which the OpenAPI description is made.
 
 They are strict: no field that is not known, no number for a string or the reverse, nothing infinite. Sizes that a
-setting bounds (texts and how many of them) are checked where the settings are, and answered 413.
+setting bounds (texts and how many of them) are checked where the settings are, and answered 413. What is wrong many
+times is said once: a list is read up to its first mistake, and an object only if it has no more fields than there are.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import unquote
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, FiniteFloat, StringConstraints
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    FailFast,
+    Field,
+    FiniteFloat,
+    StringConstraints,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 __all__ = [
@@ -25,6 +36,18 @@ __all__ = [
 
 _NO_NUL = r"^[^\x00]*$"
 Name = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=1000, pattern=_NO_NUL)]
+T = TypeVar("T")
+Listed = Annotated[list[T], FailFast()]
+Some = Annotated[list[T], Field(min_length=1), FailFast()]
+
+
+def _not_blank(name: str) -> str:
+    if not name.strip():
+        raise PydanticCustomError("blank", "A label should be more than white space")
+    return name
+
+
+LabelName = Annotated[Name, AfterValidator(_not_blank)]
 Threshold = Annotated[
     FiniteFloat | Literal["auto"] | None,
     Field(
@@ -58,6 +81,14 @@ _WHOLE = BeforeValidator(_whole)  # last in an annotation, or the description lo
 class _Request(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _few_fields(cls, value: Any) -> Any:
+        if isinstance(value, dict) and len(value) > len(cls.model_fields):
+            known = ", ".join(cls.model_fields)
+            raise PydanticCustomError("too_many_fields", "Input should have no fields but {known}", {"known": known})
+        return value
+
 
 class _Asked(_Request):
     n: Annotated[
@@ -80,7 +111,7 @@ class Question(_Asked):
 class BatchQuestion(_Asked):
     """Texts to be labelled."""
 
-    texts: Annotated[list[str], Field(min_length=1)]
+    texts: Some[str]
 
 
 class Why(_Request):
@@ -97,22 +128,22 @@ class NewDocument(_Request):
 
     id: Name | None = None
     text: str
-    labels: list[Name]
+    labels: Listed[LabelName]
 
 
 class NewDocuments(_Request):
     """Documents to be learnt, all or none."""
 
-    documents: Annotated[list[NewDocument], Field(min_length=1)]
+    documents: Some[NewDocument]
 
 
 class Ids(_Request):
     """Documents to be forgotten, all or none."""
 
-    ids: Annotated[list[Name], Field(min_length=1)]
+    ids: Some[Name]
 
 
 class Labels(_Request):
     """All labels of a document from now on."""
 
-    labels: list[Name]
+    labels: Listed[LabelName]

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import heapq
+import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -23,12 +25,14 @@ from typing import Any, TypeVar
 from ripml.documents import DocumentModel, Why
 from ripml.errors import DataError, ParameterError, RipmlError
 from ripml.explaining import Example
+from ripml.server.answers import written
 from ripml.server.batching import Batcher
 from ripml.server.metrics import Metrics
 from ripml.server.problems import Problem, of, unexpected
 from ripml.store import Store
+from ripml.text import Encoder
 
-__all__ = ["Limits", "ServedStore"]
+__all__ = ["Limits", "ServedStore", "scored"]
 
 Limits = Mapping[str, Any]  # `n` and `threshold` as far as the caller gave them
 Labelled = tuple[int, list[tuple[str, float]]]  # version, labels with scores
@@ -37,12 +41,29 @@ T = TypeVar("T")
 _LONG = 50_000  # characters of a text that would keep others waiting
 _CARRIERS = 3  # documents that are shown of those that carry the labels of an example
 _EXCERPT = 300
+_SPANS = 20_000  # that all labels of an explanation show together: the strongest of each
+_EXAMPLE_LABELS = 10_000  # that all its examples show together: the first of each
+_log = logging.getLogger("ripml.server")
 
 
 @dataclass(frozen=True)
 class _Question:
     text: str
     limits: Limits
+
+
+def scored(labels: Sequence[tuple[str, float]]) -> list[dict[str, Any]]:
+    """Labels with their scores, as they are answered."""
+    return [{"label": label, "score": score} for label, score in labels]
+
+
+def _share(sizes: Sequence[int], most: int) -> int:
+    """How many each may show so that all together show at most so many (and each one, at least).
+
+    >>> _share([3, 9], 12), _share([3, 9], 11)
+    (12, 5)
+    """
+    return most if sum(sizes) <= most else max(1, most // len(sizes))
 
 
 class ServedStore:
@@ -52,9 +73,15 @@ class ServedStore:
         self.name, self._store, self._metrics, self._pool = name, store, metrics, pool
         if store.model.text is None:
             raise ParameterError(f"{name}: this store was made of features; the server takes texts.")
+        if isinstance(store.model.text, Encoder) and store.model.text.encoder is None:
+            remedy = "open it with its encoder in Python, and serve it with `ripml.server.create_app`"
+            raise ParameterError(
+                f"{name}: this store reads texts by {store.model.text.name}, which is not saved; {remedy}."
+            )
         self._batcher = Batcher(self._answer, max_batch)
         self._writer = ThreadPoolExecutor(1, f"ripml write {name}")
         self._refit: dict[str, Any] = {"status": "idle", "detail": None, "last": None}
+        self._lost = False  # the writer whom it follows
 
     # ---------------------------------------------------------------------------------------------------------- life
 
@@ -71,11 +98,17 @@ class ServedStore:
             unexpected(error)
 
     async def follow(self) -> None:
-        """Take over what a writer in another process did."""
+        """Take over what a writer in another process did; that it cannot be done is logged once, and so is its end."""
         try:
             await asyncio.to_thread(self._store.refresh)
-        except RipmlError as error:
-            of(error)
+        except Exception as error:
+            if not self._lost:
+                of(error) if isinstance(error, RipmlError) else unexpected(error)
+            self._lost = True
+        else:
+            if self._lost:
+                _log.info("%s: the store can be followed again.", self.name)
+            self._lost = False
 
     def close(self) -> None:
         """Finish what was begun and close the store."""
@@ -103,13 +136,14 @@ class ServedStore:
         (found,) = await self._in_pool(lambda: self._answer([question]))
         return found
 
-    async def suggest_many(self, texts: Sequence[str], limits: Limits) -> tuple[int, list[list[tuple[str, float]]]]:
-        """The labels of texts, by one version."""
+    async def suggest_many(self, texts: Sequence[str], limits: Limits) -> bytes:
+        """The labels of texts, by one version, in JSON."""
 
-        def work() -> tuple[int, list[list[tuple[str, float]]]]:
+        def work() -> bytes:
             version, model = self._current()
             self._metrics.batch(self.name, len(texts))
-            return version, model.suggest(texts, model.rules.but(**limits))
+            found = model.suggest(texts, model.rules.but(**limits))
+            return written({"version": version, "results": [{"labels": scored(labels)} for labels in found]})
 
         return await self._in_pool(work)
 
@@ -131,26 +165,31 @@ class ServedStore:
             found |= {row: (version, labels) for row, labels in zip(rows, chosen, strict=True)}
         return [found[row] for row in range(len(questions))]
 
-    async def explain(self, text: str, limits: Limits, n_examples: int, n_features: int) -> dict[str, Any]:
-        """Why a text has its labels."""
+    async def explain(self, text: str, limits: Limits, n_examples: int, n_features: int) -> bytes:
+        """Why a text has its labels, in JSON."""
 
-        def work() -> dict[str, Any]:
+        def work() -> bytes:
             version, model = self._current()
             (found,) = model.explain([text], model.rules.but(**limits), n_examples, n_features)
-            return {"version": version, "labels": [self._told(why, model) for why in found]}
+            spans = _share([len(why.spans) for why in found], _SPANS)
+            labels = _share([len(example.labels) for why in found for example in why.examples], _EXAMPLE_LABELS)
+            return written({"version": version, "labels": [self._told(why, model, spans, labels) for why in found]})
 
         return await self._in_pool(work)
 
-    def _told(self, why: Why, model: DocumentModel) -> dict[str, Any]:
+    def _told(self, why: Why, model: DocumentModel, n_spans: int, n_labels: int) -> dict[str, Any]:
         """An explanation, with the documents behind its examples."""
+        spans = why.spans
+        if len(spans) > n_spans:
+            spans = sorted(heapq.nlargest(n_spans, spans, key=lambda span: abs(span[2])))
         names = ("label", "score", "regression", "others", "value", "intercept", "features")
         return {
             **{name: getattr(why, name) for name in names},
-            "examples": [self._example(example, model) for example in why.examples],
-            "spans": [{"start": start, "end": end, "pull": pull} for start, end, pull in why.spans],
+            "examples": [self._example(example, model, n_labels) for example in why.examples],
+            "spans": [{"start": start, "end": end, "pull": pull} for start, end, pull in spans],
         }
 
-    def _example(self, example: Example, model: DocumentModel) -> dict[str, Any]:
+    def _example(self, example: Example, model: DocumentModel, n_labels: int) -> dict[str, Any]:
         """An example with the documents that it is, or the first that carry its labels."""
         ids: Sequence[str] = []
         if example.row is not None:
@@ -159,7 +198,7 @@ class ServedStore:
             with contextlib.suppress(DataError):  # a writer may have renamed one of the labels meanwhile
                 ids = self._store.carriers(example.labels, _CARRIERS)
         return {
-            "labels": [str(label) for label in example.labels],
+            "labels": [str(label) for label in example.labels[:n_labels]],
             "share": example.share,
             "n_rows": example.n_rows,
             "row": example.row,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import re
@@ -14,18 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from ripml.errors import ParameterError, StoreError
 from ripml.server.app import create_app
-from ripml.server.problems import Problem
+from ripml.server.protocol import Protocol
 from ripml.server.settings import Settings
 from ripml.store import Store
 
 __all__ = ["named", "run"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_HEADER_SECONDS = 20.0  # for the first request of a connection to begin
 _BACKLOG = 2048  # connections
 _TURN_SECONDS = 5e-4  # a thread that computes lets go of the interpreter for those that answer
 _IDLE_SECONDS = 75  # between two requests of a connection
@@ -57,12 +54,12 @@ def run(stores: Sequence[str], settings: Settings | None = None) -> None:
     """Serve stores until SIGINT or SIGTERM; then answer what is in flight, close the stores and return."""
     settings = Settings() if settings is None else settings
     folders = named(stores)
-    with contextlib.ExitStack() as opened, _listening(settings) as listener:
+    with _until_told_to_stop(), contextlib.ExitStack() as opened, _listening(settings) as listener:
         served = {name: opened.enter_context(_opened(folder, settings)) for name, folder in folders.items()}
         app = create_app(served, settings)
         config = uvicorn.Config(
             app,
-            http=_Protocol,
+            http=Protocol,
             ws="none",
             lifespan="on",
             log_config=None,
@@ -76,8 +73,7 @@ def run(stores: Sequence[str], settings: Settings | None = None) -> None:
         shown = f"[{host}]" if ":" in host else host
         print(f"Serving {', '.join(served)} on http://{shown}:{port}; Ctrl+C stops it.", file=sys.stderr, flush=True)
         sys.setswitchinterval(min(sys.getswitchinterval(), _TURN_SECONDS))
-        with _calm_signals():
-            _Server(config, app).run([listener])
+        _Server(config, app).run([listener])
 
 
 def _opened(folder: Path, settings: Settings) -> Store:
@@ -104,13 +100,24 @@ def _listening(settings: Settings) -> Iterator[socket.socket]:
         yield listener
 
 
+class _Stop(BaseException):
+    """SIGINT or SIGTERM came."""
+
+
 @contextlib.contextmanager
-def _calm_signals() -> Iterator[None]:
-    """uvicorn raises the signal that stopped it once more when all is done; here that is the end of it."""
+def _until_told_to_stop() -> Iterator[None]:
+    """Leave the block at SIGINT or SIGTERM, as while models are loaded. uvicorn has its own way to stop, and raises the
+    signal once more when all is done."""
+
+    def stop(*_: object) -> None:
+        raise _Stop
+
     numbers = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(number, lambda *_: None) for number in numbers]
+    before = [signal.signal(number, stop) for number in numbers]
     try:
         yield
+    except _Stop:
+        pass
     finally:
         for number, handler in zip(numbers, before, strict=True):
             signal.signal(number, handler)
@@ -140,30 +147,3 @@ class _Server(uvicorn.Server):
         """Begin to stop."""
         self._app.state.status = "stopping"
         super().handle_exit(sig, frame)
-
-
-class _Protocol(HttpToolsProtocol):
-    """HTTP that does not wait forever for a first request, and refuses what is no HTTP as everything else."""
-
-    _asked = False
-
-    def on_headers_complete(self) -> None:
-        """A request begins."""
-        self._asked = True
-        super().on_headers_complete()
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """A client is there."""
-        super().connection_made(transport)
-        self.loop.call_later(_HEADER_SECONDS, self._close_if_idle)
-
-    def _close_if_idle(self) -> None:
-        if not self._asked:
-            self.transport.close()
-
-    def send_400_response(self, msg: str) -> None:
-        """Refuse what is no HTTP."""
-        response = Problem(400, "this is no HTTP request.", {"Connection": "close"}).response()
-        lines = [b"HTTP/1.1 400 Bad Request", *(name + b": " + value for name, value in response.raw_headers), b"", b""]
-        self.transport.write(b"\r\n".join(lines) + bytes(response.body))
-        self.transport.close()

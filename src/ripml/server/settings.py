@@ -50,13 +50,14 @@ class Settings:
     max_body: int = 5_000_000
     max_text: int = 1_000_000
     max_texts: int = 1000  # texts, documents or ids in a request
+    max_labels: int = 1000  # of a document
     max_requests: int = 256  # at the same time
     rate: float | None = None  # requests a second and caller; 0: no limit; None: none on loopback, else 100
     max_batch: int = 64  # questions that are answered together
     body_seconds: float = 60.0  # for a body to arrive
 
     def __post_init__(self) -> None:
-        for name in ("max_body", "max_text", "max_texts", "max_requests", "max_batch"):
+        for name in ("max_body", "max_text", "max_texts", "max_labels", "max_requests", "max_batch"):
             check_count(name, getattr(self, name))
         check_count("port", self.port, least=0)
         if self.port > 65535:

@@ -6,11 +6,12 @@ const KEY = "ripml-key";
 let key = kept("sessionStorage", KEY);
 let asking = null;
 
-/** What went wrong; `away`: the server cannot be reached, or is not ready. */
+/** What went wrong; `away`: the server cannot be reached, or is not ready; `gone`: what it is about is not there. */
 export class Problem extends Error {
   constructor(status, sentence) {
     super(sentence.charAt(0).toUpperCase() + sentence.slice(1));
     this.away = [0, 502, 503, 504].includes(status);
+    this.gone = status === 404;
   }
 }
 

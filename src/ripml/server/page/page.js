@@ -209,9 +209,16 @@ const learn = () =>
 
 const undo = () =>
   change(async () => {
-    const entry = state.undo.pop();
+    const entry = state.undo.at(-1);
     if (!entry) return note("There is nothing to undo.");
-    await entry.run();
+    const done = () => (state.undo = state.undo.filter((one) => one !== entry));
+    try {
+      await entry.run();
+    } catch (error) {
+      if (error.gone) done(); // or it could be tried again
+      throw error;
+    }
+    done();
     entry.then?.();
     if (entry.id !== undefined) await changed("Undone.");
   });
