@@ -6,7 +6,7 @@ const KEY = "ripml-key";
 let key = kept("sessionStorage", KEY);
 let asking = null;
 
-/** What went wrong; `away`: the server cannot be reached, or is not ready; `gone`: what it is about is not there. */
+/** What went wrong; `away`: the server is not ready; `gone`: there is no such thing. */
 export class Problem extends Error {
   constructor(status, sentence) {
     super(sentence.charAt(0).toUpperCase() + sentence.slice(1));

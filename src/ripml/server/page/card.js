@@ -1,4 +1,4 @@
-// The model card: what the store holds, how good it was on documents left out, its settings, and the refit.
+// The model card: what the store holds, how good it is, its settings, and the refit.
 
 import { $, count, element, number, precise, when } from "./dom.js";
 

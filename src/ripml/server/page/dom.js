@@ -45,7 +45,7 @@ export function later(call, milliseconds) {
   return wait;
 }
 
-/** A value in storage, which a browser may refuse; `value`: a new one, or null for none. */
+/** A value in storage, which may be refused; `value`: a new one, null for none. */
 export function kept(storage, name, value) {
   try {
     if (value) window[storage].setItem(name, value);

@@ -1,4 +1,4 @@
-// Why a label is suggested: what its score is made of, the words that pull, the examples that speak for it.
+// Why a label is suggested: the words that pull, what its score is made of, the examples.
 
 import { change, chips, element, made, percent, score, short } from "./dom.js";
 

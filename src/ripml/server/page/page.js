@@ -140,7 +140,7 @@ async function editKnown() {
   for (const label of accepted) if (!found.labels.includes(label)) tags.decide(label, true);
 }
 
-/** A document of the store, or its beginning: one that speaks for common words and labels. */
+/** The beginning of a document that speaks for common labels. */
 async function example() {
   const { store } = state;
   const names = (await store.labels("")).labels.map(({ name }) => name);
@@ -211,14 +211,14 @@ const undo = () =>
   change(async () => {
     const entry = state.undo.at(-1);
     if (!entry) return note("There is nothing to undo.");
-    const done = () => (state.undo = state.undo.filter((one) => one !== entry));
+    const drop = () => (state.undo = state.undo.filter((one) => one !== entry));
     try {
       await entry.run();
     } catch (error) {
-      if (error.gone) done(); // or it could be tried again
+      if (error.gone) drop(); // else it can be tried again
       throw error;
     }
-    done();
+    drop();
     entry.then?.();
     if (entry.id !== undefined) await changed("Undone.");
   });

@@ -1,4 +1,4 @@
-// The tags of the text: what the model suggests with its scores, and what the person thinks of each.
+// The tags of the text: what the model suggests, and what the person thinks of each.
 
 import { $, change, made, score } from "./dom.js";
 
