@@ -1,4 +1,4 @@
-// Recent decisions, from the store's own history: the last change of each document, to undo or to edit.
+// Recent decisions, from the store's history: the last change of each document.
 
 import { $, chips, made, when } from "./dom.js";
 

@@ -1,4 +1,4 @@
-// The page: a text → its tags → what the person thinks of them → the store, and again.
+// The page: a text → its tags → what the person thinks → the store, and again.
 
 import * as api from "./api.js";
 import { Card } from "./card.js";
