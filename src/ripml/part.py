@@ -36,6 +36,7 @@ Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 
 _ROW_BLOCK = 256
+_PARTS, _LEAST_BLOCK = 4, 4  # into which a batch is cut at least, but not smaller than so many rows
 _STORED_ROWS = 65536
 _LIKENESSES = 1 << 24  # of queries and training rows that a thread holds at a time: 64 MB
 _TIED = np.float32(1e-6)  # by which two rows that are as like a query may differ
@@ -286,7 +287,9 @@ class Part:
             squares = squared_lengths(X[block]) if isinstance(self.kernel, Local) else np.empty(0, np.float32)
             return self._candidates(Z.astype(np.float32, copy=False), likeness, squares, alone, own)
 
-        return Candidates.joined(map_blocks(of_block, blocks(X.shape[0], self.rows_at_a_time), how.n_jobs))
+        # Few rows are cut into parts, too, by their number alone: how they are rounded must not depend on the threads.
+        size = min(self.rows_at_a_time, max(_LEAST_BLOCK, -(-X.shape[0] // _PARTS)))
+        return Candidates.joined(map_blocks(of_block, blocks(X.shape[0], size), how.n_jobs))
 
     def _candidates(
         self, Z: Floats, likeness: Floats | None, squares: Floats, how: Decode, own: Ints | None
