@@ -47,7 +47,9 @@ def _not_blank(name: str) -> str:
     return name
 
 
-LabelName = Annotated[Name, AfterValidator(_not_blank)]
+# What `str.strip` takes for white space, as JSON Schema says it.
+_NOT_BLANK = r"^[^\x00]*[^\x00\x1c-\x1f\x85\s][^\x00]*$"
+LabelName = Annotated[Name, AfterValidator(_not_blank), Field(json_schema_extra={"pattern": _NOT_BLANK})]
 Threshold = Annotated[
     FiniteFloat | Literal["auto"] | None,
     Field(
