@@ -200,20 +200,25 @@ def test_an_answer_that_is_being_made_is_not_cut_off_by_half_a_head(monkeypatch:
     in_loop(test())
 
 
-def test_a_problem_is_not_taken_for_the_answer_to_a_request_before() -> None:
+def test_a_request_before_what_is_no_http_is_answered_and_is_the_last() -> None:
     asked, let_go = asyncio.Event(), asyncio.Event()
 
     async def slowly(scope: Any, receive: Any, send: Any) -> None:
         asked.set()
         await let_go.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"4")]})
+        await send({"type": "http.response.body", "body": b"done"})
 
     async def test() -> None:
         async with served(slowly) as (_, port), Line.to(port) as line:
             line.writer.write(HEAD + b"\r\n")
             await asked.wait()
             line.writer.write(b"no HTTP\r\n\r\n")
-            assert await line.rest() == b""
-            let_go.set()
+            asyncio.get_running_loop().call_later(SHORT, let_go.set)
+            answer = await line.rest()
+        assert answer.startswith(b"HTTP/1.1 200 ")
+        assert answer.endswith(b"\r\n\r\ndone")
+        assert answer.count(b"HTTP/1.1") == 1
 
     in_loop(test())
 

@@ -153,8 +153,13 @@ class Protocol(HttpToolsProtocol):
         self._refuse(self._refusal)
 
     def _refuse(self, problem: Problem) -> None:
-        """Answer with a problem, unless it would be taken for the answer to a request before, and close."""
+        """Answer with a problem and close; where it would be taken for the answer to a request before, let that come
+        first and be the last."""
         cycles = self._under_way()
+        if cycles and not cycles[-1].more_body:
+            cycles[-1].keep_alive = False
+            self.flow.pause_reading()
+            return
         if not cycles or (len(cycles) == 1 and cycles[0].more_body and not cycles[0].response_started):
             answer = problem.response()
             lines = [*(name + b": " + value for name, value in answer.raw_headers), b"", bytes(answer.body)]
