@@ -89,6 +89,14 @@ def test_requests_at_the_same_time_share_a_batch_and_get_the_same_answers(
             let_go.wait(20)
         return plain(model, rows, rules)
 
+    batchers: list[Any] = []
+    make = Batcher.__init__
+
+    def noted(batcher: Any, *given: Any) -> None:
+        batchers.append(batcher)
+        make(batcher, *given)
+
+    monkeypatch.setattr(Batcher, "__init__", noted)
     store = Store.open(folder)
     bodies = [{"text": text, **({"n": 2} if i % 3 == 0 else {"threshold": 0.3})} for i, text in enumerate(TEXTS)]
     with client_of(store) as client, ThreadPoolExecutor(40) as pool:
@@ -105,8 +113,9 @@ def test_requests_at_the_same_time_share_a_batch_and_get_the_same_answers(
         first = pool.submit(client.post, f"{STORE}/suggest", json={"text": "first"})
         began.wait(20)
         together = [pool.submit(client.post, f"{STORE}/suggest", json=body) for body in bodies]
-        while metrics()["ripml_requests_in_flight"].samples[0].value < len(TEXTS) + 2:  # with those two that look on
+        while batchers[0]._waiting.qsize() < len(TEXTS):  # until all of them wait for the first
             pass
+        assert metrics()["ripml_requests_in_flight"].samples[0].value == len(TEXTS) + 2  # with the first, and this one
         let_go.set()
         found = [answer.result().json() for answer in together]
         assert first.result().status_code == 200
