@@ -1,4 +1,4 @@
-// The server's routes. A failure is a Problem with the server's own sentence; a 401 asks for a key, and again.
+// The server's routes. A failure is a Problem in the server's words; a 401 asks for a key.
 
 import { $, kept } from "./dom.js";
 
@@ -75,7 +75,7 @@ export function store(name) {
   };
 }
 
-/** Requests of which only the last counts: one that is out of date is answered null. */
+/** Only the last request counts: others are answered null. */
 export function latest() {
   let last;
   const ask = async (call) => {

@@ -1,42 +1,21 @@
-// The model card: what the store holds, how good it is, its settings, and the refit.
+// The model card, and the refit.
 
 import { $, count, element, number, precise, when } from "./dom.js";
 
 const POLL = 1000; // milliseconds
 const TABLES = { settings: "Settings", chosen: "Chosen", rules: "What is suggested" };
 
-const NAMES = {
-  n: "tags, at most",
-  threshold: "score, at least",
-  min_count: "documents of a tag, at least",
-  stop_labels: "never",
-  allowed_labels: "only",
-  n_dims: "dimensions",
-  n_neighbors: "neighbours",
-  n_probe: "clusters asked",
-  normalize: "texts scaled to one length",
-  random_state: "seed",
-};
-
-/** A setting's name, as people write it. */
-const called = (name) => NAMES[name] ?? name.replace(/^n_/, "").replaceAll("_", " ");
-
-/** Without those that are not set. */
 const rows = (values, write = written) =>
-  Object.entries(values).map(([name, value]) => [name, write(value)]).filter(([, text]) => text).map(([name, text]) => {
-    const row = element("div", "", element("dt", called(name)), element("dd", text));
-    row.title = name;
-    return row;
-  });
+  Object.entries(values).map(([name, value]) => element("div", "", element("dt", name), element("dd", write(value))));
 
 /** A setting, as people write it. */
 function written(value) {
-  if (value === null) return "";
+  if (value === null || value === "") return "—";
   if (typeof value === "boolean") return value ? "yes" : "no";
   if (typeof value === "number") return Number.isInteger(value) ? number(value) : String(+value.toPrecision(6));
   if (typeof value !== "object") return String(value);
   const parts = Array.isArray(value) ? value.map(written) : Object.entries(value).map(([name, one]) => `${name} ${written(one)}`);
-  return parts.join(", ");
+  return parts.join(", ") || "—";
 }
 
 function table(title, values) {
@@ -81,7 +60,6 @@ export class Card {
     const changes = { learnt, forgotten, relabelled, "labels added": labels_added };
     const said = Object.entries(changes).filter(([, n]) => n).map(([what, n]) => `${number(n)} ${what}`);
     const advice = warm.refit_pays ? " A refit pays." : "";
-    $("card-known").hidden = !said.length;
     $("card-since").textContent = `${said.join(", ") || "Nothing"} since the model was fitted.${advice}`;
     const tables = { ...card, settings: { features: features.kind, ...card.settings } };
     const filled = Object.keys(TABLES).filter((name) => Object.keys(tables[name] ?? {}).length);

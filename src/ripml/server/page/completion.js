@@ -1,4 +1,4 @@
-// A tag that is typed: a combobox over all labels (ARIA's list with automatic selection).
+// A combobox over all labels (ARIA's list with automatic selection).
 
 import { latest } from "./api.js";
 import { $, count, element, later, say } from "./dom.js";

@@ -9,8 +9,7 @@ const EXCERPT = 200; // characters
 
 export class Decisions {
   #store = null;
-  #texts = new Map(); // id → text, also of those that were forgotten here
-  #gone = new Set(); // ids of those that were forgotten
+  #texts = new Map(); // id → text, also of those forgotten here
 
   /** `undone(sentence, id, labels)`: what it carries now, or null; `edit(document)`. */
   constructor({ undone, edit, failed }) {
@@ -27,17 +26,11 @@ export class Decisions {
     this.#texts.set(id, text);
   }
 
-  /** The id of a document of this text, as far as it is known here. */
-  find(text) {
-    return [...this.#texts].find(([id, known]) => known.trim() === text.trim() && !this.#gone.has(id))?.[0];
-  }
-
   async load() {
     const store = this.#store;
     const last = new Map();
     for (const change of (await store.history(ASKED)).changes)
       if (change.kind in KINDS && change.id != null && !last.has(change.id)) last.set(change.id, change);
-    this.#gone = new Set([...last.keys()].filter((id) => last.get(id).kind === "forget"));
     const known = [...last.values()].filter(({ id, kind }) => kind !== "forget" || this.#texts.has(id));
     const shown = known.slice(0, SHOWN);
     await Promise.all(shown.map((change) => this.#read(store, change)));
@@ -49,7 +42,7 @@ export class Decisions {
   }
 
   async #read(store, { id, kind }) {
-    if (kind === "forget" || (kind !== "replace" && this.#texts.has(id))) return;
+    if (kind === "forget" || this.#texts.has(id)) return;
     const { text = "" } = await store.document(id).catch(() => ({})); // gone meanwhile
     this.#texts.set(id, text);
   }
@@ -79,7 +72,7 @@ export class Decisions {
   }
 
   async #undo({ id, kind, before }) {
-    if (kind === "learn") await this.#store.forget(id).then(() => this.#gone.add(id));
+    if (kind === "learn") await this.#store.forget(id);
     else if (kind === "relabel") await this.#store.relabel(id, before);
     else await this.#store.learn({ id, text: this.#texts.get(id), labels: before });
     this.undone(kind === "forget" ? "Restored." : "Undone.", id, kind === "learn" ? null : before);

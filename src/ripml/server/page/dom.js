@@ -1,4 +1,4 @@
-// What every part of the page needs. Names and texts are data: they are set as textContent, always.
+// What every part of the page needs. Names and texts are data: set as textContent, always.
 
 export const $ = (id) => document.getElementById(id);
 
@@ -13,9 +13,6 @@ export function element(tag, text, ...children) {
 }
 
 export const chips = (labels) => labels.map((label) => element("li", "", element("bdi", label)));
-
-/** An id; of those that the store made up itself, the beginning. */
-export const short = (id) => id.replace(/^([0-9a-f]{8})[0-9a-f]{24}$/, "$1…");
 
 /** Tell those who listen instead of look. */
 export function say(sentence) {

@@ -7,7 +7,7 @@ const field = $("text");
 const layer = $("marks");
 const FAINT = 0.04; // of the strongest pull: not marked
 
-/** The words of a web page. What is parsed so is inert; but styles would be complained of. */
+/** The words of a web page, parsed inert; styles would be complained of. */
 function wordsOf(html) {
   const plain = html.replace(/<style[^]*?<\/style>/gi, "").replace(/<[^>]+>/g, (tag) => tag.replace(/\sstyle\s*=/gi, " data-s="));
   const page = new DOMParser().parseFromString(plain, "text/html");
@@ -21,7 +21,7 @@ async function read(file) {
   return /\.html?$/i.test(file.name) ? wordsOf(text) : text;
 }
 
-/** From code points, in which the server counts, to JavaScript's own units. */
+/** From code points, as the server counts, to JavaScript's own units. */
 function places(text) {
   if (!/[\ud800-\udfff]/.test(text)) return (place) => place;
   const starts = [0];
@@ -44,7 +44,7 @@ export class Editor {
   #files = [];
   #total = 0;
 
-  /** `changed(whole, typed)`; `whole`: it is another text altogether, so that nothing decided before holds. */
+  /** `changed(whole, typed)`; `whole`: another text, so that nothing decided before holds. */
   constructor(changed) {
     this.changed = changed;
     let whole = false;
@@ -109,7 +109,7 @@ export class Editor {
     field.focus();
   }
 
-  /** Mark the words that pull towards a label or away from it, by their strength. */
+  /** Mark words that pull towards a label or away from it, by strength. */
   mark(spans) {
     const text = this.text;
     const place = places(text);

@@ -1,23 +1,20 @@
-// Why a label is suggested: the words that pull, what its score is made of, the examples.
+// Why a label is suggested.
 
-import { change, chips, element, made, percent, score, short } from "./dom.js";
+import { change, chips, element, made, percent, score } from "./dom.js";
 
 export function evidence({ score: all, examples, others, regression, features }) {
   const node = made("evidence");
   const named = examples.reduce((sum, { share }) => sum + share, 0);
-  const rest = `from ${others > named ? "many " : ""}further ones, a little each`;
-  const parts = { "from the words alone": regression, "from the examples below": named, [rest]: others };
-  const felt = Object.entries(parts).filter(([, share]) => share / all >= 0.005);
-  const said = felt.map(([from, share]) => `${percent(share / all)} ${from}`).join(", ");
-  const alike = regression ? "" : ", from documents with such words";
-  node.querySelector("p").textContent = `Score ${score(all)}${said && `${alike}: ${said}`}.`;
+  const parts = Object.entries({ "from the examples below": named, "from others": others, "from the words": regression });
+  const said = parts.filter(([, share]) => share / all >= 0.005).map(([from, share]) => `${percent(share / all)} ${from}`);
+  node.querySelector("p").textContent = `Score ${score(all)}${said.length ? `: ${said.join(", ")}` : ""}.`;
   const most = Math.max(...features.map(([, pull]) => Math.abs(pull)));
   fill(node.querySelector(".words"), features.map(([name, pull]) => word(name, pull, Math.abs(pull) / most)));
   fill(node.querySelector(".examples"), merged(examples).map((shown) => example(shown, all)));
   return node;
 }
 
-/** A document may speak as a row and as all with its labels: once is enough. */
+/** A document may speak as a row and by its labels: once is enough. */
 function merged(examples) {
   const found = new Map();
   for (const one of examples) {
@@ -44,8 +41,7 @@ function example({ documents, labels, share, n_rows: rows }, all) {
   const { id, text } = documents[0] ?? {};
   node.querySelector(".excerpt").textContent = text ?? "";
   node.querySelector("span").textContent = percent(all > 0 ? share / all : 0);
-  const name = rows > 1 ? `${rows} documents with these tags` : short(id ?? "");
-  Object.assign(node.querySelector("bdi"), { textContent: name, title: id ?? "" });
+  node.querySelector("bdi").textContent = rows > 1 ? `${rows} documents with these tags` : (id ?? "");
   node.querySelector(".chips").append(...chips(labels));
   return node;
 }

@@ -1,4 +1,4 @@
-// Everything by keys. Letters are keys outside of the fields only, and can be switched off (WCAG 2.1.4).
+// Everything by keys. Letters are keys outside of fields only, and can be switched off (WCAG 2.1.4).
 
 import { $, element, kept } from "./dom.js";
 

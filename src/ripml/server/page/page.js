@@ -4,7 +4,7 @@ import * as api from "./api.js";
 import { Card } from "./card.js";
 import { Completion } from "./completion.js";
 import { Decisions } from "./decisions.js";
-import { $, count, kept, later, number, say, score, short } from "./dom.js";
+import { $, count, kept, later, number, say, score } from "./dom.js";
 import { Editor } from "./editor.js";
 import { evidence } from "./evidence.js";
 import { listen } from "./keys.js";
@@ -12,8 +12,7 @@ import { Tags } from "./tags.js";
 
 const PAUSE = 300; // milliseconds without typing, then tags are asked for
 const MOST = 1000; // tags that the server gives at once
-const EXCERPT = 300; // characters that are given of an example
-const AGAIN = 3000; // milliseconds between looks for a server that is away
+const AGAIN = 3000; // milliseconds between looks for a lost server
 
 const state = {
   stores: [],
@@ -21,7 +20,7 @@ const state = {
   writes: false, // whether this person may change it
   stored: null, // {id, text, labels}, if the text is a document of the store
   n: null, // how many tags are asked for; null: as the store's rules say
-  undo: [], // what Ctrl+Z takes back: {run, then, id}, the last at the end; an id if it is in the store
+  undo: [], // for Ctrl+Z: {run, then, id}, the last at the end; an id if it is in the store
   busy: false, // a change is on its way
 };
 
@@ -100,8 +99,7 @@ async function suggest({ compare = false, focus = false } = {}) {
     tags.show(answer.labels, compare);
     if (open !== undefined) tags.toggleEvidence(open);
     const best = answer.labels.slice(0, 5).map(({ label, score: value }) => `${label} ${score(value)}`);
-    const twice = known() ? "This text is stored already. " : "";
-    say(twice + (best.length ? `${count(answer.labels.length, "tag")}: ${best.join(", ")}` : "No tag"));
+    say(best.length ? `${count(answer.labels.length, "tag")}: ${best.join(", ")}` : "No tag");
   } catch (error) {
     failed(error, suggest);
   }
@@ -128,32 +126,6 @@ async function showEvidence(label, place) {
 }
 
 const same = (a, b) => a.length === b.length && a.every((label) => b.includes(label));
-
-/** The document that has this text already, unless it is the one that is edited. */
-const known = () => !state.stored && !state.busy && !editor.blank && decisions.find(editor.text);
-
-/** Open that document, and keep the tags that were accepted. */
-async function editKnown() {
-  const { accepted } = tags;
-  const found = await state.store.document(known());
-  decisions.edit(found);
-  for (const label of accepted) if (!found.labels.includes(label)) tags.decide(label, true);
-}
-
-/** The beginning of a document that speaks for common labels. */
-async function example() {
-  const { store } = state;
-  const names = (await store.labels("")).labels.map(({ name }) => name);
-  const { labels } = await store.explain(`the of and to in is de la der ${names.join(" ")}`, 8);
-  const found = labels.flatMap((label) => label.examples).flatMap(({ documents }) => documents);
-  if (!found.length) throw new Error("This store has no example.");
-  if (store !== state.store || !editor.blank) return;
-  const { id, text } = found[Math.floor(Math.random() * found.length)];
-  const whole = [...text].length < EXCERPT;
-  if (whole) decisions.remember(id, text);
-  editor.set(whole ? text : text.replace(/\s+\S*$/, ""));
-  suggest({ focus: true });
-}
 
 /** What the button does now. */
 function task() {
@@ -223,11 +195,10 @@ const undo = () =>
     if (entry.id !== undefined) await changed("Undone.");
   });
 
-/** The store is another than before: ask again for all that shows it. */
+/** The store has changed: ask again for all that shows it. */
 async function changed(sentence, compare = true) {
   note(sentence);
   await Promise.all([decisions.load(), look(), compare && suggest({ compare })]).catch(failed);
-  render();
 }
 
 // The stores.
@@ -265,7 +236,6 @@ async function choose() {
   note("");
   suggest();
   await decisions.use(state.store).catch(failed);
-  render();
 }
 
 // Problems.
@@ -321,9 +291,7 @@ function render() {
   write("store-name", stores.length === 1 ? store?.name : "");
   write("size", info ? `${count(info.documents, "document")} · ${count(info.labels, "label")}` : "");
   show("card-open", store);
-  show("try", store);
-  write("about", [editor.about, stored && `Document ${short(stored.id)}`].filter(Boolean).join(" · "));
-  $("about").title = stored?.id ?? "";
+  write("about", [editor.about, stored && `Document ${stored.id}`].filter(Boolean).join(" · "));
   show("next", !blank || editor.waiting);
   write("next", editor.waiting ? "Next" : "New");
   write("found", accepted ? `${number(accepted)} accepted` : "");
@@ -332,7 +300,6 @@ function render() {
   show("nothing", !blank && !tags.size && !loading && $("banner").hidden);
   show("more", found && found >= state.n && found < info.labels);
   show("saving", !blank || tags.size);
-  show("twice", known());
   write("learn", task());
   $("learn").ariaDisabled = String(busy || task() === "Learnt");
   show("undo", state.undo.length && !busy);
@@ -378,8 +345,6 @@ listen({
 const clicks = {
   learn,
   undo,
-  edit: () => editKnown().catch(failed),
-  try: () => example().catch(failed),
   next: () => editor.next(),
   more() {
     state.n = Math.min(Math.max(10, 2 * tags.suggested.length), MOST);

@@ -1,4 +1,4 @@
-// The tags of the text: what the model suggests, and what the person thinks of each.
+// What the model suggests, and what the person thinks of each.
 
 import { $, change, made, score } from "./dom.js";
 
@@ -34,7 +34,7 @@ export class Tags {
     return [...this.#rows.keys()].filter((label) => this.#verdicts.get(label));
   }
 
-  /** Other suggestions for the text; with `compare` each shows how its score changed. */
+  /** Other suggestions for the text; `compare`: each shows how its score changed. */
   show(suggestions, compare) {
     const before = compare ? this.#scores : new Map();
     this.#scores = new Map(suggestions.map(({ label, score }) => [label, score]));
@@ -148,7 +148,7 @@ function newRow(label) {
   return row;
 }
 
-/** Make these the rows of the list; those that stay in place keep their focus and their motion. */
+/** Make these the rows; those that stay in place keep focus and motion. */
 function place(rows) {
   for (const old of [...list.children]) if (!rows.includes(old)) old.remove();
   rows.forEach((row, i) => row === list.children[i] || list.insertBefore(row, list.children[i]));

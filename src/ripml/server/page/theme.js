@@ -1,4 +1,4 @@
-// Before anything is painted: the colours that were chosen here, if any.
+// Before anything is painted: the colours chosen here, if any.
 try {
   const theme = localStorage.getItem("ripml-theme");
   if (theme) document.documentElement.dataset.theme = theme;
