@@ -2,7 +2,7 @@
 
     python benchmarks/dask_scale.py [--quick] [--json PATH]
 
-Generated rows (`ripml.datasets.generated`): 500,539 of 400 features with 359,524 labels, or a tenth of them, in .npy
+Generated rows (`ripml.lab.generated`): 500,539 of 400 features with 359,524 labels, or a tenth of them, in .npy
 files that both read: the fit in memory maps them and fits, workers map their partitions. The paper's preset with
 m = 100, F = 5 and `ridge` given. Starting the cluster is not counted, nor a small first fit that loads what is loaded
 once on either side; seconds are the least of some rounds in which both take turns. The client asks the workers for
@@ -29,9 +29,9 @@ from distributed import Client, LocalCluster, wait
 from harness import Row, finish, options
 
 from ripml import RIPML
-from ripml.datasets.generated import generate
 from ripml.distributed import engine, fit
 from ripml.distributed.workers import Workers
+from ripml.lab.generated import generate
 
 ROWS, L = 500_539, 359_524
 PARTITIONS, ROUNDS = 16, 2

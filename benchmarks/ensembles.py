@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse
 from harness import Row, finish, options
 
-from ripml.ensembles import Projection, resolve_ensemble
+from ripml.labels.ensembles import Projection, resolve_ensemble
 
 
 def seconds(start: float) -> float:

@@ -33,8 +33,8 @@ import scipy.sparse
 from harness import Row, finish, options, side_by_side
 
 from ripml import RIPML, neighbors
-from ripml.datasets.generated import generate
-from ripml.ensembles import Gaussian, Projection
+from ripml.lab.generated import generate
+from ripml.labels.ensembles import Gaussian, Projection
 
 Result = TypeVar("Result")
 
@@ -74,7 +74,7 @@ GROWS = 1 / 4  # share past which an exponent means something
 def in_own_process(function: Callable[..., Result], *arguments: Any) -> Result:
     """What the function returns in a process that did nothing but import before."""
     context = get_context("forkserver")
-    context.set_forkserver_preload(["ripml.estimator", "sklearn.cluster", "scipy.optimize"])
+    context.set_forkserver_preload(["ripml.model.estimator", "sklearn.cluster", "scipy.optimize"])
     with ProcessPoolExecutor(1, mp_context=context) as pool:
         return pool.submit(function, *arguments).result()
 

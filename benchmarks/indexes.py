@@ -2,7 +2,7 @@
 
     python benchmarks/indexes.py [--quick] [--json PATH]
 
-Rows of labels are made up (`ripml.datasets.generated`), projected to m = 100 dimensions and predicted for new rows by a
+Rows of labels are made up (`ripml.lab.generated`), projected to m = 100 dimensions and predicted for new rows by a
 ridge regression on features of length 1: ẑ is what is searched for. Once as they are, as the paper's votes do, and once
 at length 1, as the other decoders do. 200,000 rows (--quick: 20,000). Time is given as a ratio to exact search of
 the same queries, in a batch and one at a time; recall@20 is the share of the 20 nearest rows that was found.
@@ -18,8 +18,8 @@ import scipy.linalg
 from harness import Row, finish, options, side_by_side
 from numpy.typing import NDArray
 
-from ripml.datasets.generated import generate
-from ripml.ensembles import Gaussian, Projection
+from ripml.lab.generated import generate
+from ripml.labels.ensembles import Gaussian, Projection
 from ripml.neighbors import HNSW, IVF, LSH, Exact, Finder, Index
 
 M, K, QUERIES, SINGLE = 100, 20, 256, 16

@@ -4,7 +4,7 @@
 
 One-vs-all ridge on Y with an RBF kernel in closed form is the mark. Beside it, on the same rows: linear ridge, random
 Fourier features, Nyström features of landmarks that are drawn evenly or by their leverage, the features themselves with
-Nyström features added, and kernel ridge on the rows nearest to each query (`ripml.kernels.Local`). Rows have length 1;
+Nyström features added, and kernel ridge on the rows nearest to each query (`Local`). Rows have length 1;
 width and ridge are those that the default chose on Bibtex, Delicious and EUR-Lex. Seconds are of training and of one
 test row, as multiples of the mark's. --quick takes Bibtex alone.
 """
@@ -22,13 +22,13 @@ from harness import Row, finish, has_data, options
 from sklearn.kernel_approximation import RBFSampler
 
 from ripml import datasets, metrics
-from ripml.features import unit_rows
-from ripml.kernel_ridge import solve_kernel
-from ripml.kernels import RBF, Local, Rows, squared_lengths
+from ripml.base.parallel import blocks, map_blocks
+from ripml.model.features import unit_rows
+from ripml.model.part import Part
 from ripml.neighbors import Exact
-from ripml.part import Part
-from ripml.resources import blocks, map_blocks
-from ripml.ridge import Primal
+from ripml.regression import Primal
+from ripml.regression.kernel_ridge import solve_kernel
+from ripml.regression.kernels import RBF, Local, Rows, squared_lengths
 
 CUTS = (1, 3, 5)
 GAMMA, ALPHA = 0.5, {"bibtex": 0.3, "delicious": 1.0, "eurlex": 0.1}

@@ -17,7 +17,7 @@ from harness import Row, finish, has_data, options, side_by_side
 
 from ripml import datasets, metrics
 from ripml.baselines import LEML
-from ripml.ridge import Primal
+from ripml.regression import Primal
 
 PUBLISHED = {"bibtex": (62.54, 38.41, 28.21), "delicious": (65.67, 60.55, 56.08)}
 SHARES = (0.2, 0.4, 0.8)

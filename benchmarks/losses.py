@@ -17,8 +17,8 @@ import numpy as np
 from harness import Row, finish, has_data, options
 
 from ripml import datasets, metrics
-from ripml.features import unit_rows
-from ripml.losses import Huber, Logistic, Loss, LossSolution, SquaredHinge, Squares, fit_loss
+from ripml.lab.losses import Huber, Logistic, Loss, LossSolution, SquaredHinge, Squares, fit_loss
+from ripml.model.features import unit_rows
 
 CUTS = (1, 3, 5)
 ROWS = 5000

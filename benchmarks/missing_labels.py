@@ -2,7 +2,7 @@
 
     RIPML_DATA=folder python benchmarks/missing_labels.py [--quick] [--json PATH]
 
-20, 40 and 60 % of the training labels are hidden, at random or the rare ones more (`ripml.missing.hide_labels`). Who
+20, 40 and 60 % of the training labels are hidden, at random or the rare ones more (`hide_labels`). Who
 learns knows the share and the kind of hiding, not the labels; propensities are estimated from what is left.
 
     plain         the labels that are left
@@ -29,9 +29,10 @@ import scipy.sparse
 from harness import Row, finish, has_data, options
 from numpy.typing import NDArray
 
-from ripml import RIPML, datasets, metrics, missing
+from ripml import RIPML, datasets, metrics
 from ripml.baselines import LEML
-from ripml.features import unit_rows
+from ripml.lab import missing_labels as missing
+from ripml.model.features import unit_rows
 
 CUTS = (1, 3, 5)
 SHARES = (0.2, 0.4, 0.6)

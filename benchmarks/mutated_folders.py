@@ -29,8 +29,8 @@ from typing import Any
 
 import numpy as np
 
-from ripml import model_folder
-from ripml.errors import ModelFolderError
+from ripml.base import model_folder
+from ripml.base.errors import ModelFolderError
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 from mutations import forged, mutate

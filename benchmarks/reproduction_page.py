@@ -13,8 +13,8 @@ import shutil
 import sys
 from pathlib import Path
 
-from ripml.reproduce.laboratory import EXPERIMENTS
-from ripml.reproduce.report import markdown
+from ripml.lab.reproduce.laboratory import EXPERIMENTS
+from ripml.lab.reproduce.report import markdown
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE, RESULTS = ROOT / "docs" / "reproduce.md", ROOT / "docs" / "reproduce"

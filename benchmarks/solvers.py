@@ -15,7 +15,7 @@ from harness import Row, finish, has_data, options, side_by_side
 from sklearn.preprocessing import normalize
 
 from ripml import datasets
-from ripml.ridge import ConjugateGradient, Dual, GradientDescent, Primal, RidgeSolver, Solution
+from ripml.regression import ConjugateGradient, Dual, GradientDescent, Primal, RidgeSolver, Solution
 
 
 def main() -> None:

@@ -24,8 +24,8 @@ import scipy.sparse
 from harness import Row, finish, options
 
 from ripml import RIPML, load
-from ripml.datasets.generated import generate
-from ripml.rooms import release
+from ripml.base.workspace import release
+from ripml.lab.generated import generate
 
 N_ROWS, BLOCK, SHARE = 500_539, 4096, 0.25  # of the input that may be resident
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from harness import Row, finish, has_data, options, side_by_side
 
 from ripml import RIPML, datasets
-from ripml.decoders import LeastSquares
+from ripml.decoding.decoders import LeastSquares
 
 
 def compared(name: str, preset: str) -> Row:

@@ -13,7 +13,7 @@
              can, and in a store 20 times a second; and beside a process of its own that writes into the store as fast
              as it can
 
---quick takes a twentieth to a tenth of it. --rows names a folder with the rows of `ripml.datasets.generated.generate`
+--quick takes a twentieth to a tenth of it. --rows names a folder with the rows of `ripml.lab.generated.generate`
 (X.npy, indices.npy and indptr.npy of at least 501,039 rows), which are made otherwise. All seconds are of one run; the
 load of the machine is beside them.
 """
@@ -41,10 +41,10 @@ from numpy.typing import NDArray
 
 from ripml import RIPML, datasets
 from ripml.datasets import Dataset
-from ripml.datasets.generated import generate
-from ripml.features import unit_rows
-from ripml.ridge import PackedSums, Sums
-from ripml.ridge.linear_memory import LinearMemory
+from ripml.lab.generated import generate
+from ripml.model.features import unit_rows
+from ripml.regression import PackedSums, Sums
+from ripml.regression.linear_memory import LinearMemory
 from ripml.store import Store
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))

@@ -29,9 +29,9 @@ from harness import Row, finish, has_data, options, side_by_side
 from scipy.sparse import csr_array
 
 from ripml import RIPML, metrics
-from ripml.products import by_frequency
-from ripml.resources import map_blocks, thread_count
-from ripml.ridge import ConjugateGradient
+from ripml.base.parallel import map_blocks, thread_count
+from ripml.base.products import by_frequency
+from ripml.regression import ConjugateGradient
 
 N, D, L, WORDS, LABELS = 100_000, 200_000, 50_000, 50, 3
 TARGETS, STEPS = 512, 3

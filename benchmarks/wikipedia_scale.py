@@ -2,7 +2,7 @@
 
     python benchmarks/wikipedia_scale.py [--quick] [--json PATH]
 
-Generated rows (`ripml.datasets.generated`), the paper's preset with m = 100, F = 5, `ridge` given, C = 1 and C = 43
+Generated rows (`ripml.lab.generated`), the paper's preset with m = 100, F = 5, `ridge` given, C = 1 and C = 43
 clusters, as the paper has them. --quick is a tenth of the rows. Takes 7 GB of memory; temporary files take 2 GB.
 
 Bounds, each the least of some rounds in which they take turns with the fit, on all cores, a thread a core:
@@ -36,10 +36,10 @@ from growth import in_own_process, measured_fit, store, turns
 from harness import Row, finish, options, side_by_side
 
 from ripml import RIPML
-from ripml.datasets.generated import generate
-from ripml.ensembles import Gaussian, Projection
-from ripml.resources import blocks, map_blocks
-from ripml.ridge import resolve_solver
+from ripml.base.parallel import blocks, map_blocks
+from ripml.lab.generated import generate
+from ripml.labels.ensembles import Gaussian, Projection
+from ripml.regression import resolve_solver
 
 ROWS, NEW_ROWS, L = 500_539, 2_000, 359_524
 DIMS, LEARNERS, RIDGE, CLUSTERS = 100, 5, 1.0, 43

@@ -6,7 +6,7 @@ python examples/which_ensemble.py
 import numpy as np
 
 from ripml import RIPML, datasets, metrics
-from ripml.ensembles import measure_isometry, resolve_ensemble
+from ripml.labels.ensembles import measure_isometry, resolve_ensemble
 
 
 def main() -> None:

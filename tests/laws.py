@@ -14,11 +14,11 @@ from sklearn.base import clone
 
 import ripml
 from ripml import RIPML
-from ripml.ensembles import Ensemble, Projection
-from ripml.errors import DataError, ParameterError
-from ripml.growing import Growing
+from ripml.base.arrays import Growing
+from ripml.base.errors import DataError, ParameterError
+from ripml.labels.ensembles import Ensemble, Projection
 from ripml.neighbors import HNSW, IVF, LSH, Auto, Exact, Searcher
-from ripml.ridge import RidgeSolver
+from ripml.regression import RidgeSolver
 
 Array = NDArray[Any]
 Index = Auto | Exact | HNSW | IVF | LSH  # whose rows come and go

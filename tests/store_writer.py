@@ -28,7 +28,7 @@ from typing import Any
 from scipy.sparse import csr_array
 
 from ripml.datasets import Dataset
-from ripml.estimator import RIPML
+from ripml.model.estimator import RIPML
 from ripml.store import Store, StoreError
 
 Say = Callable[[list[Any]], None]

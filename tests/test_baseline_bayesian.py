@@ -13,10 +13,10 @@ from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import Ridge
 from worlds import planted
 
+from ripml.base.errors import MemoryLimitError, ParameterError
 from ripml.baselines import BayesianCompressedSensing
 from ripml.baselines.bayesian import deviations, infer
 from ripml.baselines.compressed_sensing import gaussian_columns
-from ripml.errors import MemoryLimitError, ParameterError
 
 Floats = NDArray[np.float64]
 A0 = B0 = 1e-6

@@ -12,10 +12,10 @@ from sklearn.linear_model import Lasso, orthogonal_mp_gram
 from worlds import planted
 
 from ripml import datasets, metrics
+from ripml.base.errors import ParameterError
 from ripml.baselines import CompressedSensing
 from ripml.baselines.compressed_sensing import gaussian_columns
 from ripml.baselines.recovery import cosamp, lasso, omp, sparsity_penalty
-from ripml.errors import ParameterError
 
 Floats = NDArray[np.float64]
 

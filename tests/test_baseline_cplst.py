@@ -10,8 +10,8 @@ import scipy.sparse
 import worlds
 from numpy.typing import NDArray
 
+from ripml.base.errors import MemoryLimitError
 from ripml.baselines import CPLST, PLST
-from ripml.errors import MemoryLimitError
 
 ZIPF = worlds.zipf()
 WIDE = worlds.zipf(n=40, d=90)

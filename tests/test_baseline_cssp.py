@@ -10,8 +10,8 @@ import scipy.sparse
 import worlds
 from numpy.typing import NDArray
 
+from ripml.base.errors import ParameterError
 from ripml.baselines import CSSP, OneVsAllRidge
-from ripml.errors import ParameterError
 
 ZIPF = worlds.zipf()
 

@@ -7,8 +7,8 @@ import pytest
 import scipy.sparse
 import worlds
 
+from ripml.base.errors import ParameterError
 from ripml.baselines import FeatureNeighbors, feature_neighbors
-from ripml.errors import ParameterError
 
 ZIPF = worlds.zipf()
 

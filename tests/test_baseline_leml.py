@@ -10,9 +10,9 @@ import worlds
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from ripml.base.errors import DataError, NoLabelsError, ParameterError
 from ripml.baselines import LEML
 from ripml.baselines.leml_steps import Problem, factorise
-from ripml.errors import DataError, NoLabelsError, ParameterError
 
 Floats = NDArray[np.float64]
 WORLD = worlds.zipf()

@@ -10,8 +10,8 @@ import scipy.sparse
 import worlds
 from sklearn.linear_model import LogisticRegression, Ridge
 
+from ripml.base.errors import MemoryLimitError, ParameterError
 from ripml.baselines import OneVsAllLogistic, OneVsAllRidge, one_vs_all
-from ripml.errors import MemoryLimitError, ParameterError
 
 ZIPF = worlds.zipf()
 SMALL = worlds.zipf(n=80, d=20, n_labels=10)

@@ -9,8 +9,8 @@ import pytest
 import worlds
 from numpy.typing import NDArray
 
+from ripml.base.errors import ParameterError
 from ripml.baselines import PLST
-from ripml.errors import ParameterError
 
 ZIPF = worlds.zipf()
 

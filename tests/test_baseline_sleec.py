@@ -10,6 +10,7 @@ import worlds
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
+from ripml.base.errors import ParameterError
 from ripml.baselines.base import with_constant
 from ripml.baselines.sleec import SLEEC
 from ripml.baselines.sleec_embedding import (
@@ -18,9 +19,8 @@ from ripml.baselines.sleec_embedding import (
     sparse_regression,
     unseen_neighbors,
 )
-from ripml.errors import ParameterError
-from ripml.features import unit_rows
 from ripml.metrics import precision_at_k
+from ripml.model.features import unit_rows
 
 SOME: dict[str, Any] = {"n_dims": 8, "n_neighbors": 3, "n_graph_neighbors": 10, "ridge": 0.1}
 

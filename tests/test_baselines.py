@@ -20,11 +20,12 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler
 
 import ripml
-from ripml import baselines, metrics, model_folder
+from ripml import baselines, metrics
+from ripml.base import model_folder
+from ripml.base.errors import DataError, MemoryLimitError, ModelFolderError, NoLabelsError, ParameterError
 from ripml.baselines import BASELINES
 from ripml.baselines.base import Baseline, best_candidates, choose_ridge, held_out_rows, require_dense
 from ripml.cli import main
-from ripml.errors import DataError, MemoryLimitError, ModelFolderError, NoLabelsError, ParameterError
 
 PLANTED, ZIPF = worlds.planted(), worlds.zipf(n=90, d=40, n_labels=20)
 EVERY = pytest.mark.parametrize("name", BASELINES)

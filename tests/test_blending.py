@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ripml import blending
-from ripml.blending import Candidates, Trees, expected_calibration_error, fit_steps, fit_trees, in_steps
+from ripml.decoding import blend as blending
+from ripml.decoding.blend import Candidates, Trees, expected_calibration_error, fit_steps, fit_trees, in_steps
 
 RISING = ("value", "votes", "similar")
 

@@ -23,9 +23,9 @@ from scipy.sparse import csr_array
 from ripml import RIPML, datasets, load, metrics
 from ripml.cli import main
 from ripml.datasets import Dataset
-from ripml.ensembles import Structured, measure_isometry
-from ripml.kernels import Local
-from ripml.labels import label_keys
+from ripml.labels.encoding import label_keys
+from ripml.labels.ensembles import Structured, measure_isometry
+from ripml.regression.kernels import Local
 
 TEXTS = [
     ("the cat sat on the mat", ["cat"]),

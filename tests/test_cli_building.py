@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from ripml import datasets
+from ripml.base.errors import DataError, ParameterError
 from ripml.cli.app import app
-from ripml.errors import DataError, ParameterError
 
 EXCERPT = "enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2"
 

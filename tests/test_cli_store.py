@@ -21,10 +21,10 @@ import pytest
 from scipy.sparse import csr_array
 
 from ripml import RIPML, datasets
+from ripml.base.errors import DataError
 from ripml.cli import main, storing
-from ripml.documents import DocumentModel, Why
-from ripml.errors import DataError
 from ripml.store import Store, StoreError
+from ripml.tagging.documents import DocumentModel, Why
 
 FORMS = ["text", "named"]
 WORDS = {"cat": "paw purr mouse whisker", "dog": "bark bone leash paw", "bird": "wing song nest feather"}

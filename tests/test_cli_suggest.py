@@ -15,8 +15,8 @@ from ripml import RIPML, datasets
 from ripml.cli import main
 from ripml.cli.output import score_bars
 from ripml.datasets import Dataset
-from ripml.documents import DocumentModel
-from ripml.suggesting import Rules
+from ripml.tagging.documents import DocumentModel
+from ripml.tagging.rules import Rules
 from ripml.text import Doc2Vec, TfIdf
 
 WORDS = {"cat": "paw purr mouse whisker", "dog": "bark bone leash paw", "birds & bees": "wing song nest feather"}

@@ -17,10 +17,10 @@ from ripml.cli import main
 from ripml.cli.training import saved_settings, untrained
 from ripml.cli.tuning import train_options
 from ripml.datasets import Dataset
-from ripml.documents import DocumentModel
-from ripml.estimator import RIPML
-from ripml.studies import Study, tune
-from ripml.study_space import Judge
+from ripml.model.estimator import RIPML
+from ripml.search.space import Judge
+from ripml.search.study import Study, tune
+from ripml.tagging.documents import DocumentModel
 
 pytest.importorskip("optuna", reason="the extra `tune` is not installed")
 pytest.importorskip("matplotlib", reason="the extra `tune` is not installed")

@@ -11,8 +11,8 @@ import worlds
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from ripml import clusters
-from ripml.clusters import assign, partition
+from ripml.model import clustering as clusters
+from ripml.model.clustering import assign, partition
 
 KINDS: list[Any] = [np.asarray, scipy.sparse.csr_array, lambda X: X.astype(np.float32)]
 

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from realdata import data_folder, needs_data
 
+from ripml.base.errors import DataError, ParameterError
 from ripml.datasets import Dataset, documents_given, iter_blocks, read, source, write
-from ripml.errors import DataError, ParameterError
 
 SPORT, NEWS, BANK = "http://example.org/s1", "http://example.org/s2", "http://example.org/b"
 VOCABULARY = f"\ufeff<{SPORT}>\tball games\n<{NEWS}>\tnews\tN2\n\n{BANK}\tbank\n<http://example.org/c>\n"

@@ -10,8 +10,8 @@ import pytest
 from realdata import data_folder, needs_data
 from scipy.sparse import csr_array
 
+from ripml.base.errors import DataError, ParameterError
 from ripml.datasets import Dataset, read, write
-from ripml.errors import DataError, ParameterError
 
 XML = b"""<?xml version="1.0" encoding="utf-8"?>
 <labels xmlns="http://mulan.sourceforge.net/labels"><label name="warm"><label name="tall"/></label></labels>"""

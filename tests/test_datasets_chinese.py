@@ -11,9 +11,10 @@ import pytest
 from realdata import data_folder, needs_data
 from scipy.sparse import csr_array
 
-from ripml.datasets import Dataset, available, chinese, load, read, write
-from ripml.datasets.chinese import build, clean, random_splits, read_documents, stock_news
-from ripml.errors import DataError, ParameterError
+from ripml.base.errors import DataError, ParameterError
+from ripml.datasets import Dataset, available, load, read, write
+from ripml.lab import chinese
+from ripml.lab.chinese import build, clean, random_splits, read_documents, stock_news
 from ripml.text import Doc2Vec, TfIdf
 
 DOCUMENTS = {

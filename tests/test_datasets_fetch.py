@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from ripml.base.errors import DataError, ParameterError
 from ripml.datasets import fetch
-from ripml.errors import DataError, ParameterError
 
 BODY = b"an archive" * 50_000
 SHA256 = hashlib.sha256(BODY).hexdigest()

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
+from ripml.base.errors import DataError, ParameterError
 from ripml.datasets import Dataset, iter_blocks, read, source, write
-from ripml.errors import DataError, ParameterError
 
 FORMATS = ["xmc", "svmlight", "arff", "jsonl"]
 names = st.text(

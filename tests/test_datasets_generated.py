@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from ripml import RIPML
+from ripml.base.errors import ParameterError
 from ripml.baselines import Popularity
-from ripml.datasets.generated import generate
-from ripml.errors import ParameterError
+from ripml.lab.generated import generate
 
 
 def test_the_shape_is_what_was_asked_for() -> None:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
+from ripml.base.errors import DataError, ParameterError
 from ripml.datasets import Dataset, read, write
-from ripml.errors import DataError, ParameterError
 
 
 def jsonl(lines: str | bytes, **options: list[str] | str) -> Dataset:

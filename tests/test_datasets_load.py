@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 from realdata import data_folder, needs_data
 
+from ripml.base.errors import DataError
 from ripml.datasets import Dataset, available, load
 from ripml.datasets.numpydoc import _link_names, _reproducible, _resolve, _split_see_also
-from ripml.errors import DataError
 
 DOCS = [
     {"id": "a", "split": "train", "labels": ["k1", "rare"], "text": "first"},

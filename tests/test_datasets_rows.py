@@ -10,9 +10,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from ripml.base.errors import DataError
 from ripml.datasets.fast_rows import _parse_fast, parse
 from ripml.datasets.rows import Rows, parse_slowly, shortest
-from ripml.errors import DataError
 
 floats = st.floats(width=32, allow_nan=False, allow_infinity=False)
 value_texts = st.one_of(

@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from realdata import data_folder, needs_data
 from scipy.sparse import csr_array
 
+from ripml.base.errors import DataError, MissingExtraError, ParameterError
 from ripml.datasets import Dataset, documents_given, iter_blocks, read, source, write
-from ripml.errors import DataError, MissingExtraError, ParameterError
 
 TEXTS = ["The match, won.", "", 'He said "no";\r\nthey\tdid | not.', "足球 比赛 😀 كرة القدم"]
 TAGS = [["sport", "news"], [], ["news", "odd|name"], ["球 类", "sport"]]

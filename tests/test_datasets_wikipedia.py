@@ -14,11 +14,11 @@ from xml.sax.saxutils import escape, quoteattr
 import numpy as np
 import pytest
 
+from ripml.base.errors import DataError, MissingExtraError, ParameterError
 from ripml.datasets import load
-from ripml.datasets.wikipedia import Summary, build, work
-from ripml.datasets.wikipedia.dump import open_dump
-from ripml.datasets.wikipedia.pages import number
-from ripml.errors import DataError, MissingExtraError, ParameterError
+from ripml.lab.wikipedia import Summary, build, work
+from ripml.lab.wikipedia.dump import open_dump
+from ripml.lab.wikipedia.pages import number
 
 pytest.importorskip("mwxml", reason="the extra `text` is not installed")
 pytest.importorskip("mwparserfromhell", reason="the extra `text` is not installed")
@@ -210,7 +210,7 @@ def stop_at(call: int) -> Callable[[str, int, int], None]:
 def test_a_build_that_was_interrupted_anywhere_goes_on_to_the_same_bytes(
     dump: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ripml.datasets.wikipedia.dump._PAGES_A_CALL", 30)
+    monkeypatch.setattr("ripml.lab.wikipedia.dump._PAGES_A_CALL", 30)
     made(dump, tmp_path / "whole")
     steps = []
     for call in range(100):

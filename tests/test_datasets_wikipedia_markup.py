@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ripml.datasets.wikipedia.dump import Site
-from ripml.datasets.wikipedia.markup import is_disambiguation, parse, redirect_target
-from ripml.datasets.wikipedia.pages import Entry, Pages, number
+from ripml.lab.wikipedia.dump import Site
+from ripml.lab.wikipedia.markup import is_disambiguation, parse, redirect_target
+from ripml.lab.wikipedia.pages import Entry, Pages, number
 
 pytest.importorskip("mwparserfromhell", reason="the extra `text` is not installed")
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from ripml.datasets.wikipedia import build
+from ripml.lab.wikipedia import build
 
 pytest.importorskip("mwxml", reason="the extra `text` is not installed")
 pytest.importorskip("mwparserfromhell", reason="the extra `text` is not installed")

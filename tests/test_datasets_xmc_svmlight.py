@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 from sklearn.preprocessing import MultiLabelBinarizer
 
+from ripml.base.errors import DataError, ParameterError
 from ripml.datasets import Dataset, iter_blocks, read
-from ripml.errors import DataError, ParameterError
 
 
 def xmc(text: str) -> Dataset:

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ripml.decoders import Blend, Decoder, LeastSquares, Sketch, Votes, WeightedVotes, resolve_decoder
-from ripml.errors import ParameterError
-from ripml.settings import setting_from_json, setting_to_json
+from ripml.base.errors import ParameterError
+from ripml.decoding.decoders import Blend, Decoder, LeastSquares, Sketch, Votes, WeightedVotes, resolve_decoder
+from ripml.model.settings import setting_from_json, setting_to_json
 
 WORDS: dict[str, Decoder] = {
     "votes": Votes(),

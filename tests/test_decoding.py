@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ripml import decoding
-from ripml.decoding import (
+from ripml.decoding import scores as decoding
+from ripml.decoding.scores import (
     as_scores,
     best_of_rows,
     best_threshold,
@@ -28,7 +28,7 @@ from ripml.decoding import (
     top,
     vote_weights,
 )
-from ripml.ensembles import Gaussian
+from ripml.labels.ensembles import Gaussian
 
 NEARNESS = 1e-4  # the documented share of a score that nearness has
 

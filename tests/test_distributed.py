@@ -17,17 +17,17 @@ import pytest
 import scipy.sparse
 
 from ripml import RIPML, datasets, load
+from ripml.base.errors import DataError, MemoryLimitError, MissingExtraError, NoLabelsError, ParameterError
 from ripml.cli import main
 from ripml.datasets import Dataset
-from ripml.datasets.generated import generate
 from ripml.distributed import decision_function, fit, tasks, train_files
 from ripml.distributed import index as index_module
 from ripml.distributed import partitions as partitions_module
 from ripml.distributed.columns import Head, merged_heads
 from ripml.distributed.memory import reused_memory
 from ripml.distributed.workers import Workers
-from ripml.documents import DocumentModel
-from ripml.errors import DataError, MemoryLimitError, MissingExtraError, NoLabelsError, ParameterError
+from ripml.lab.generated import generate
+from ripml.tagging.documents import DocumentModel
 
 dask = pytest.importorskip("dask")
 distributed = pytest.importorskip("distributed")
@@ -155,7 +155,7 @@ def test_clusters_of_fewer_rows_than_features_and_empty_ones_are_as_in_one_fit(t
 
 
 def test_centres_are_learnt_from_the_rows_that_one_fit_draws(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ripml import clusters
+    from ripml.model import clustering as clusters
 
     monkeypatch.setattr(clusters, "_SAMPLE", 150)
     centres, cluster = clusters.partition(X, 3, seed=5)

@@ -18,8 +18,10 @@ import worlds
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ripml import ensembles
-from ripml.ensembles import (
+from ripml.base.errors import DataError, ParameterError
+from ripml.labels import ensembles
+from ripml.labels.encoding import label_keys
+from ripml.labels.ensembles import (
     Bernoulli,
     Ensemble,
     Gaussian,
@@ -34,8 +36,6 @@ from ripml.ensembles import (
     resolve_ensemble,
     smallest_dims,
 )
-from ripml.errors import DataError, ParameterError
-from ripml.labels import label_keys
 
 # One of each family, and the sha256 of the columns of keys 0 … 19 in 37 dimensions with seed 123456789.
 GOLDEN = {
@@ -52,7 +52,7 @@ KEYS = np.arange(2500, dtype=np.uint64)  # more than two blocks of columns
 HASHED = label_keys(np.array([*(f"name {number}" for number in range(2500)), None], object)[:-1])
 DIGEST = """
 import hashlib, numpy as np
-from ripml.ensembles import *
+from ripml.labels.ensembles import *
 print(hashlib.sha256({}.columns(np.arange(20, dtype=np.uint64), 37, seed=123456789).tobytes()).hexdigest())
 """
 

@@ -27,16 +27,27 @@ from sklearn.preprocessing import MaxAbsScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import ripml
-from ripml import RIPML, blending, metrics, model_folder
-from ripml.blending import expected_calibration_error
-from ripml.decoders import Blend, LeastSquares, WeightedVotes
-from ripml.decoding import outcomes
-from ripml.ensembles import Bernoulli, Ensemble, Gaussian, Identity, PolynomialPhase, Projection, SparseSign, Structured
-from ripml.errors import DataError, ModelFolderError, NoLabelsError, ParameterError
-from ripml.kernels import RBF, Kernel
-from ripml.labels import label_keys
+from ripml import RIPML, metrics
+from ripml.base import model_folder
+from ripml.base.errors import DataError, ModelFolderError, NoLabelsError, ParameterError
+from ripml.decoding import blend as blending
+from ripml.decoding.blend import expected_calibration_error
+from ripml.decoding.decoders import Blend, LeastSquares, WeightedVotes
+from ripml.decoding.scores import outcomes
+from ripml.labels.encoding import label_keys
+from ripml.labels.ensembles import (
+    Bernoulli,
+    Ensemble,
+    Gaussian,
+    Identity,
+    PolynomialPhase,
+    Projection,
+    SparseSign,
+    Structured,
+)
 from ripml.neighbors import Exact
-from ripml.ridge import ConjugateGradient, Dual, GradientDescent, Primal
+from ripml.regression import ConjugateGradient, Dual, GradientDescent, Primal
+from ripml.regression.kernels import RBF, Kernel
 
 PLANTED, BLOCKS, CLUSTERS, ZIPF = worlds.planted(), worlds.blocks(), worlds.separable_clusters(), worlds.zipf()
 

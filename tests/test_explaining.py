@@ -14,13 +14,13 @@ import worlds
 from numpy.typing import NDArray
 
 from ripml import RIPML
-from ripml.blending import Candidates
-from ripml.decoders import Blend, LeastSquares, WeightedVotes
-from ripml.decoding import vote_weights
-from ripml.errors import ParameterError
-from ripml.explaining import Explanation, explain
-from ripml.kernels import RBF, Linear, Local
-from ripml.part import Part
+from ripml.base.errors import ParameterError
+from ripml.decoding.blend import Candidates
+from ripml.decoding.decoders import Blend, LeastSquares, WeightedVotes
+from ripml.decoding.scores import vote_weights
+from ripml.model.explain import Explanation, explain
+from ripml.model.part import Part
+from ripml.regression.kernels import RBF, Linear, Local
 
 ZIPF = worlds.zipf()
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ripml.features import relevance, unit_rows, weighted
+from ripml.model.features import relevance, unit_rows, weighted
 
 TYPES = [np.float64, np.float32]
 

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import Ridge
 
-from ripml import resources
-from ripml.errors import DataError, MemoryLimitError
-from ripml.kernel_ridge import leave_out, require_room, solve_kernel, weights_of_rows
-from ripml.kernels import RBF, Kernel, Linear, Rows
+from ripml.base import parallel as resources
+from ripml.base.errors import DataError, MemoryLimitError
+from ripml.regression.kernel_ridge import leave_out, require_room, solve_kernel, weights_of_rows
+from ripml.regression.kernels import RBF, Kernel, Linear, Rows
 
 SIZES = [(1, 3), (2, 1), (60, 7), (200, 30)]
 KERNELS: list[Kernel] = [Linear(), RBF(0.5)]

@@ -9,9 +9,9 @@ import pytest
 import scipy.sparse
 from numpy.typing import NDArray
 
-from ripml import kernels
-from ripml.errors import ParameterError
-from ripml.kernels import RBF, Kernel, Linear, Local, Rows, resolve_kernel
+from ripml.base.errors import ParameterError
+from ripml.regression import kernels
+from ripml.regression.kernels import RBF, Kernel, Linear, Local, Rows, resolve_kernel
 
 KERNELS: list[Kernel] = [Linear(), RBF(0.5), RBF(2.0), Local(0.5)]  # of all rows, the last is linear
 KINDS = {"dense": lambda X: X, "sparse": scipy.sparse.csr_array}

@@ -12,8 +12,8 @@ import worlds
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ripml.errors import DataError
-from ripml.labels import (
+from ripml.base.errors import DataError
+from ripml.labels.encoding import (
     align_columns,
     check_names,
     distinct_sets,

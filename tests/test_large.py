@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from ripml import RIPML, load, metrics
-from ripml.datasets.generated import generate
-from ripml.errors import ModelFolderError, ParameterError
+from ripml.base.errors import ModelFolderError, ParameterError
+from ripml.lab.generated import generate
 from ripml.neighbors import HNSW, IVF, LSH, Exact, Index
 
 X, Y = generate(3300, n_features=16, n_labels=300, labels_per_row=5.0, n_topics=12)

@@ -15,17 +15,19 @@ import worlds
 from numpy.typing import NDArray
 
 import ripml
-from ripml import RIPML, decisions, learning
-from ripml.decisions import Answer, fitted_nearby, mean_precision
-from ripml.decoders import Blend
-from ripml.ensembles import Identity, Projection
-from ripml.errors import DataError, ParameterError
-from ripml.kernels import RBF, Linear, Local, Rows, squared_lengths
-from ripml.labels import distinct_sets, label_keys
+from ripml import RIPML
+from ripml.base.errors import DataError, ParameterError
+from ripml.decoding.decoders import Blend
+from ripml.labels.encoding import distinct_sets, label_keys
+from ripml.labels.ensembles import Identity, Projection
+from ripml.labels.vocabulary import Vocabulary
+from ripml.model import decisions
+from ripml.model import fitting as learning
+from ripml.model.decisions import Answer, fitted_nearby, mean_precision
+from ripml.model.part import Decode, Part
+from ripml.model.reading import decode_of
 from ripml.neighbors import Exact
-from ripml.part import Decode, Part
-from ripml.reading import decode_of
-from ripml.vocabulary import Vocabulary
+from ripml.regression.kernels import RBF, Linear, Local, Rows, squared_lengths
 
 KINDS = {"dense": lambda X: X, "sparse": scipy.sparse.csr_array}
 ZIPF = worlds.zipf()

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.svm import LinearSVC
 
-from ripml import losses
-from ripml.errors import DataError, MemoryLimitError, ParameterError
-from ripml.losses import Huber, Logistic, Loss, LossSolution, SquaredHinge, Squares, fit_loss, resolve_loss
+from ripml.base.errors import DataError, MemoryLimitError, ParameterError
+from ripml.lab import losses
+from ripml.lab.losses import Huber, Logistic, Loss, LossSolution, SquaredHinge, Squares, fit_loss, resolve_loss
 
 LOSSES: list[Loss] = [Squares(), Huber(0.3), Logistic(), SquaredHinge()]
 SHAPES = [(60, 12), (25, 40), (20, 20)]

@@ -16,7 +16,7 @@ from scipy.sparse import coo_array, csc_array, csr_array, csr_matrix
 from sklearn.metrics import f1_score, ndcg_score
 
 from ripml import metrics
-from ripml.errors import DataError, ParameterError
+from ripml.base.errors import DataError, ParameterError
 
 RANKING_METRICS: list[Callable[..., float]] = [
     metrics.precision_at_k,

@@ -12,8 +12,9 @@ from realdata import data_folder, needs_data
 from scipy.sparse import coo_array, csr_array
 from worlds import blocks, regression, zipf, zipf_labels
 
-from ripml import metrics, missing
-from ripml.errors import DataError, MemoryLimitError, ParameterError
+from ripml import metrics
+from ripml.base.errors import DataError, MemoryLimitError, ParameterError
+from ripml.lab import missing_labels as missing
 
 KINDS = ["random", "popularity"]
 SHARES = [0.2, 0.4, 0.6]
@@ -225,7 +226,7 @@ def test_hidden_labels_of_a_block_are_found(seed: int) -> None:
 @needs_data
 def test_completion_of_bibtex_is_closer_to_the_complete_labels_than_what_was_seen() -> None:
     from ripml import datasets
-    from ripml.features import unit_rows
+    from ripml.model.features import unit_rows
 
     assert data_folder().is_dir()
     train, _ = datasets.load("bibtex")
@@ -298,6 +299,6 @@ def test_propensities_that_cannot_be_are_refused(use: Callable[[Any, Any], Any])
 
 
 def test_a_regression_too_large_for_memory_is_refused_with_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ripml.resources.available_memory", lambda: 50)
+    monkeypatch.setattr("ripml.base.parallel.available_memory", lambda: 50)
     with pytest.raises(MemoryLimitError, match=r"ridge regression of 2 rows on 2 features would need .*; complete"):
         missing.left_out_scores(np.eye(2), np.eye(2))

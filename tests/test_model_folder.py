@@ -27,8 +27,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mutations import BAD_HEADERS, forged, mutate, npy, reseal, reseal_array
 
-from ripml import model_folder
-from ripml.errors import ModelFolderError, ParameterError
+from ripml.base import model_folder
+from ripml.base.errors import ModelFolderError, ParameterError
 
 Arrays = dict[str, Any]
 DTYPES = [
@@ -586,7 +586,7 @@ def test_every_file_is_on_the_disk_before_it_gets_its_name(folder: Path, monkeyp
 KILLED_SAVES = """
 import os, signal, sys
 import numpy as np
-from ripml import model_folder
+from ripml.base import model_folder
 
 folder = sys.argv[1]
 Z = np.arange(5)

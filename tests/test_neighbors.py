@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from laws import Index
 from numpy.typing import NDArray
 
-from ripml.errors import DataError, ParameterError
-from ripml.growing import Growing
+from ripml.base.arrays import Growing
+from ripml.base.errors import DataError, ParameterError
 from ripml.neighbors import Exact, exact, resolve_index
 
 EXACT: list[Index] = [Exact()]  # every index whose answer is that of brute force

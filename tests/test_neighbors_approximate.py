@@ -11,9 +11,9 @@ import pytest
 from laws import Index
 from numpy.typing import NDArray
 
-from ripml.errors import DataError, MissingExtraError, ParameterError
+from ripml.base.errors import DataError, MissingExtraError, ParameterError
+from ripml.model.settings import setting_from_json, setting_to_json
 from ripml.neighbors import HNSW, IVF, LSH, Auto, Exact, approximate, auto, choose_index, resolve_index
-from ripml.settings import setting_from_json, setting_to_json
 
 Floats = NDArray[np.float32]
 

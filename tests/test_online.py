@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 
 import ripml
 from ripml import RIPML
-from ripml.decoders import LeastSquares, WeightedVotes
-from ripml.ensembles import PolynomialPhase
-from ripml.errors import DataError, ParameterError
-from ripml.kernels import RBF, Local
+from ripml.base.errors import DataError, ParameterError
+from ripml.decoding.decoders import LeastSquares, WeightedVotes
+from ripml.labels.ensembles import PolynomialPhase
+from ripml.model.updating import PartWriter
 from ripml.neighbors import LSH, Exact
-from ripml.ridge import inverse, kernel_memory
-from ripml.updating import PartWriter
+from ripml.regression import inverse, kernel_memory
+from ripml.regression.kernels import RBF, Local
 
 Array = NDArray[Any]
 
@@ -597,7 +597,7 @@ def test_stored_rows_keep_their_numbers() -> None:
 
 
 def test_places_of_what_was_forgotten_are_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ripml.updating._DEAD", 10)
+    monkeypatch.setattr("ripml.model.updating._DEAD", 10)
     X, Y = rows(150, 0)
     for name in ("paper", "default", "wide", "least squares", "paper, dual"):
         model = fitted(name, 120).forget(X[:100], Y[:100])

@@ -10,10 +10,19 @@ import scipy.sparse
 import worlds
 from numpy.typing import NDArray
 
-from ripml import products
-from ripml.ensembles import Gaussian, Projection
-from ripml.kernels import most_alike
-from ripml.products import FREQUENT, Embedded, by_frequency, dense, gram_of, product, target_blocks, transposed_product
+from ripml.base import products
+from ripml.base.products import (
+    FREQUENT,
+    Embedded,
+    by_frequency,
+    dense,
+    gram_of,
+    product,
+    target_blocks,
+    transposed_product,
+)
+from ripml.labels.ensembles import Gaussian, Projection
+from ripml.regression.kernels import most_alike
 
 KINDS = {"dense": lambda X: X, "array": scipy.sparse.csr_array, "matrix": scipy.sparse.csr_matrix}
 TYPES = [np.float64, np.float32]

@@ -18,17 +18,17 @@ from realdata import needs_data
 from typer.testing import CliRunner
 
 from ripml import RIPML
+from ripml.base.errors import DataError, MissingExtraError, ParameterError
 from ripml.baselines import PLST
 from ripml.baselines.base import held_out_rows
 from ripml.cli.app import app
 from ripml.datasets.dataset import Dataset, numbered
-from ripml.datasets.generated import generate
-from ripml.errors import DataError, MissingExtraError, ParameterError
-from ripml.reproduce import beyond, chinese, data, dimensions, entities, neighbors, statistics
-from ripml.reproduce.data import Split, dims_grid
-from ripml.reproduce.experiment import Claim, Experiment, Extent, Measurement, Row, Table
-from ripml.reproduce.laboratory import EXPERIMENTS, experiment_of, run
-from ripml.reproduce.methods import Chosen, by_rule, measured
+from ripml.lab.generated import generate
+from ripml.lab.reproduce import beyond, chinese, data, dimensions, entities, neighbors, statistics
+from ripml.lab.reproduce.data import Split, dims_grid
+from ripml.lab.reproduce.experiment import Claim, Experiment, Extent, Measurement, Row, Table
+from ripml.lab.reproduce.laboratory import EXPERIMENTS, experiment_of, run
+from ripml.lab.reproduce.methods import Chosen, by_rule, measured
 
 ZIPF = worlds.zipf(n=80, d=30, n_labels=20)
 TINY = Split(ZIPF.X, ZIPF.Y, ZIPF.X_new, ZIPF.Y_new)
@@ -44,7 +44,7 @@ def counting(made: list[str], fail_at: str | None = None) -> Experiment:
         return [{"name": name, "P@1": len(made) + 0.5}]
 
     def draw(rows: Any) -> dict[str, Any]:
-        from ripml.reproduce.figures import panels
+        from ripml.lab.reproduce.figures import panels
 
         points = ([0, 1, 2], [row["P@1"] for row in rows], None)
         return {"a <line>": panels({("P@1", "a"): {"RIPML": points}}, "x")}
@@ -67,7 +67,7 @@ def counting(made: list[str], fail_at: str | None = None) -> Experiment:
 
 
 def run_one(monkeypatch: pytest.MonkeyPatch, experiment: Experiment, extent: Extent) -> Path:
-    monkeypatch.setattr("ripml.reproduce.laboratory.EXPERIMENTS", (experiment,))
+    monkeypatch.setattr("ripml.lab.reproduce.laboratory.EXPERIMENTS", (experiment,))
     return run([experiment], extent)
 
 
@@ -174,7 +174,7 @@ def test_missing_packages_and_data_sets_are_told_before_any_work(
     made: list[str] = []
     with pytest.raises(DataError, match="the data sets nowhere are not there; set RIPML_DATA"):
         run_one(monkeypatch, replace(counting(made), sets=("nowhere",)), Extent(tmp_path / "out"))
-    monkeypatch.setattr("ripml.reproduce.laboratory.find_spec", lambda package: package != "jieba" or None)
+    monkeypatch.setattr("ripml.lab.reproduce.laboratory.find_spec", lambda package: package != "jieba" or None)
     with pytest.raises(MissingExtraError, match=r"jieba is needed .* pip install 'ripml\[text\]'"):
         run_one(monkeypatch, replace(counting(made), from_texts=True), Extent(tmp_path / "out"))
     assert not made
@@ -382,7 +382,7 @@ def test_the_rule_asks_ripml_and_baselines_about_the_same_rows(monkeypatch: pyte
         seen.append(truth)
         return 0.5
 
-    monkeypatch.setattr("ripml.reproduce.methods.mean_precision", noted)
+    monkeypatch.setattr("ripml.lab.reproduce.methods.mean_precision", noted)
     empty = scipy.sparse.vstack([scipy.sparse.csr_array((5, 20)), ZIPF.Y], format="csr")
     part = Split(np.vstack([np.ones((5, 30)), ZIPF.X]), empty, ZIPF.X_new, ZIPF.Y_new)
     by_rule(RIPML.paper(n_dims=10, random_state=4), part, seed=4)

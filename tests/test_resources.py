@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from ripml import resources
-from ripml.resources import map_blocks
+from ripml.base import parallel as resources
+from ripml.base.parallel import map_blocks
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import Ridge
 
-from ripml import products
-from ripml.errors import MemoryLimitError, ParameterError
-from ripml.products import Embedded, predict_embedding
-from ripml.ridge import (
+from ripml.base import products
+from ripml.base.errors import MemoryLimitError, ParameterError
+from ripml.base.products import Embedded, predict_embedding
+from ripml.regression import (
     ConjugateGradient,
     Dual,
     GradientDescent,
@@ -28,8 +28,8 @@ from ripml.ridge import (
     choose_solver,
     resolve_solver,
 )
-from ripml.ridge.base import predicted_without
-from ripml.ridge.sums import Factor
+from ripml.regression.solver import predicted_without
+from ripml.regression.sums import Factor
 
 CLOSED: list[RidgeSolver] = [Primal(), Dual()]
 ITERATIVE: list[RidgeSolver] = [ConjugateGradient(), GradientDescent()]

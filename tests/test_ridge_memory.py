@@ -12,14 +12,14 @@ import pytest
 import scipy.sparse
 from numpy.typing import NDArray
 
-from ripml import resources
-from ripml.errors import DataError, MemoryLimitError, ParameterError
-from ripml.kernels import RBF, Kernel, Linear
-from ripml.ridge import kernel_memory, linear_memory
-from ripml.ridge.inverse import Inverse, started
-from ripml.ridge.kernel_memory import DualMemory, KernelMemory
-from ripml.ridge.linear_memory import LinearMemory
-from ripml.ridge.sums import Sums
+from ripml.base import parallel as resources
+from ripml.base.errors import DataError, MemoryLimitError, ParameterError
+from ripml.regression import kernel_memory, linear_memory
+from ripml.regression.inverse import Inverse, started
+from ripml.regression.kernel_memory import DualMemory, KernelMemory
+from ripml.regression.kernels import RBF, Kernel, Linear
+from ripml.regression.linear_memory import LinearMemory
+from ripml.regression.sums import Sums
 
 Doubles = NDArray[np.float64]
 

@@ -22,8 +22,8 @@ from store_writer import LABELS, WORDS, example
 from store_writer import settings as quick
 
 from ripml import RIPML
+from ripml.base.errors import ParameterError, StoreError
 from ripml.cli import main
-from ripml.errors import ParameterError, StoreError
 from ripml.server import Settings, add_key, create_app, list_keys, remove_key, run
 from ripml.server.answers import written
 from ripml.server.serving import named

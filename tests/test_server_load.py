@@ -18,11 +18,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from served import Connection, ServerProcess
 from store_writer import WORDS, example, settings
 
-from ripml.documents import DocumentModel
-from ripml.errors import StoreError
+from ripml.base.errors import StoreError
 from ripml.server import Settings, create_app
 from ripml.server.batching import Batcher
 from ripml.store import Store
+from ripml.tagging.documents import DocumentModel
 
 TEXTS = [" ".join(WORDS[i : i + 4]) for i in range(30)]
 STORE = "/v1/stores/store"

@@ -22,17 +22,17 @@ import pytest
 from scipy.sparse import csr_array, hstack
 from store_writer import LABELS, WORDS, Ledger, Server, example, settings
 
+from ripml.base.errors import DataError, ParameterError
 from ripml.baselines import PLST
 from ripml.datasets import Dataset, jsonl
 from ripml.datasets.source import Source
-from ripml.documents import DocumentModel
-from ripml.ensembles import PolynomialPhase
-from ripml.errors import DataError, ParameterError
-from ripml.estimator import RIPML
+from ripml.labels.ensembles import PolynomialPhase
+from ripml.model.estimator import RIPML
 from ripml.store import Store, StoreError, store
 from ripml.store.database import SCHEMA
 from ripml.store.journal import Draft, Label, State, all_documents, all_labels, since
-from ripml.suggesting import Rules
+from ripml.tagging.documents import DocumentModel
+from ripml.tagging.rules import Rules
 
 FORMS = ["text", "lists", "objects"]
 

@@ -10,12 +10,12 @@ import pytest
 from store_writer import LABELS, example, settings
 from test_store import assert_is_that_of_its_documents
 
-from ripml.datasets.given import documents_given
-from ripml.documents import DocumentModel
-from ripml.errors import ParameterError
-from ripml.estimator import RIPML
+from ripml.base.errors import ParameterError
+from ripml.datasets.in_memory import documents_given
+from ripml.model.estimator import RIPML
 from ripml.store import Store, StoreError
-from ripml.suggesting import Rules
+from ripml.tagging.documents import DocumentModel
+from ripml.tagging.rules import Rules
 
 
 def test_others_write_and_read_while_a_refit_is_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

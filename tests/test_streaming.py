@@ -11,15 +11,15 @@ import pytest
 import scipy.sparse
 
 from ripml import RIPML, load
-from ripml.datasets.generated import generate
-from ripml.ensembles import Embedder, Gaussian, Projection
-from ripml.errors import DataError, NoLabelsError, ParameterError
-from ripml.labels import LabelColumns
+from ripml.base.errors import DataError, NoLabelsError, ParameterError
+from ripml.base.products import column_counts
+from ripml.base.workspace import DiskRoom, mapped, release
+from ripml.lab.generated import generate
+from ripml.labels.encoding import LabelColumns
+from ripml.labels.ensembles import Embedder, Gaussian, Projection
+from ripml.model.spool import Spool
 from ripml.neighbors import Exact
-from ripml.neighbors.shards import InBlocks
-from ripml.products import column_counts
-from ripml.rooms import DiskRoom, mapped, release
-from ripml.spool import Spool
+from ripml.neighbors.blocks import InBlocks
 
 X, Y = generate(700, n_features=12, n_labels=90, labels_per_row=4.0, n_topics=5)
 Y.indices = Y.indices.astype(np.int32)
@@ -123,7 +123,7 @@ def test_an_interrupted_run_goes_on_after_its_last_block(tmp_path: Path, monkeyp
 
 
 def test_an_interrupted_pass_goes_on_after_its_last_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ripml import passes
+    from ripml.model import passes
 
     monkeypatch.setattr(DiskRoom, "rows_at_a_time", lambda self, row_bytes, most: 100)
     original, calls = passes.sums_by_cluster, []
@@ -158,7 +158,8 @@ def test_other_blocks_than_before_are_refused(tmp_path: Path) -> None:
 
 
 def test_after_a_start_of_the_machine_rows_are_written_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ripml import rooms, spool
+    from ripml.base import workspace as rooms
+    from ripml.model import spool
 
     paper(ridge=1.0).fit_blocks(cut(X, Y), tmp_path / "work", memory=MEMORY)
     for module in (rooms, spool):

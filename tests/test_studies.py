@@ -14,11 +14,11 @@ import pytest
 from scipy.sparse import csr_array
 
 from ripml import RIPML, metrics
+from ripml.base.errors import DataError, MemoryLimitError, MissingExtraError, ParameterError
 from ripml.datasets import Dataset
-from ripml.errors import DataError, MemoryLimitError, MissingExtraError, ParameterError
-from ripml.kernels import RBF
-from ripml.studies import Study, Trial, tune
-from ripml.study_space import METRICS, Judge
+from ripml.regression.kernels import RBF
+from ripml.search.space import METRICS, Judge
+from ripml.search.study import Study, Trial, tune
 
 pytest.importorskip("optuna", reason="the extra `tune` is not installed")
 

@@ -20,9 +20,9 @@ from sklearn.pipeline import make_pipeline
 
 import ripml
 from ripml import RIPML, Tagger
+from ripml.base.errors import DataError, ModelFolderError, ParameterError
 from ripml.baselines import Popularity
-from ripml.documents import DocumentModel
-from ripml.errors import DataError, ModelFolderError, ParameterError
+from ripml.tagging.documents import DocumentModel
 from ripml.text import Encoder, TfIdf
 
 TOPICS = {

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ripml.errors import DataError, ModelFolderError, ParameterError
+from ripml.base.errors import DataError, ModelFolderError, ParameterError
 from ripml.text import TfIdf
 
 

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 from realdata import data_folder, needs_data
 
-from ripml import model_folder
+from ripml.base import model_folder
+from ripml.base.errors import DataError, MissingExtraError, ModelFolderError, ParameterError
 from ripml.datasets import read
-from ripml.errors import DataError, MissingExtraError, ModelFolderError, ParameterError
 from ripml.text import Doc2Vec
 
 gensim: Any = importlib.import_module("gensim.models")  # it has no types

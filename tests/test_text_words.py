@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ripml.errors import MissingExtraError, ModelFolderError, ParameterError
+from ripml.base.errors import MissingExtraError, ModelFolderError, ParameterError
 from ripml.text import TfIdf, words
 from ripml.text.words import packed, tokenizer, unpacked
 

@@ -13,10 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ripml import metrics, tuning
-from ripml.features import relevance, unit_rows, weighted
-from ripml.kernels import RBF, Kernel, Linear
-from ripml.tuning import Choice
+from ripml import metrics
+from ripml.model import tuning
+from ripml.model.features import relevance, unit_rows, weighted
+from ripml.model.tuning import Choice
+from ripml.regression.kernels import RBF, Kernel, Linear
 
 ALL = ("power", "kernel", "ridge")
 

@@ -10,13 +10,13 @@ import pytest
 import scipy.sparse
 from numpy.typing import NDArray
 
-from ripml.ensembles import Gaussian, PolynomialPhase, Projection
-from ripml.errors import DataError
-from ripml.growing import Growing
-from ripml.label_vectors import LabelVectors
-from ripml.labels import label_keys
-from ripml.ridge import PackedSums, Sums
-from ripml.vocabulary import Vocabulary
+from ripml.base.arrays import Growing
+from ripml.base.errors import DataError
+from ripml.labels.encoding import label_keys
+from ripml.labels.ensembles import Gaussian, PolynomialPhase, Projection
+from ripml.labels.label_vectors import LabelVectors
+from ripml.labels.vocabulary import Vocabulary
+from ripml.regression import PackedSums, Sums
 
 
 def words(*names: str) -> NDArray[Any]:

@@ -10,19 +10,19 @@ __all__ = ["RIPML", "Store", "Tagger", "baselines", "datasets", "load", "metrics
 
 if TYPE_CHECKING:
     from ripml import baselines, datasets, metrics
-    from ripml.estimator import RIPML
-    from ripml.loading import load
+    from ripml.baselines.loading import load
+    from ripml.model.estimator import RIPML
+    from ripml.search.study import tune
     from ripml.store import Store
-    from ripml.studies import tune
-    from ripml.tagger import Tagger
+    from ripml.tagging.tagger import Tagger
 
 # Loaded when first asked for, so that `ripml --help` does not wait for NumPy and scikit-learn.
 _HOMES = {
-    "RIPML": "ripml.estimator",
+    "RIPML": "ripml.model.estimator",
     "Store": "ripml.store",
-    "Tagger": "ripml.tagger",
-    "load": "ripml.loading",
-    "tune": "ripml.studies",
+    "Tagger": "ripml.tagging.tagger",
+    "load": "ripml.baselines.loading",
+    "tune": "ripml.search.study",
 }
 _MODULES = {"baselines", "datasets", "metrics"}
 

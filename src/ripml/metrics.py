@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
-from ripml.errors import DataError, ParameterError
+from ripml.base.errors import DataError, ParameterError
 
 __all__ = [
     "coverage_at_k",

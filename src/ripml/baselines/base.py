@@ -19,13 +19,14 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from ripml import decoding, metrics
-from ripml.decisions import mean_precision
-from ripml.errors import MemoryLimitError, ModelFolderError, ParameterError, check_ridge
-from ripml.labels import names_from_arrays, names_to_arrays
-from ripml.multilabel import Multilabel
-from ripml.resources import blocks
-from ripml.settings import setting_from_json, setting_to_json
+from ripml import metrics
+from ripml.base.errors import MemoryLimitError, ModelFolderError, ParameterError, check_ridge
+from ripml.base.parallel import blocks
+from ripml.decoding import scores as decoding
+from ripml.labels.encoding import names_from_arrays, names_to_arrays
+from ripml.model.decisions import mean_precision
+from ripml.model.multilabel import Multilabel
+from ripml.model.settings import setting_from_json, setting_to_json
 
 __all__ = [
     "Baseline",
@@ -290,8 +291,8 @@ def require_dense(shape: tuple[int, int], what: str, remedy: str, itemsize: int 
 
     >>> require_dense((100_000, 100_000), "the products of all rows", "take fewer rows")
     Traceback (most recent call last):
-    ripml.errors.MemoryLimitError: the products of all rows would be a dense array of 100,000 × 100,000, 80.0 GB of the
-    2 GB that a baseline may take; take fewer rows.
+    ripml.base.errors.MemoryLimitError: the products of all rows would be a dense array of 100,000 × 100,000,
+    80.0 GB of the 2 GB that a baseline may take; take fewer rows.
     """
     needed = float(itemsize) * shape[0] * shape[1]
     if needed > _DENSE_LIMIT:

@@ -26,11 +26,11 @@ import scipy.linalg
 import scipy.sparse
 from numpy.typing import NDArray
 
+from ripml.base.errors import ParameterError, check_count
+from ripml.base.parallel import blocks, map_blocks
+from ripml.base.products import gram_of, transposed_product
 from ripml.baselines.base import Baseline, Learner, Learnt, best_candidates, require_dense, with_constant
 from ripml.baselines.compressed_sensing import gaussian_columns
-from ripml.errors import ParameterError, check_count
-from ripml.products import gram_of, transposed_product
-from ripml.resources import blocks, map_blocks
 
 __all__ = ["BayesianCompressedSensing", "deviations", "infer"]
 

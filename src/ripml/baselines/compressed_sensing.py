@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ripml import metrics
+from ripml.base.errors import ParameterError, check_count
 from ripml.baselines.base import Baseline, Learner, Learnt, with_constant
 from ripml.baselines.recovery import cosamp, lasso, omp, sparsity_penalty
-from ripml.ensembles import Gaussian, Projection
-from ripml.errors import ParameterError, check_count
-from ripml.ridge import resolve_solver
+from ripml.labels.ensembles import Gaussian, Projection
+from ripml.regression import resolve_solver
 
 __all__ = ["CompressedSensing", "gaussian_columns"]
 

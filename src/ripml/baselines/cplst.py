@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from ripml.base.products import transposed_product
 from ripml.baselines.base import Learner, Learnt, require_dense, with_constant
 from ripml.baselines.plst import PLST, leading
-from ripml.products import transposed_product
-from ripml.ridge import resolve_solver
+from ripml.regression import resolve_solver
 
 __all__ = ["CPLST"]
 

@@ -12,12 +12,12 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.sparse
 
-from ripml import decoding
+from ripml.base.errors import check_count
+from ripml.base.parallel import blocks, map_blocks
+from ripml.base.products import dense
 from ripml.baselines.base import Baseline, Learner, Learnt
-from ripml.errors import check_count
-from ripml.features import unit_rows
-from ripml.products import dense
-from ripml.resources import blocks, map_blocks
+from ripml.decoding import scores as decoding
+from ripml.model.features import unit_rows
 
 __all__ = ["FeatureNeighbors"]
 

@@ -16,10 +16,10 @@ from typing import Any, TypeVar
 import numpy as np
 import scipy.sparse
 
+from ripml.base.errors import DataError, check_count
 from ripml.baselines.base import Baseline, Learner, Learnt, held_out_rows, with_constant
 from ripml.baselines.leml_steps import Problem, factorise
-from ripml.errors import DataError, check_count
-from ripml.labels import encode_labels
+from ripml.labels.encoding import encode_labels
 
 __all__ = ["LEML"]
 

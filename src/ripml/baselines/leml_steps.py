@@ -21,9 +21,9 @@ import scipy.linalg
 import scipy.sparse
 from numpy.typing import NDArray
 
-from ripml.products import gram_of, product, transposed_product
-from ripml.resources import blocks, map_blocks
-from ripml.ridge import Sums
+from ripml.base.parallel import blocks, map_blocks
+from ripml.base.products import gram_of, product, transposed_product
+from ripml.regression import Sums
 
 __all__ = ["Problem", "factorise"]
 

@@ -17,11 +17,11 @@ import scipy.special
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
+from ripml.base.errors import ParameterError
+from ripml.base.parallel import map_blocks
+from ripml.base.products import predict_embedding
 from ripml.baselines.base import Baseline, Learner, Learnt, require_dense, with_constant
 from ripml.baselines.plst import solve_ridge
-from ripml.errors import ParameterError
-from ripml.products import predict_embedding
-from ripml.resources import map_blocks
 
 __all__ = ["OneVsAllLogistic", "OneVsAllRidge"]
 

@@ -16,9 +16,9 @@ import scipy.linalg
 import scipy.sparse.linalg
 from numpy.typing import NDArray
 
+from ripml.base.errors import check_count
 from ripml.baselines.base import Baseline, Learner, Learnt, require_dense, with_constant
-from ripml.errors import check_count
-from ripml.ridge import resolve_solver
+from ripml.regression import resolve_solver
 
 __all__ = ["PLST", "leading", "principal_labels", "solve_ridge"]
 

@@ -6,7 +6,7 @@
              at hand, solve least squares, keep the k largest, for as long as the residual falls
     lasso    min ½‖z − Phi y‖² + penalty ‖y‖₁ by FISTA (Beck and Teboulle, 2009), restarted where it overshoots
 
-Rows do not know of each other, so they may come in any blocks. As in `ripml.ensembles` a column of Phi is a row here:
+Rows do not know of each other, so they may come in any blocks. As in `labels.ensembles` a column of Phi is a row here:
 `Phi` is (L, m). Rows of Z are (n, m), answers CSR (n, L).
 """
 
@@ -19,8 +19,8 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from ripml.decoding import largest
-from ripml.resources import blocks, map_blocks
+from ripml.base.parallel import blocks, map_blocks
+from ripml.decoding.scores import largest
 
 __all__ = ["cosamp", "lasso", "omp", "sparsity_penalty"]
 

@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ripml import decoding
+from ripml.base.errors import ParameterError, check_count, is_number
+from ripml.base.products import product
 from ripml.baselines.base import Baseline, Learner, Learnt, with_constant
 from ripml.baselines.sleec_embedding import (
     Doubles,
@@ -30,12 +31,11 @@ from ripml.baselines.sleec_embedding import (
     sparse_regression,
     unseen_neighbors,
 )
-from ripml.clusters import assign, partition
-from ripml.decisions import mean_precision
-from ripml.errors import ParameterError, check_count, is_number
-from ripml.features import unit_rows
+from ripml.decoding import scores as decoding
+from ripml.model.clustering import assign, partition
+from ripml.model.decisions import mean_precision
+from ripml.model.features import unit_rows
 from ripml.neighbors import Exact
-from ripml.products import product
 
 __all__ = ["SLEEC"]
 

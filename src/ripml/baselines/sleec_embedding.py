@@ -19,10 +19,10 @@ import scipy.linalg
 import scipy.sparse
 from numpy.typing import NDArray
 
+from ripml.base.parallel import blocks, map_blocks
+from ripml.base.products import dense, gram_of, product
 from ripml.neighbors import Exact
-from ripml.products import dense, gram_of, product
-from ripml.resources import blocks, map_blocks
-from ripml.ridge import Solution, resolve_solver
+from ripml.regression import Solution, resolve_solver
 
 __all__ = ["label_graph", "project_singular_values", "ridge_regression", "sparse_regression", "unseen_neighbors"]
 

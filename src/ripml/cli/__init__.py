@@ -12,9 +12,9 @@ import sys
 import traceback
 from typing import Any, NoReturn
 
+from ripml.base.errors import RipmlError
 from ripml.cli.output import Stopped, printable
 from ripml.cli.wording import in_shell_words
-from ripml.errors import RipmlError
 
 __all__ = ["main"]
 

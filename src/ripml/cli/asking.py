@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ripml import blending, decoding
+from ripml.base.errors import ParameterError
 from ripml.cli.opening import asked, opened
 from ripml.cli.options import Form
 from ripml.cli.output import (
@@ -26,10 +26,11 @@ from ripml.cli.output import (
 )
 from ripml.cli.questions import Questions, Words
 from ripml.datasets import Dataset
-from ripml.documents import DocumentModel
-from ripml.errors import ParameterError
-from ripml.estimator import RIPML
-from ripml.suggesting import Suggestion
+from ripml.decoding import blend as blending
+from ripml.decoding import scores as decoding
+from ripml.model.estimator import RIPML
+from ripml.tagging.documents import DocumentModel
+from ripml.tagging.rules import Suggestion
 
 __all__ = ["run_evaluate", "run_predict", "run_suggest"]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ripml.cli.output import facts, print_json, steps, working
-from ripml.datasets import chinese, wikipedia
+from ripml.lab import chinese, wikipedia
 
 __all__ = ["run_chinese", "run_wikipedia"]
 

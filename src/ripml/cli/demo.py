@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from ripml import datasets, decoding, metrics
+from ripml import datasets, metrics
 from ripml.cli.output import print_json, table, working
 from ripml.cli.summaries import chosen
 from ripml.datasets import Dataset
-from ripml.estimator import RIPML
+from ripml.decoding import scores as decoding
+from ripml.model.estimator import RIPML
 
 __all__ = ["run_demo"]
 

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from ripml import datasets
+from ripml.base.errors import DataError, ParameterError
 from ripml.cli.opening import is_file, opened
 from ripml.cli.output import print_json, printable, tree
 from ripml.cli.questions import Questions, Words
 from ripml.datasets.formats import suffix_format
-from ripml.documents import DocumentModel, Why
-from ripml.errors import DataError, ParameterError
-from ripml.estimator import RIPML
-from ripml.explaining import Example
+from ripml.model.estimator import RIPML
+from ripml.model.explain import Example
 from ripml.store import Store
+from ripml.tagging.documents import DocumentModel, Why
 from ripml.text import TfIdf
 
 __all__ = ["run_explain"]

@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 
 from ripml import datasets
+from ripml.base.errors import ParameterError
 from ripml.cli.opening import is_file, is_store, named_set, opened, reading
 from ripml.cli.options import Form
 from ripml.cli.output import facts, print_json, table
 from ripml.cli.storing import since_the_fit, warm
 from ripml.cli.summaries import model_summary, readable, statistics
 from ripml.datasets import Dataset
-from ripml.ensembles import Isometry, measure_isometry, resolve_ensemble, smallest_dims
-from ripml.errors import ParameterError
-from ripml.labels import encode_names
-from ripml.vocabulary import Vocabulary
+from ripml.labels.encoding import encode_names
+from ripml.labels.ensembles import Isometry, measure_isometry, resolve_ensemble, smallest_dims
+from ripml.labels.vocabulary import Vocabulary
 
 __all__ = ["run_inspect"]
 
@@ -50,7 +50,7 @@ def run_inspect(
         data = datasets.read(place, form.format, **form.columns()) if is_file(path) else named_set(path)[0]
     report, measured = _isometry_report(data, ensemble, dims, delta, quantile, seed)
     if plot is not None:
-        from ripml.plots import plot_isometry
+        from ripml.search.plots import plot_isometry
 
         plot_isometry(measured, quantile, f"{data.name or path}: {ensemble}, m = {dims}", plot)
     if as_json:

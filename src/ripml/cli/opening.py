@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from ripml import datasets
+from ripml.base.errors import DataError, ParameterError
 from ripml.cli.options import Form
 from ripml.cli.output import bar, working
 from ripml.datasets import Dataset
 from ripml.datasets.annif import is_corpus
 from ripml.datasets.source import fault, open_source
-from ripml.documents import DocumentModel
-from ripml.errors import DataError, ParameterError
 from ripml.store import Store
 from ripml.store.database import FILE, is_unfinished
+from ripml.tagging.documents import DocumentModel
 
 __all__ = [
     "asked",

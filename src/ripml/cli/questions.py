@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ripml.base.errors import ParameterError
 from ripml.cli.opening import asked, blocks
 from ripml.cli.options import Form
 from ripml.cli.output import bar
 from ripml.datasets import Dataset
 from ripml.datasets.source import fault, open_source
-from ripml.documents import DocumentModel
-from ripml.errors import ParameterError
+from ripml.tagging.documents import DocumentModel
 
 __all__ = ["Questions", "Words"]
 

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 from ripml.cli.output import facts, print_json, steps
-from ripml.reproduce.experiment import Extent
-from ripml.reproduce.laboratory import EXPERIMENTS, experiment_of, run
+from ripml.lab.reproduce.experiment import Extent
+from ripml.lab.reproduce.laboratory import EXPERIMENTS, experiment_of, run
 
 __all__ = ["run_reproduce"]
 

@@ -7,16 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ripml.base.errors import DataError, ParameterError, RipmlError
 from ripml.cli.opening import blocks, is_file, lines, named_set, opened_store, reading
 from ripml.cli.options import Form
 from ripml.cli.output import Stopped, bar, count, facts, print_json, printable, table, working
 from ripml.cli.summaries import megabytes, model_summary, readable
 from ripml.datasets import Dataset
-from ripml.documents import DocumentModel
-from ripml.errors import DataError, ParameterError, RipmlError
-from ripml.estimator import RIPML
+from ripml.model.estimator import RIPML
 from ripml.store import Store, StoreError
 from ripml.store.entries import checked_ids
+from ripml.tagging.documents import DocumentModel
 
 __all__ = [
     "run_add_labels",

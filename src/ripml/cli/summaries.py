@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from ripml.datasets import Dataset
-from ripml.decoders import Blend, Votes, resolve_decoder
-from ripml.documents import DocumentModel
-from ripml.ensembles import resolve_ensemble
-from ripml.estimator import RIPML
-from ripml.kernels import RBF, Local
-from ripml.suggesting import Rules
+from ripml.decoding.decoders import Blend, Votes, resolve_decoder
+from ripml.labels.ensembles import resolve_ensemble
+from ripml.model.estimator import RIPML
+from ripml.regression.kernels import RBF, Local
+from ripml.tagging.documents import DocumentModel
+from ripml.tagging.rules import Rules
 from ripml.text import TfIdf
 
 __all__ = ["chosen", "in_short", "megabytes", "model_summary", "readable", "statistics"]

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ripml import baselines
+from ripml.base.errors import DataError, ParameterError
 from ripml.baselines import BASELINES
 from ripml.cli.opening import is_file, is_store, lines, training_rows
 from ripml.cli.options import Form
@@ -22,16 +23,15 @@ from ripml.cli.output import count, facts, print_json, printable, working
 from ripml.cli.summaries import in_short, megabytes, model_summary
 from ripml.cli.wording import option_of
 from ripml.datasets import Dataset
-from ripml.documents import DocumentModel, distinct
-from ripml.errors import DataError, ParameterError
-from ripml.estimator import RIPML
-from ripml.kernels import RBF, Kernel, Local, resolve_kernel
-from ripml.multilabel import Multilabel
-from ripml.settings import setting_from_json
+from ripml.model.estimator import RIPML
+from ripml.model.multilabel import Multilabel
+from ripml.model.settings import setting_from_json
+from ripml.regression.kernels import RBF, Kernel, Local, resolve_kernel
+from ripml.search.space import PRESETS
 from ripml.store import Store
 from ripml.store.database import is_unfinished
-from ripml.study_space import PRESETS
-from ripml.suggesting import Rules
+from ripml.tagging.documents import DocumentModel, distinct
+from ripml.tagging.rules import Rules
 
 __all__ = ["Way", "run_train", "saved_settings", "untrained"]
 

@@ -118,8 +118,8 @@ def train(
 
     Example: ripml train tickets.csv store/ --store --stop-labels never.txt --text-column body --labels-column tags
     """
+    from ripml.base.errors import ParameterError
     from ripml.cli.training import Way, run_train
-    from ripml.errors import ParameterError
 
     options = {
         "n_dims": dims,

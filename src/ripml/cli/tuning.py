@@ -11,14 +11,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from ripml.base.errors import MissingExtraError, ParameterError
 from ripml.cli.opening import training_rows
 from ripml.cli.options import Form
 from ripml.cli.output import bar, print_json, table
-from ripml.errors import MissingExtraError, ParameterError
-from ripml.kernels import RBF, Local
-from ripml.plots import check_picture, plot_study
-from ripml.studies import Study, Trial, tune
-from ripml.study_space import PRESETS
+from ripml.regression.kernels import RBF, Local
+from ripml.search.plots import check_picture, plot_study
+from ripml.search.space import PRESETS
+from ripml.search.study import Study, Trial, tune
 
 __all__ = ["run_tune", "train_options"]
 

@@ -8,6 +8,6 @@ from ripml.datasets import fetch
 from ripml.datasets.dataset import Dataset
 from ripml.datasets.folder import available, load
 from ripml.datasets.formats import iter_blocks, read, write
-from ripml.datasets.given import documents_given
+from ripml.datasets.in_memory import documents_given
 
 __all__ = ["Dataset", "available", "documents_given", "fetch", "iter_blocks", "load", "read", "write"]

@@ -23,11 +23,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Final, Literal
 
+from ripml.base.errors import DataError
 from ripml.datasets.dataset import Dataset, join
 from ripml.datasets.delimited import cells, header_of, write_table
 from ripml.datasets.records import BOM, Row, Where, blocks, decoded, encoded, names_of_row
 from ripml.datasets.source import Place, Source, fault, open_source
-from ripml.errors import DataError
 
 __all__ = ["is_corpus", "is_line", "iter_blocks", "read", "write", "write_folder"]
 

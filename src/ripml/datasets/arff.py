@@ -28,10 +28,10 @@ from typing import IO, Final
 from xml.etree import ElementTree
 from xml.sax.saxutils import quoteattr
 
+from ripml.base.errors import DataError, ParameterError
 from ripml.datasets.dataset import Dataset, SparseRows, join
 from ripml.datasets.rows import FLOAT32_BOUND, shortest
 from ripml.datasets.source import Place, Source, fault, open_source, open_target
-from ripml.errors import DataError, ParameterError
 
 __all__ = ["attribute_names", "iter_blocks", "read", "write", "xml_path"]
 

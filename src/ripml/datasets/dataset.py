@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 
-from ripml.errors import DataError
+from ripml.base.errors import DataError
 
 __all__ = ["Dataset", "SparseRows", "csr", "join", "numbered"]
 

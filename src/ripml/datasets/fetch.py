@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from ripml.base.errors import DataError, ParameterError
 from ripml.datasets.folder import data_folder
-from ripml.errors import DataError, ParameterError
 
 __all__ = ["ORIGINALS", "Original", "get"]
 

@@ -13,10 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from ripml.base.errors import DataError
 from ripml.datasets import xmc
 from ripml.datasets.dataset import Dataset
 from ripml.datasets.source import fault, open_source
-from ripml.errors import DataError
 
 __all__ = ["available", "data_folder", "load"]
 

@@ -17,11 +17,11 @@ from typing import Any, Final
 import numpy as np
 from scipy.sparse import csr_array
 
+from ripml.base.errors import DataError, ParameterError
 from ripml.datasets import annif, arff, delimited, jsonl, parquet, svmlight, xmc
 from ripml.datasets.dataset import Dataset
 from ripml.datasets.records import BOM, UTF_16
 from ripml.datasets.source import Place, Source, open_source, open_target
-from ripml.errors import DataError, ParameterError
 
 __all__ = ["FORMATS", "check_options", "format_of", "iter_blocks", "read", "suffix_format", "write"]
 

@@ -12,10 +12,10 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import IO, Any, Final
 
+from ripml.base.errors import MissingExtraError
 from ripml.datasets.dataset import Dataset, join
 from ripml.datasets.records import Row, blocks, column_places, encoded, names_of_row, row_of
 from ripml.datasets.source import Source, fault
-from ripml.errors import MissingExtraError
 
 __all__ = ["iter_blocks", "read", "write"]
 

@@ -20,10 +20,10 @@ import numbers
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from ripml.base.errors import DataError, ParameterError
 from ripml.datasets import source as files
 from ripml.datasets.dataset import Dataset, SparseRows
 from ripml.datasets.source import fault
-from ripml.errors import DataError, ParameterError
 
 __all__ = [
     "BOM",

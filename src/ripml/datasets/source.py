@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final, TypeAlias
 
-from ripml.errors import DataError, ParameterError
+from ripml.base.errors import DataError, ParameterError
 
 __all__ = ["CHUNK_BYTES", "Place", "Source", "fault", "open_source", "open_target"]
 

@@ -18,11 +18,11 @@ from typing import IO, Final, Literal
 
 import numpy as np
 
+from ripml.base.errors import ParameterError
 from ripml.datasets.dataset import Dataset, csr, join, numbered
 from ripml.datasets.fast_rows import parse
 from ripml.datasets.rows import MOST_FEATURES, MOST_LABELS, format_rows
 from ripml.datasets.source import Source, fault
-from ripml.errors import ParameterError
 
 __all__ = ["iter_blocks", "read", "write"]
 

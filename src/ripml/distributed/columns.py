@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ripml.errors import DataError
-from ripml.labels import check_names, encode_names
+from ripml.base.errors import DataError
+from ripml.labels.encoding import check_names, encode_names
 
 __all__ = ["Head", "finished", "merged_heads"]
 

@@ -18,28 +18,28 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 
-from ripml.decisions import Answer, decide
-from ripml.decoders import Votes
+from ripml.base.errors import DataError, MemoryLimitError, NoLabelsError, ParameterError
+from ripml.base.products import Taken, dense
+from ripml.base.workspace import DiskRoom, row_slice
+from ripml.decoding.decoders import Votes
 from ripml.distributed import passing, tasks
 from ripml.distributed.columns import Head, finished, merged_heads
 from ripml.distributed.index import BUCKET_BYTES, Buckets
 from ripml.distributed.partitions import dask_modules, delayed_partitions
 from ripml.distributed.workers import Workers
-from ripml.documents import DocumentModel
-from ripml.ensembles import Projection
-from ripml.errors import DataError, MemoryLimitError, NoLabelsError, ParameterError
-from ripml.estimator import RIPML
-from ripml.kernels import Linear
-from ripml.labels import check_names, label_keys
-from ripml.learning import Learnt, Settings, answered, embedding_of, stored
-from ripml.part import Part
-from ripml.products import Taken, dense
-from ripml.reading import start_of
-from ripml.ridge import Primal, Sums, resolve_solver
-from ripml.rooms import DiskRoom, row_slice
-from ripml.tuning import Choice
-from ripml.vocabulary import Vocabulary
-from ripml.voting import Asked, most_left_out
+from ripml.labels.encoding import check_names, label_keys
+from ripml.labels.ensembles import Projection
+from ripml.labels.vocabulary import Vocabulary
+from ripml.model.decisions import Answer, decide
+from ripml.model.estimator import RIPML
+from ripml.model.fitting import Learnt, Settings, answered, embedding_of, stored
+from ripml.model.part import Part
+from ripml.model.reading import start_of
+from ripml.model.tuning import Choice
+from ripml.model.voting import Asked, most_left_out
+from ripml.regression import Primal, Sums, resolve_solver
+from ripml.regression.kernels import Linear
+from ripml.tagging.documents import DocumentModel
 
 __all__ = ["fit", "train_files"]
 
@@ -102,7 +102,7 @@ def train_files(
 
     >>> train_files(RIPML(), "rows.svm", None, "tcp://127.0.0.1:8786", "work")
     Traceback (most recent call last):
-    ripml.errors.ParameterError: workers learn the paper's model only, ...; got decoder='blend'.
+    ripml.base.errors.ParameterError: workers learn the paper's model only, ...; got decoder='blend'.
     """
     _, distributed = dask_modules()
     _check_settings(model)

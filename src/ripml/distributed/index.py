@@ -1,6 +1,6 @@
 """The index in buckets on the workers: written to files bucket by bucket, and searched by all workers at once.
 
-Label sets are ordered by cluster, then by fingerprint, as in `ripml.passes`. A bucket has those of all clusters whose
+Label sets are ordered by cluster, then by fingerprint. A bucket has those of all clusters whose
 fingerprints begin with the same bits, so the sets of a cluster are its sets of the first bucket, of the second, and so
 on; of the k nearest of each bucket the k nearest remain.
 """
@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ripml.base.workspace import DiskRoom, release
 from ripml.distributed import passing
 from ripml.distributed.passing import Bucket, Plan
 from ripml.distributed.tasks import LeftOut
 from ripml.distributed.workers import Workers
 from ripml.neighbors import Finder
-from ripml.neighbors.shards import merged
-from ripml.rooms import DiskRoom, release
+from ripml.neighbors.blocks import merged
 
 __all__ = ["BUCKET_BYTES", "Buckets", "Written"]
 

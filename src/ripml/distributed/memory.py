@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 import scipy.sparse
 
-from ripml.resources import one_blas_thread
+from ripml.base.parallel import one_blas_thread
 
 __all__ = ["Sized", "alone", "reused_memory", "size_of"]
 

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from ripml.base.errors import DataError, MissingExtraError, ParameterError
 from ripml.datasets import Dataset
 from ripml.datasets.formats import format_of, read
 from ripml.datasets.source import open_source
-from ripml.errors import DataError, MissingExtraError, ParameterError
 
 __all__ = ["Piece", "Raw", "dask_modules", "delayed_partitions", "pieces_of", "raw_of", "widened"]
 

@@ -12,14 +12,14 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
+from ripml.base.products import Taken
+from ripml.base.workspace import row_slice
 from ripml.distributed.memory import Sized, alone
 from ripml.distributed.tasks import Block
-from ripml.ensembles import Embedder, Projection
-from ripml.labels import fingerprints
+from ripml.labels.encoding import fingerprints
+from ripml.labels.ensembles import Embedder, Projection
+from ripml.model.passes import sums_by_cluster
 from ripml.neighbors import Exact
-from ripml.passes import sums_by_cluster
-from ripml.products import Taken
-from ripml.rooms import row_slice
 
 __all__ = [
     "Bucket",

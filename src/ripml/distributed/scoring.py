@@ -16,8 +16,8 @@ from scipy.sparse import csr_array
 from ripml.distributed.memory import alone
 from ripml.distributed.partitions import Piece, dask_modules, delayed_partitions
 from ripml.distributed.workers import Workers
-from ripml.documents import DocumentModel
-from ripml.estimator import RIPML
+from ripml.model.estimator import RIPML
+from ripml.tagging.documents import DocumentModel
 
 __all__ = ["decision_function"]
 

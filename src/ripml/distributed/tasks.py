@@ -14,14 +14,14 @@ import scipy.sparse
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from ripml.clusters import assign, centres_of, sample_rows
+from ripml.base.errors import DataError
+from ripml.base.products import column_counts
 from ripml.distributed.columns import Head
 from ripml.distributed.memory import Sized, alone, size_of
 from ripml.distributed.partitions import raw_of, widened
-from ripml.errors import DataError
-from ripml.labels import align_columns, encode_labels, fingerprints
-from ripml.multilabel import Multilabel
-from ripml.products import column_counts
+from ripml.labels.encoding import align_columns, encode_labels, fingerprints
+from ripml.model.clustering import assign, centres_of, sample_rows
+from ripml.model.multilabel import Multilabel
 
 __all__ = [
     "Block",
@@ -159,7 +159,7 @@ def sample(block: Block, rows: Sequence[Ints | None], number: int) -> Any:
 
 @alone
 def centres(samples: Sequence[Any], n: int, n_clusters: int, seed: int) -> NDArray[Any]:
-    """The centres that `ripml.clusters.partition` finds for all n rows."""
+    """The centres that `ripml.model.clustering.partition` finds for all n rows."""
     return centres_of(_stacked_rows(samples), n_clusters, sample_rows(n, seed)[1])
 
 

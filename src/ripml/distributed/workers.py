@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ripml.base.parallel import blocks
 from ripml.distributed import passing, tasks
-from ripml.resources import blocks
 
 __all__ = ["Workers"]
 

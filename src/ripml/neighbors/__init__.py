@@ -8,7 +8,7 @@ may be missed.
 
 from __future__ import annotations
 
-from ripml.errors import ParameterError
+from ripml.base.errors import ParameterError
 from ripml.neighbors.auto import Auto, choose_index
 from ripml.neighbors.base import Finder, Index, Searcher
 from ripml.neighbors.exact import Exact

@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ripml.errors import MissingExtraError
+from ripml.base.errors import MissingExtraError
+from ripml.base.parallel import blocks, map_blocks
 from ripml.neighbors.base import Arrays, Floats, Ints, Searcher, Stored
 from ripml.neighbors.exact import ExactSearcher
-from ripml.resources import blocks, map_blocks
 
 __all__ = ["LEAST", "ApproximateSearcher", "faiss", "one_thread", "unit_scale", "widened"]
 

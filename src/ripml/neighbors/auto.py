@@ -11,11 +11,11 @@ from __future__ import annotations
 import importlib.util
 from dataclasses import dataclass
 
-from ripml.errors import check_count
+from ripml.base.errors import check_count
+from ripml.base.parallel import available_memory
 from ripml.neighbors.base import STORAGES, Arrays, Index, Searcher, Stored
 from ripml.neighbors.exact import Exact
 from ripml.neighbors.ivf import IVF
-from ripml.resources import available_memory
 
 __all__ = ["EXACT_VALUES", "Auto", "choose_index"]
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ripml.errors import ParameterError
+from ripml.base.errors import ParameterError
 
 __all__ = ["STORAGES", "Finder", "Index", "Searcher"]
 

@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ripml.errors import DataError, ParameterError
-from ripml.growing import Growing
+from ripml.base.arrays import Growing
+from ripml.base.errors import DataError, ParameterError
+from ripml.base.parallel import blocks, map_blocks, thread_count
 from ripml.neighbors.base import Arrays, Floats, Index, Ints, Searcher, Stored
-from ripml.resources import blocks, map_blocks, thread_count
 
 __all__ = ["Exact", "ExactSearcher"]
 

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ripml.errors import ParameterError, check_count
+from ripml.base.errors import ParameterError, check_count
+from ripml.base.parallel import blocks
 from ripml.neighbors.approximate import ApproximateSearcher, faiss, one_thread, unit_scale, widened
 from ripml.neighbors.base import Arrays, Floats, Index, Ints, Stored
 from ripml.neighbors.exact import Exact
-from ripml.resources import blocks
 
 __all__ = ["HNSW"]
 

@@ -24,11 +24,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ripml.errors import ParameterError, check_count
+from ripml.base.errors import ParameterError, check_count
+from ripml.base.parallel import blocks, map_blocks
 from ripml.neighbors.approximate import ApproximateSearcher, unit_scale
 from ripml.neighbors.base import Arrays, Floats, Index, Ints, Stored
 from ripml.neighbors.exact import Exact
-from ripml.resources import blocks, map_blocks
 
 __all__ = ["LSH"]
 

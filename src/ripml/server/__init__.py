@@ -7,7 +7,7 @@ Everything that decides is in the library; here it is only carried over HTTP, so
 
 from __future__ import annotations
 
-from ripml.errors import MissingExtraError
+from ripml.base.errors import MissingExtraError
 
 try:
     import fastapi  # noqa: F401

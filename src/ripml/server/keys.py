@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
-from ripml.errors import ParameterError
+from ripml.base.errors import ParameterError
 
 __all__ = ["ROLES", "Key", "KeyRing", "add_key", "list_keys", "remove_key"]
 
@@ -87,7 +87,7 @@ def list_keys(file: Path) -> list[Key]:
 
     >>> list_keys(Path("no/such/file"))
     Traceback (most recent call last):
-    ripml.errors.ParameterError: no/such/file: this file of keys cannot be read (No such file or directory).
+    ripml.base.errors.ParameterError: no/such/file: this file of keys cannot be read (No such file or directory).
     """
     try:
         lines = file.read_text("utf-8").splitlines()

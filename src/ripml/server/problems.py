@@ -20,7 +20,7 @@ from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
-from ripml.errors import DataError, ParameterError, RipmlError, StoreError
+from ripml.base.errors import DataError, ParameterError, RipmlError, StoreError
 
 __all__ = ["MEDIA_TYPE", "Problem", "install", "unexpected"]
 

@@ -22,14 +22,14 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any, TypeVar
 
-from ripml.documents import DocumentModel, Why
-from ripml.errors import DataError, ParameterError, RipmlError
-from ripml.explaining import Example
+from ripml.base.errors import DataError, ParameterError, RipmlError
+from ripml.model.explain import Example
 from ripml.server.answers import written
 from ripml.server.batching import Batcher
 from ripml.server.metrics import Metrics
 from ripml.server.problems import Problem, of, unexpected
 from ripml.store import Store
+from ripml.tagging.documents import DocumentModel, Why
 from ripml.text import Encoder
 
 __all__ = ["Limits", "ServedStore", "scored"]

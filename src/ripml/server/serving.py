@@ -14,7 +14,7 @@ from typing import Any
 
 import uvicorn
 
-from ripml.errors import ParameterError, StoreError
+from ripml.base.errors import ParameterError, StoreError
 from ripml.server.app import create_app
 from ripml.server.protocol import Protocol
 from ripml.server.settings import Settings

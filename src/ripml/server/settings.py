@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from ripml.errors import ParameterError, check_count, is_number
+from ripml.base.errors import ParameterError, check_count, is_number
 
 __all__ = ["Settings", "is_loopback"]
 
@@ -36,8 +36,8 @@ class Settings:
     1000
     >>> Settings(host="0.0.0.0")
     Traceback (most recent call last):
-    ripml.errors.ParameterError: others can reach 0.0.0.0, so API keys are needed; make one with `ripml keys add FILE
-    NAME` and give --keys FILE.
+    ripml.base.errors.ParameterError: others can reach 0.0.0.0, so API keys are needed; make one with `ripml keys add
+    FILE NAME` and give --keys FILE.
     """
 
     host: str = "127.0.0.1"

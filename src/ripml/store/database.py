@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
 
-from ripml.errors import RipmlError, StoreError
+from ripml.base.errors import RipmlError, StoreError
 
 __all__ = [
     "SCHEMA",
@@ -320,7 +320,7 @@ def check_store(folder: Path) -> None:
 
     >>> check_store(Path("no/such/store"))
     Traceback (most recent call last):
-    ripml.errors.StoreError: no/such/store: this is no store; Store.create makes one.
+    ripml.base.errors.StoreError: no/such/store: this is no store; Store.create makes one.
     """
     if not (folder / FILE).is_file():
         if is_unfinished(folder):

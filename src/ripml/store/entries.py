@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from ripml.base.errors import DataError
 from ripml.datasets import Dataset, jsonl
 from ripml.datasets.source import Source
-from ripml.errors import DataError
-from ripml.labels import check_names
+from ripml.labels.encoding import check_names
 
 __all__ = ["checked_data", "checked_id", "checked_ids", "checked_name", "label_names", "parsed"]
 
@@ -65,7 +65,7 @@ def checked_data(data: Dataset) -> Dataset:
     >>> from scipy.sparse import csr_array
     >>> checked_data(Dataset(X=None, Y=csr_array((1, 0)), label_names=[], texts=["half a \\ud83d"]))
     Traceback (most recent call last):
-    ripml.errors.DataError: a text must be a string that UTF-8 can hold; got 'half a \\ud83d'.
+    ripml.base.errors.DataError: a text must be a string that UTF-8 can hold; got 'half a \\ud83d'.
     """
     checked_ids(data.ids or [])
     check_names([checked_name(name) for name in data.label_names], len(data.label_names))
@@ -93,7 +93,7 @@ def checked_name(name: str) -> str:
 
     >>> checked_name(5)
     Traceback (most recent call last):
-    ripml.errors.DataError: a label must be a string that UTF-8 can hold; got 5.
+    ripml.base.errors.DataError: a label must be a string that UTF-8 can hold; got 5.
     """
     if not _is_text(name):
         raise DataError(f"a label must be a string that UTF-8 can hold; got {name!r}.")
@@ -105,7 +105,7 @@ def checked_id(id: str) -> str:
 
     >>> checked_id("")
     Traceback (most recent call last):
-    ripml.errors.DataError: an id must be a string that UTF-8 can hold, with something in it; got ''.
+    ripml.base.errors.DataError: an id must be a string that UTF-8 can hold, with something in it; got ''.
     """
     if not _is_text(id) or not id:
         raise DataError(f"an id must be a string that UTF-8 can hold, with something in it; got {id!r}.")
@@ -122,7 +122,7 @@ def checked_ids(ids: Iterable[str]) -> list[str]:
 
     >>> checked_ids(["a", "b", "a"])
     Traceback (most recent call last):
-    ripml.errors.DataError: document 'a' is given twice.
+    ripml.base.errors.DataError: document 'a' is given twice.
     """
     seen: dict[str, None] = {}
     for id in map(checked_id, ids if isinstance(ids, Iterable) and not isinstance(ids, str) else [ids]):

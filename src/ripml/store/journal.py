@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from ripml.errors import DataError
-from ripml.labels import label_keys, names_array
+from ripml.base.errors import DataError
+from ripml.labels.encoding import label_keys, names_array
 
 __all__ = [
     "Delta",

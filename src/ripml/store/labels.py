@@ -9,8 +9,8 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from ripml.multilabel import Multilabel
-from ripml.vocabulary import Vocabulary
+from ripml.labels.vocabulary import Vocabulary
+from ripml.model.multilabel import Multilabel
 
 __all__ = ["LabelFinder", "LabelInfo"]
 

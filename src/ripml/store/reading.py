@@ -10,9 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ripml.documents import DocumentModel
-from ripml.errors import DataError, ModelFolderError, ParameterError, RipmlError, StoreError, check_count
-from ripml.estimator import RIPML
+from ripml.base.errors import DataError, ModelFolderError, ParameterError, RipmlError, StoreError, check_count
+from ripml.model.estimator import RIPML
 from ripml.store import journal
 from ripml.store.database import Database, WriterLock
 from ripml.store.entries import checked_id, label_names
@@ -20,6 +19,7 @@ from ripml.store.history import history
 from ripml.store.journal import Delta, Snapshot, since
 from ripml.store.labels import LabelFinder, LabelInfo
 from ripml.store.versions import Bodies, Version, advance, load
+from ripml.tagging.documents import DocumentModel
 
 __all__ = ["Reader"]
 

@@ -28,11 +28,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
+from ripml.base.errors import DataError, ModelFolderError, ParameterError, RipmlError, StoreError
 from ripml.datasets import Dataset
-from ripml.documents import DocumentModel
-from ripml.errors import DataError, ModelFolderError, ParameterError, RipmlError, StoreError
-from ripml.estimator import RIPML
-from ripml.multilabel import Multilabel
+from ripml.model.estimator import RIPML
+from ripml.model.multilabel import Multilabel
 from ripml.store.database import (
     WriterLock,
     check_store,
@@ -59,7 +58,8 @@ from ripml.store.journal import (
 )
 from ripml.store.reading import Reader
 from ripml.store.versions import Bodies, Version
-from ripml.suggesting import Rules
+from ripml.tagging.documents import DocumentModel
+from ripml.tagging.rules import Rules
 from ripml.text import Doc2Vec, Encoder, TfIdf
 
 __all__ = ["Store"]

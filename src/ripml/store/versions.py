@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 
+from ripml.base.arrays import Growing
+from ripml.base.errors import ModelFolderError, StoreError
 from ripml.datasets import Dataset
 from ripml.datasets.dataset import SparseRows, csr
 from ripml.datasets.rows import shortest
-from ripml.documents import DocumentModel
-from ripml.errors import ModelFolderError, StoreError
-from ripml.growing import Growing
 from ripml.store.journal import Delta, Edit, Label, State
+from ripml.tagging.documents import DocumentModel
 
 __all__ = ["Bodies", "Version", "advance", "load"]
 

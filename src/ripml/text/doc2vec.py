@@ -27,8 +27,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ripml.errors import DataError, MissingExtraError, ModelFolderError, ParameterError
-from ripml.resources import map_blocks, thread_count
+from ripml.base.errors import DataError, MissingExtraError, ModelFolderError, ParameterError
+from ripml.base.parallel import map_blocks, thread_count
 from ripml.text.words import packed, strings, tokenizer, unpacked
 
 __all__ = ["Doc2Vec"]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
-from ripml.errors import DataError, ModelFolderError, ParameterError
+from ripml.base.errors import DataError, ModelFolderError, ParameterError
 from ripml.text.words import strings
 
 __all__ = ["Encoder"]

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, hstack
 
-from ripml.errors import DataError, ModelFolderError, ParameterError
+from ripml.base.errors import DataError, ModelFolderError, ParameterError
 from ripml.text.pieces import is_apart, pieces
 from ripml.text.words import packed, strings, tokenizer, unpacked
 

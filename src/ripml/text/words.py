@@ -24,7 +24,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ripml.errors import DataError, MissingExtraError, ParameterError
+from ripml.base.errors import DataError, MissingExtraError, ParameterError
 from ripml.text.pieces import tokens
 
 __all__ = ["Tokenizer", "packed", "strings", "tokenizer", "unpacked"]

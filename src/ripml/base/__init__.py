@@ -1,0 +1,1 @@
+"""What every layer stands on: errors, parallel work, the workspace of large arrays, products, model folders."""

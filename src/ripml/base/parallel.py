@@ -1,0 +1,201 @@
+"""Threads and memory: the two things every stage asks the machine for.
+
+Work is cut into blocks, with BLAS on one thread inside each, in a way that the result does not depend on the number of
+threads. Factorisations and the products of whole matrices are left to BLAS, on as many threads as it is set to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from ripml.base.errors import MemoryLimitError, ParameterError
+
+__all__ = ["available_memory", "blocks", "map_blocks", "one_blas_thread", "require_memory", "thread_count"]
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def thread_count(n_jobs: int | None) -> int:
+    """Number of threads for `n_jobs`: None or -1 is every core this process may use, -2 all but one, and so on.
+
+    >>> thread_count(3)
+    3
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if n_jobs is None:
+        return cores
+    if isinstance(n_jobs, bool) or not hasattr(n_jobs, "__index__") or n_jobs == 0:
+        raise ParameterError(
+            f"`n_jobs` must be None, an integer ≥ 1, or negative to count from all cores; got {n_jobs!r}."
+        )
+    return int(n_jobs if n_jobs > 0 else max(1, cores + 1 + n_jobs))
+
+
+def blocks(n: int, size: int) -> Iterator[slice]:
+    """Consecutive slices of at most `size` that cover range(n).
+
+    >>> list(blocks(5, 2))
+    [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
+    """
+    return (slice(start, min(start + size, n)) for start in range(0, n, size))
+
+
+def map_blocks(function: Callable[[Item], Result], items: Iterable[Item], n_jobs: int | None = None) -> list[Result]:
+    """`[function(item) for item in items]` on threads, with BLAS on one thread inside each call.
+
+    NumPy, SciPy's sparse products and BLAS let go of the interpreter lock, so threads are enough. Threads stay between
+    calls, for a new one takes longer than a small block; a call inside a block runs on the thread of that block.
+    """
+    items = list(items)
+    threads = 1 if getattr(_this_thread, "busy", False) else min(thread_count(n_jobs), len(items))
+    with one_blas_thread():
+        if threads <= 1:
+            return [function(item) for item in items]
+        results: list[Any] = [None] * len(items)
+        numbers, failed = iter(range(len(items))), threading.Event()
+
+        def work() -> None:
+            _this_thread.busy = True
+            try:
+                while not failed.is_set():
+                    with _numbering:
+                        number = next(numbers, None)
+                    if number is None:
+                        return
+                    results[number] = function(items[number])
+            except BaseException:
+                failed.set()
+                raise
+            finally:
+                _this_thread.busy = False
+
+        others = [_pool(threads - 1).submit(work) for _ in range(threads - 1)]
+        try:
+            work()
+        finally:
+            others = [other for other in others if not other.cancel()]  # one that did not start is not waited for
+            wait(others)
+        for other in others:
+            other.result()
+        return results
+
+
+_this_thread = threading.local()
+_numbering = threading.Lock()
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """BLAS on one thread. Its limit is that of the whole process: it stays until the last who asked for it leaves.
+
+    A block of many small calls inside is as fast as they are: each of them alone would look for the libraries again.
+    """
+    with _limit.lock:
+        _limit.users += 1
+        if _limit.users == 1:
+            _let_this_thread_control()
+            _limit.lifted = _blas().limit(limits=1, user_api="blas")
+    try:
+        yield
+    finally:
+        with _limit.lock:
+            _limit.users -= 1
+            if _limit.users == 0:
+                _let_this_thread_control()
+                _limit.lifted.restore_original_limits()
+                _let_this_thread_control()  # and any other after it
+
+
+def _let_this_thread_control() -> None:
+    """threadpoolctl 3.7 and later lets one thread alone set limits, the first that ever did; here it is who comes."""
+    from threadpoolctl import OpenBLASController
+
+    if hasattr(OpenBLASController, "clear_controlling_thread"):
+        OpenBLASController.clear_controlling_thread(force=True)
+
+
+class _Limit:
+    """Who wants BLAS on one thread, and what undoes it."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        self.lock, self.users, self.lifted = threading.Lock(), 0, cast(Any, None)
+
+
+_limit = _Limit()
+
+
+@functools.cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads)
+
+
+if hasattr(os, "register_at_fork"):
+    # A child has none of its parent's threads.
+    os.register_at_fork(after_in_child=_pool.cache_clear)
+    os.register_at_fork(after_in_child=_limit.reset)
+
+
+@functools.cache
+def _blas() -> Any:
+    # SciPy carries a BLAS of its own; it must be loaded before the controller looks for libraries.
+    import scipy.linalg  # noqa: F401
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
+
+def available_memory() -> int:
+    """Bytes this process can still take: the smaller of what the machine and its control group have left."""
+    groups = (
+        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+        ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+    )
+    room = [_meminfo_available()]
+    for limit, used in groups:
+        with contextlib.suppress(OSError, ValueError):  # no such file, or "max"
+            room.append(int(Path(limit).read_text()) - int(Path(used).read_text()) + _cached(Path(used).parent))
+    return max(0, min(room))
+
+
+def _cached(group: Path) -> int:
+    """Bytes of files that the group's use counts but that are given up when memory is wanted."""
+    stat = dict(line.split()[:2] for line in (group / "memory.stat").read_text().splitlines())
+    return int(stat.get("total_inactive_file", stat.get("inactive_file", "0")))
+
+
+def _meminfo_available() -> int:
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def require_memory(needed: float, what: str, remedy: str) -> None:
+    """Raise before `needed` bytes are taken if the machine does not have them.
+
+    >>> require_memory(1e15, "XᵀX for d = 11,000,000", "use solver='cg'")
+    Traceback (most recent call last):
+    ripml.base.errors.MemoryLimitError: XᵀX for d = 11,000,000 would need 1,000,000 GB and ...; use solver='cg'.
+    """
+    free = available_memory()
+    if needed > free:
+        raise MemoryLimitError(f"{what} would need {_gigabytes(needed)} and {_gigabytes(free)} are free; {remedy}.")
+
+
+def _gigabytes(size: float) -> str:
+    return f"{size / 1e9:,.1f} GB" if size < 1e11 else f"{size / 1e9:,.0f} GB"

@@ -1,0 +1,264 @@
+"""Products of features with themselves, with embeddings and with coefficients, on all cores: all that training costs.
+
+Rows are dense or CSR. A sparse product costs an operation a nonzero but at a hundredth of the speed of BLAS, so work is
+moved to dense products where that pays: features that many rows have, and labels before they are embedded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from ripml.base.parallel import blocks, map_blocks
+from ripml.base.workspace import release, taken_rows
+
+__all__ = [
+    "FREQUENT",
+    "Embedded",
+    "Taken",
+    "by_frequency",
+    "column_counts",
+    "dense",
+    "gram_of",
+    "predict_embedding",
+    "product",
+    "target_blocks",
+    "transposed_product",
+]
+
+Floats = NDArray[np.floating[Any]]
+
+FREQUENT = 1 / 25  # share of rows past which a feature is cheaper in a dense product than in a sparse one
+_ROW_BLOCK = 4096  # rows multiplied at a time; sums over blocks are kept in float64
+_COMMON = 1 / 10  # the same where a feature is multiplied with features
+_FEATURE_BLOCKS = 32  # in which rare features are multiplied
+_EMBEDDED_ROWS = 1 << 16  # whose labels' columns are held at a time
+_TARGETS, _LONG_TARGETS = 64, 128  # columns of V that a sparse matrix is multiplied with at a time, at most
+_CACHED_LINES = 1 << 16  # of 64 columns: 16 MB
+_BLAS_GAIN = 16  # operations of a dense product in the time of one of a sparse product
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """Z = Y Phiᵀ, (n, M), as its factors: labels Y (n, L), CSR, and the `columns` (label numbers ↦ (len, M)) of Phi."""
+
+    Y: Any
+    columns: Callable[[Any], NDArray[np.float32]]
+    n_dims: int
+    n_jobs: int | None = None
+    dtype: Any = np.float32  # of what is made of it
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, M)."""
+        return self.Y.shape[0], self.n_dims
+
+    def __getitem__(self, rows: Any) -> Embedded:
+        return replace(self, Y=self.Y[rows])
+
+    def astype(self, dtype: Any, copy: bool = True) -> Embedded:
+        """The same in another type."""
+        return replace(self, dtype=dtype)
+
+    def toarray(self) -> Floats:
+        """Z itself. Of Phi only the columns that a block of rows needs are there at a time."""
+        out = np.empty(self.shape, self.dtype)
+        for rows in blocks(self.shape[0], _EMBEDDED_ROWS):
+            Y = self.Y[rows]
+            used, place = np.unique(Y.indices, return_inverse=True)
+            local = type(Y)((Y.data.astype(self.dtype), place, Y.indptr), shape=(Y.shape[0], len(used)))
+            out[rows] = product(local, self.columns(used), self.n_jobs)
+        return out
+
+
+@dataclass(frozen=True)
+class Taken:
+    """The embeddings (n, F·m) of rows whose label sets `of_row` (n,) have the embeddings Z (F, u, m): copied only where
+    they are used."""
+
+    Z: Floats
+    of_row: NDArray[np.int64]
+    dtype: Any = np.float32
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, F·m)."""
+        return len(self.of_row), self.Z.shape[0] * self.Z.shape[2]
+
+    def __getitem__(self, rows: Any) -> Taken:
+        return replace(self, of_row=self.of_row[rows])
+
+    def astype(self, dtype: Any, copy: bool = True) -> Taken:
+        """The same in another type."""
+        return replace(self, dtype=dtype)
+
+    def toarray(self) -> Floats:
+        """The rows themselves."""
+        out = np.empty(self.shape, self.dtype)
+        for Z, columns in zip(self.Z, np.split(out, len(self.Z), axis=1), strict=True):
+            columns[:] = taken_rows(Z, self.of_row)
+        return out
+
+
+def dense(matrix: Any) -> Floats:
+    """As an array."""
+    return np.asarray(matrix) if isinstance(matrix, np.ndarray) else np.asarray(matrix.toarray())
+
+
+def column_counts(Y: Any) -> NDArray[np.int64]:
+    """The entries in each column of a CSR matrix (n, L), (L,)."""
+    counts = np.zeros(Y.shape[1], np.int64)
+    for part in blocks(len(Y.indices), 1 << 20):
+        counts += np.bincount(Y.indices[part], minlength=Y.shape[1])
+        release(Y.indices[part])
+    return counts
+
+
+def gram_of(X: Any, n_jobs: int | None, dtype: Any = np.float64, XT: Any = None) -> Floats:
+    """XᵀX, (d, d). Where X is sparse, `XT` is its transpose in CSR, if that is known already."""
+    d = X.shape[1]
+    if not scipy.sparse.issparse(X):
+        out = np.zeros((d, d), dtype)
+        for rows in blocks(X.shape[0], _ROW_BLOCK):
+            block = X[rows].astype(dtype, copy=False)
+            out += block.T @ block  # BLAS on all its threads; NumPy takes the symmetric product here
+        return out
+    X = X.astype(dtype, copy=False)
+    frequent = np.bincount(X.indices, minlength=d) > _COMMON * X.shape[0]
+    common, rare = np.flatnonzero(frequent), np.flatnonzero(~frequent)
+    columns = X.tocsc() if XT is None else XT.astype(dtype, copy=False).T
+    dense_part, sparse_part = columns[:, common].toarray(order="C"), columns[:, rare].tocsr()
+    transposed = sparse_part.T.tocsr()
+    out = np.empty((d, d), dtype)
+    out[np.ix_(common, common)] = gram_of(dense_part, n_jobs, dtype)
+
+    def fill(features: slice) -> None:
+        at, others = rare[features], rare[features.start :]
+        some = transposed[features]
+        with_common = some @ dense_part
+        out[np.ix_(at, common)], out[np.ix_(common, at)] = with_common, with_common.T
+        # Rare features with those before them are the transpose of what is known already.
+        with_rare = (some @ sparse_part[:, features.start :]).toarray()
+        out[np.ix_(at, others)], out[np.ix_(others, at)] = with_rare, with_rare.T
+
+    map_blocks(fill, blocks(len(rare), max(64, len(rare) // _FEATURE_BLOCKS)), n_jobs)
+    return out
+
+
+def product(X: Any, V: Floats, n_jobs: int | None) -> Floats:
+    """X V in blocks of rows on threads."""
+    out = np.empty((X.shape[0], V.shape[1]), np.result_type(X.dtype, V.dtype))
+    V = V.astype(out.dtype, copy=False)  # once, and not again in every block
+
+    def fill(rows: slice) -> None:
+        out[rows] = X[rows] @ V
+
+    map_blocks(fill, blocks(X.shape[0], 512), n_jobs)
+    return out
+
+
+def target_blocks(d: int, n_targets: int) -> list[slice]:
+    """Blocks of the columns of V (d, M) in which XᵀXV is made with sparse X, by these sizes alone.
+
+    Every nonzero reads or writes a line of such a block, of a place that is all but random. A narrow block stays in a
+    cache; where d is too large for that, longer lines are worth the way to memory.
+
+    >>> target_blocks(1000, 40)
+    [slice(0, 16, None), slice(16, 32, None), slice(32, 40, None)]
+    """
+    width = min(max(-(-n_targets // 8), 16), _TARGETS) if d <= _CACHED_LINES else _LONG_TARGETS
+    return list(blocks(n_targets, width))
+
+
+def by_frequency(X: Any) -> tuple[Any, NDArray[np.int64]]:
+    """CSR X with its most frequent feature first and so on, without those that no row has, and their order.
+
+    The result is X[:, order]. The lines of V that most rows ask for then lie side by side, in few pages.
+
+    >>> by_frequency(scipy.sparse.csr_array([[0, 5, 0], [7, 6, 0]]))[1]
+    array([1, 0])
+    """
+    counts = np.bincount(X.indices, minlength=X.shape[1])
+    order = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
+    place = np.zeros(X.shape[1], X.indices.dtype)
+    place[order] = np.arange(len(order))
+    ordered = type(X)((X.data.copy(), place[X.indices], X.indptr), shape=(X.shape[0], len(order)))
+    ordered.sort_indices()
+    return ordered, order
+
+
+def transposed_product(X: Any, V: Any, n_jobs: int | None, XT: Any = None) -> Floats:
+    """XᵀV in the wider of the two types, on threads; dense X in blocks of rows.
+
+    With sparse X the rows of V are read one after the other and added to those of the result, a block of columns at a
+    time; where `XT`, its transpose in CSR, is known, rows of V are gathered in blocks of features.
+    """
+    if isinstance(V, Embedded):
+        return _moment_of_embedded(X, V, n_jobs, XT)
+    if isinstance(V, Taken):
+        return _moment_of_taken(X, V, n_jobs)
+    if scipy.sparse.issparse(V):
+        return (V.T.tocsr() @ X).T.toarray() if scipy.sparse.issparse(X) else np.asarray((V.T.tocsr() @ X).T)
+    if scipy.sparse.issparse(X):
+        return _scattered(X, V, n_jobs) if XT is None else product(XT, V, n_jobs)
+    total = np.zeros((X.shape[1], V.shape[1]))
+    for rows in blocks(X.shape[0], _ROW_BLOCK):
+        total += X[rows].T @ V[rows]
+    return total.astype(np.result_type(X.dtype, V.dtype), copy=False)
+
+
+def _scattered(X: Any, V: Floats, n_jobs: int | None) -> Floats:
+    out = np.empty((X.shape[1], V.shape[1]), np.result_type(X.dtype, V.dtype))
+
+    def fill(columns: slice) -> None:
+        out[:, columns] = X.T @ V[:, columns].astype(out.dtype, copy=False)
+
+    map_blocks(fill, target_blocks(*out.shape), n_jobs)
+    return out
+
+
+def _moment_of_embedded(X: Any, Z: Embedded, n_jobs: int | None, XT: Any) -> Floats:
+    """XᵀZ = (XᵀY)Phiᵀ: labels are embedded after their features are summed, where that is less work."""
+    d, L = X.shape[1], Z.Y.shape[1]
+    cost = X.nnz if scipy.sparse.issparse(X) else X.size / _BLAS_GAIN
+    if d * L > _BLAS_GAIN * cost:
+        return transposed_product(X, Z.toarray(), n_jobs, XT)
+    Phi = Z.columns(slice(None)).astype(Z.dtype, copy=False)
+    Y = Z.Y.astype(Phi.dtype)
+    out = np.empty((d, Z.n_dims), np.result_type(X.dtype, Phi.dtype))
+    XT = X.T if not scipy.sparse.issparse(X) else X.T.tocsr() if XT is None else XT
+
+    def fill(features: slice) -> None:
+        out[features] = dense(XT[features] @ Y) @ Phi
+
+    map_blocks(fill, blocks(d, max(64, d // 32)), n_jobs)
+    return out
+
+
+def _moment_of_taken(X: Any, V: Taken, n_jobs: int | None) -> Floats:
+    """XᵀZ[of_row] = (SᵀX)ᵀZ where S sends rows to their rows of Z: those that share one are summed first."""
+    n, (n_learners, _, m) = X.shape[0], V.Z.shape
+    if not scipy.sparse.issparse(X):
+        return transposed_product(X, V.toarray(), n_jobs)
+    dtype = np.result_type(X.dtype, V.dtype)
+    used, place = np.unique(V.of_row, return_inverse=True)
+    S = scipy.sparse.csr_array((np.ones(n, dtype), place, np.arange(n + 1)), shape=(n, len(used))).T.tocsr()
+    summed = (S @ X).T.tocsr()
+    out = np.empty((X.shape[1], n_learners * m), dtype)
+    for learner, Z in enumerate(V.Z):
+        out[:, learner * m : (learner + 1) * m] = product(summed, Z[used], n_jobs)
+    return out
+
+
+def predict_embedding(X: Any, Psi: Floats, n_jobs: int | None = None) -> Floats:
+    """Ẑ = X Psi, (n, M), in blocks of rows on threads; of Psi only rows whose feature occurs in a sparse X are read."""
+    if scipy.sparse.issparse(X) and X.nnz < X.shape[1]:
+        used = np.unique(X.indices)
+        X = type(X)((X.data, np.searchsorted(used, X.indices), X.indptr), shape=(X.shape[0], len(used)))
+        Psi = Psi[used]
+    return product(X, Psi, n_jobs)

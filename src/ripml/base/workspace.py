@@ -1,0 +1,254 @@
+"""Where arrays of the size of the data are made: in memory, or in files of a folder that are mapped into it.
+
+Pages of a mapped file come in when they are read and can go again, so a fit whose large arrays are all in files holds
+little more than the blocks it works on. `release` lets go of the pages of an array that is done with.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import mmap
+import os
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from ripml.base.errors import DataError
+from ripml.base.parallel import blocks, require_memory
+
+__all__ = ["DiskRoom", "Room", "boot_id", "mapped", "release", "row_slice", "taken_rows"]
+
+_ROW_BLOCK = 65536  # rows copied at a time
+_LEAST_ROWS = 2048
+
+
+@dataclass(frozen=True)
+class Room:
+    """Memory; `table_bytes` of columns of Phi may be held at a time."""
+
+    table_bytes: int = 1 << 30
+    in_memory: ClassVar[bool] = True
+
+    def empty(self, name: str, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+        """An array to be filled."""
+        return np.empty(shape, dtype)
+
+    def require(self, needed: float, what: str) -> None:
+        """Raise if an array of `needed` bytes does not fit."""
+        require_memory(needed, what, "use fewer `n_dims`")
+
+    def rows_at_a_time(self, row_bytes: int, most: int) -> int:
+        """Rows of a block, each of which takes `row_bytes`."""
+        return most
+
+    def rows_of(self, Y: Any, rows: NDArray[np.int64], name: str) -> Any:
+        """These rows of an indicator, CSR."""
+        return Y[rows]
+
+    def settle(self) -> None:
+        """Between two stretches of the work: give back to the system what was freed."""
+
+    def kept(self, at: list[Any]) -> dict[str, NDArray[Any]] | None:
+        """What was kept at this point of the work by a run that was interrupted, if anything."""
+        return None
+
+    def keep(self, at: list[Any], arrays: dict[str, NDArray[Any]]) -> None:
+        """Remember that the work came to this point, with what it came to."""
+
+    def begin(self) -> None:
+        """Forget what was kept for other work than this."""
+
+
+@dataclass(frozen=True)
+class DiskRoom(Room):
+    """Files in a folder, and `memory` bytes for all that is held beside them: three quarters for columns of Phi."""
+
+    folder: Path = Path()
+    memory: int = 1 << 30
+    about: str = ""  # all that the work depends on beside the rows: what was kept for something else is not used
+    in_memory: ClassVar[bool] = False
+
+    @classmethod
+    def of(cls, folder: Path, memory: int) -> DiskRoom:
+        """The files of this folder."""
+        return cls(table_bytes=3 * memory // 4, folder=folder, memory=memory)
+
+    def empty(self, name: str, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+        """An array in a file of the folder; one that an interrupted run left there goes on as it is."""
+        if 0 in shape:
+            return np.empty(shape, dtype)
+        path = self.folder / f"{name}.bin"
+        size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+        if path.exists() and path.stat().st_size == size:
+            return np.memmap(path, dtype, "r+", shape=shape)
+        path.unlink(missing_ok=True)
+        return np.memmap(path, dtype, "w+", shape=shape)
+
+    def require(self, needed: float, what: str) -> None:
+        """Nothing: the disk itself says when it is full."""
+
+    def rows_at_a_time(self, row_bytes: int, most: int) -> int:
+        """Rows of a block that takes an eighth of the memory, but not so few that calls take most of the time."""
+        return int(np.clip(self.memory // 8 // max(row_bytes, 1), min(_LEAST_ROWS, most), most))
+
+    def rows_of(self, Y: Any, rows: NDArray[np.int64], name: str) -> Any:
+        """These rows of an indicator, CSR, in files."""
+        indptr = np.concatenate([[0], np.cumsum(np.diff(Y.indptr)[rows])])
+        indices = self.empty(f"{name}-indices", (int(indptr[-1]),), Y.indices.dtype)
+        for block in blocks(len(rows), _ROW_BLOCK):
+            lengths = np.diff(indptr[block.start : block.stop + 1])
+            within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+            at = np.repeat(Y.indptr[rows[block]].astype(np.int64), lengths) + within
+            indices[indptr[block.start] : indptr[block.stop]] = Y.indices[at]
+            release(indices, Y.indices)
+        return self.matrix(name, self.ones(len(indices)), indices, indptr, Y.shape[1])
+
+    def matrix(self, name: str, values: NDArray[Any], columns: NDArray[Any], indptr: NDArray[Any], width: int) -> Any:
+        """A CSR matrix of arrays in files; SciPy would read them into memory if columns and ends differed in type."""
+        if indptr[-1] < 2**31:
+            ends = indptr.astype(columns.dtype, copy=False)
+        else:
+            wide = self.empty(f"{name}-columns64", columns.shape, np.int64)
+            for block in blocks(len(columns), 1 << 20):
+                wide[block] = columns[block]
+                release(wide[block], columns[block])
+            columns, ends = wide, indptr
+        matrix = csr_array((values, columns, ends), shape=(len(ends) - 1, width))
+        matrix.has_canonical_format = True
+        return matrix
+
+    def renumbered(self, Y: Any, column: NDArray[np.int64], name: str) -> Any:
+        """The indicator with its column j moved to `column[j]`, CSR, in files."""
+        indices = self.empty(f"{name}-indices", (len(Y.indices),), Y.indices.dtype)
+        for rows in blocks(Y.shape[0], _ROW_BLOCK):
+            part = row_slice(Y, rows)
+            moved = csr_array((part.data.copy(), column[part.indices], part.indptr), shape=part.shape)
+            moved.sort_indices()
+            indices[Y.indptr[rows.start] : Y.indptr[rows.stop]] = moved.indices
+            release(indices, Y.indices)
+        return self.matrix(name, Y.data, indices, Y.indptr, Y.shape[1])
+
+    def ones(self, n: int) -> NDArray[np.float32]:
+        """The values of an indicator with n entries: one file for all, as long as the longest."""
+        path = self.folder / f"ones-{boot_id()}.bin"
+        if not path.exists() or path.stat().st_size < 4 * n:
+            part = path.with_suffix(".part")
+            with part.open("wb") as file:
+                for block in blocks(n, 1 << 20):
+                    file.write(np.ones(block.stop - block.start, np.float32).tobytes())
+            part.replace(path)
+        return mapped(path, np.float32, (n,))
+
+    def settle(self) -> None:
+        """The C library keeps freed blocks of up to 32 MB for later, unless it is asked to let go of them."""
+        with contextlib.suppress(OSError, AttributeError):  # another C library
+            ctypes.CDLL("libc.so.6").malloc_trim(0)
+
+    def kept(self, at: list[Any]) -> dict[str, NDArray[Any]] | None:
+        """What `keep` wrote for the same point, since the machine was started."""
+        try:
+            with (self.folder / f"{at[0]}.npz").open("rb") as file, np.load(file) as kept:
+                arrays = {name: kept[name] for name in kept.files}
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile):  # not there, or torn when the machine went down
+            return None
+        return arrays if arrays.pop("at").item() == self._mark(at) else None
+
+    def begin(self) -> None:
+        """By the mark of the work as a whole."""
+        if self.kept(["work"]) is None:
+            for file in [*self.folder.glob("*.npz"), *self.folder.glob("*.bin")]:
+                file.unlink()  # a model of before that has it mapped keeps what it had
+            self.keep(["work"], {})
+
+    def keep(self, at: list[Any], arrays: dict[str, NDArray[Any]]) -> None:
+        """In a file, which is replaced in one step."""
+        part = self.folder / f"{at[0]}.part"
+        with part.open("wb") as file:
+            np.savez(file, at=np.array(self._mark(at)), allow_pickle=False, **arrays)
+        part.replace(self.folder / f"{at[0]}.npz")
+
+    def _mark(self, at: list[Any]) -> str:
+        return json.dumps([*at, self.about, boot_id()])
+
+
+def boot_id() -> str:
+    """What changes when the machine starts anew: files written before may then have lost what was not on the disk."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def mapped(path: Path, dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:
+    """The array in a file, to be read."""
+    if 0 in shape:
+        return np.empty(shape, dtype)
+    return np.memmap(path, dtype, "r", shape=shape)
+
+
+def row_slice(Y: Any, rows: slice) -> Any:
+    """Consecutive rows of a CSR matrix, without a copy of their entries."""
+    if rows == slice(0, Y.shape[0]):
+        return Y
+    ends = Y.indptr[rows.start : rows.stop + 1]
+    own = slice(int(ends[0]), int(ends[-1]))
+    return type(Y)((Y.data[own], Y.indices[own], ends - ends[0]), shape=(len(ends) - 1, Y.shape[1]))
+
+
+def taken_rows(X: Any, rows: NDArray[np.int64]) -> Any:
+    """X[rows]. Rows of a dense array in a file are read from it: through the mapping, each would bring in many pages.
+
+    >>> taken_rows(np.eye(3), np.array([2])).tolist()
+    [[0.0, 0.0, 1.0]]
+    """
+    readable = isinstance(X, np.memmap) and X.mode != "c" and X.filename is not None
+    if not readable or X.ndim != 2 or not X.flags.c_contiguous or X.offset >= mmap.ALLOCATIONGRANULARITY:
+        return X[rows]
+    out = np.empty((len(rows), *X.shape[1:]), X.dtype)
+    with open(X.filename, "rb", buffering=0) as file:
+        start = X.__array_interface__["data"][0] - np.frombuffer(_owner(X), np.uint8).__array_interface__["data"][0]
+        for row, line in zip(rows.tolist(), out, strict=True):
+            if os.preadv(file.fileno(), [line.data.cast("B")], start + row * X.strides[0]) != line.nbytes:
+                raise DataError(f"{X.filename}: the file has become shorter while it was read.")
+    return out
+
+
+def _private(array: Any) -> bool:
+    """Whether an array is mapped in a way that what is written to it does not reach the file."""
+    while isinstance(array, np.ndarray):
+        if isinstance(array, np.memmap) and array.mode is not None:
+            return array.mode == "c"
+        array = array.base
+    return True
+
+
+def _owner(array: Any) -> Any:
+    """What an array's memory belongs to."""
+    while isinstance(array, np.ndarray):
+        array = array.base
+    return array
+
+
+def release(*arrays: Any) -> None:
+    """Let go of the pages of arrays, each in one piece, that are mapped from files; what was written to them stays.
+
+    Arrays in memory stay as they are.
+
+    >>> release(np.ones(3))
+    """
+    for array in arrays:
+        owner = _owner(array)
+        if _private(array):  # letting go of its pages would undo what was written to them
+            continue
+        if not isinstance(owner, mmap.mmap) or not array.size or not hasattr(mmap, "MADV_DONTNEED"):
+            continue
+        start = array.__array_interface__["data"][0] - np.frombuffer(owner, np.uint8).__array_interface__["data"][0]
+        first = start // mmap.PAGESIZE * mmap.PAGESIZE
+        owner.madvise(mmap.MADV_DONTNEED, first, start + array.nbytes - first)

@@ -1,9 +1,0 @@
-"""The Wikipedia entity data set, built from a dump: articles labelled with the articles that they link to.
-
-`build` makes it; `dump` reads the XML, `markup` the wikitext of a page, `pages` knows titles and redirects.
-"""
-
-from ripml.datasets.wikipedia.builder import Summary, build
-from ripml.datasets.wikipedia.markup import DISAMBIGUATION
-
-__all__ = ["DISAMBIGUATION", "Summary", "build"]

@@ -1,0 +1,1 @@
+"""From a predicted embedding to scores of labels (the paper's inference, step 3)."""

@@ -1,0 +1,233 @@
+"""The blend: what the regression, the neighbours and the label itself say of a candidate, weighed into one score.
+
+For every candidate label of a row there are a few signals: the value ŷ_l of the regression, the votes of neighbours in
+the embedding, the votes of similar rows, how often the label was seen, and where its value stands among the row's
+others. How they combine (a rare label needs less votes than a common one, a low value means more in a row where all are
+low) is learnt by boosted trees on training rows that were left out, whose true labels are known. The score of a label
+is the probability that it is right.
+
+Few trees of small depth are kept as plain arrays, full binary trees laid out level by level: node i has the children
+2i + 1 and 2i + 2, so that a model is saved without pickle and asked with nothing but array look-ups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ripml.base.parallel import blocks, map_blocks
+
+__all__ = ["Candidates", "Trees", "expected_calibration_error", "fit_steps", "fit_trees", "in_steps"]
+
+Floats = NDArray[np.float32]
+
+_N_TREES, _DEPTH, _LEAF = 40, 4, 40  # of each half
+_LEAST_ROWS = 200  # left-out rows below which trees would only learn noise
+_SAID = ("value", "votes", "similar", "local")  # signals that say yes to a label the larger they are
+_ROWS_AT_A_TIME = 4096  # candidates; nodes of all trees for them stay in the cache
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The best candidate labels of each row: `labels` (n, K), −1 where there are fewer, and signals by name, (n, K)."""
+
+    labels: NDArray[np.int64]
+    signals: dict[str, Floats]
+
+    @classmethod
+    def joined(cls, parts: Sequence[Candidates]) -> Candidates:
+        """The rows of these, one after the other."""
+        signals = {name: np.concatenate([part.signals[name] for part in parts]) for name in parts[0].signals}
+        return cls(np.concatenate([part.labels for part in parts]), signals)
+
+    def table(self) -> Floats:
+        """One line a candidate, one column a signal: (n·K, S), of all places, filled or not."""
+        return np.stack([signal.ravel() for signal in self.signals.values()], axis=1)
+
+    def __getitem__(self, rows: Any) -> Candidates:
+        return Candidates(self.labels[rows], {name: signal[rows] for name, signal in self.signals.items()})
+
+    def simple_score(self) -> Floats:
+        """The mean of what regression and neighbours say, in [0, 1]: the blend where there is too little to learn one,
+        and what breaks ties elsewhere."""
+        said = [np.clip(self.signals[name], 0, 1) for name in _SAID if name in self.signals]
+        mean: Floats = np.mean(said, axis=0, dtype=np.float32)
+        return mean
+
+    def scores(self, trees: Trees | None, n_jobs: int | None = None) -> Floats:
+        """The score of each candidate, (n, K) in [0, 1]."""
+        simple = self.simple_score()
+        if trees is None:
+            return simple
+        learnt = trees.probabilities(self.table(), n_jobs).reshape(simple.shape)
+        return np.asarray(_LEARNT * learnt + (1 - _LEARNT) * simple, np.float32)
+
+
+_LEARNT = np.float32(1 - 1e-4)  # the share of the trees in a score; the rest breaks ties
+
+
+@dataclass(frozen=True)
+class Trees:
+    """T trees of depth D: `feature` and `threshold` (T, 2^D − 1), `value` (T, 2^D), and the log-odds at the start."""
+
+    feature: NDArray[np.uint8]
+    threshold: Floats
+    value: Floats
+    start: float
+
+    def averaged(self, other: Trees) -> Trees:
+        """Trees whose log-odds are the mean of these and the others'."""
+        value = np.concatenate([self.value, other.value]) / np.float32(2)
+        feature = np.concatenate([self.feature, other.feature])
+        threshold = np.concatenate([self.threshold, other.threshold])
+        return Trees(feature, threshold, value, (self.start + other.start) / 2)
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """As plain arrays."""
+        start = np.array([self.start])
+        return {
+            "tree_feature": self.feature, "tree_threshold": self.threshold, "tree_value": self.value,
+            "tree_start": start,
+        }  # fmt: skip
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], n_signals: int) -> Trees:
+        """The inverse of `to_arrays`; ValueError where they contradict each other."""
+        feature, threshold, value, start = (arrays[f"tree_{n}"] for n in ("feature", "threshold", "value", "start"))
+        depth = _depth(value) if value.ndim == 2 else 0
+        consistent = (
+            feature.ndim == value.ndim == 2
+            and feature.shape == threshold.shape == (len(value), 2**depth - 1)
+            and value.shape[1] == 2**depth
+            and feature.dtype == np.uint8
+            and threshold.dtype.kind == value.dtype.kind == start.dtype.kind == "f"
+            and start.shape == (1,)
+            and int(feature.max(initial=0)) < n_signals
+            and np.isfinite(value).all()
+            and np.isfinite(start).all()
+            and not np.isnan(threshold).any()
+        )
+        if not consistent:
+            raise ValueError("the trees do not fit together")
+        return cls(feature, threshold, value, float(start[0]))
+
+    def probabilities(self, table: Floats, n_jobs: int | None = None) -> Floats:
+        """σ(start + Σ_t value_t), (n,), for signals (n, S)."""
+        out = np.empty(len(table), np.float32)
+        n_trees, inner = self.feature.shape
+        base = np.arange(n_trees, dtype=np.intp) * inner
+        feature, threshold = self.feature.ravel().astype(np.intp), self.threshold.ravel()
+        value, leaf_base = self.value.ravel(), np.arange(n_trees, dtype=np.intp) * self.value.shape[1]
+
+        def fill(rows: slice) -> None:
+            part = table[rows]
+            line = (np.arange(len(part), dtype=np.intp) * part.shape[1])[:, None]
+            flat = np.ascontiguousarray(part).ravel()
+            node = np.zeros((len(part), n_trees), np.intp)
+            for _ in range(_depth(self.value)):
+                at = node + base
+                right = flat.take(line + feature.take(at)) > threshold.take(at)
+                node += node + 1
+                node += right
+            log_odds = value.take(node - inner + leaf_base).sum(axis=1, dtype=np.float64) + self.start
+            out[rows] = 1 / (1 + np.exp(-log_odds))
+
+        map_blocks(fill, blocks(len(table), _ROWS_AT_A_TIME), n_jobs)
+        return out
+
+
+def _depth(value: Floats) -> int:
+    return int(value.shape[1]).bit_length() - 1
+
+
+def fit_trees(candidates: Candidates, right: NDArray[np.bool_], seed: int) -> Trees | None:
+    """Trees for these candidates of rows left out, `right` (n, K) where a candidate is one of the row's labels.
+
+    None where there are too few rows to learn from. More votes or a larger value never lower a score.
+    """
+    from sklearn.ensemble import HistGradientBoostingClassifier
+    from threadpoolctl import threadpool_limits
+
+    filled = candidates.labels.ravel() >= 0
+    outcome = right.ravel()[filled]
+    if len(candidates.labels) < _LEAST_ROWS or outcome.all() or not outcome.any():
+        return None
+    monotonic = [int(name in _SAID) for name in candidates.signals]
+    booster = HistGradientBoostingClassifier(
+        max_iter=_N_TREES,
+        max_depth=_DEPTH,
+        max_leaf_nodes=2**_DEPTH,
+        min_samples_leaf=_LEAF,
+        early_stopping=False,
+        monotonic_cst=monotonic,
+        random_state=seed % 2**32,
+    )
+    with threadpool_limits(1, user_api="openmp"):  # of this thread; spinning threads are slower where cores are shared
+        booster.fit(candidates.table()[filled], outcome)
+    return _as_arrays(booster)
+
+
+def _as_arrays(booster: Any) -> Trees:
+    """scikit-learn's trees as full binary trees; a leaf that ends early is handed down to all places below it."""
+    trees = [predictor.nodes for (predictor,) in booster._predictors]
+    inner = 2**_DEPTH - 1
+    feature = np.zeros((len(trees), inner), np.uint8)
+    threshold = np.full((len(trees), inner), np.inf, np.float32)  # everything goes left
+    value = np.zeros((len(trees), inner + 1), np.float32)
+    for t, nodes in enumerate(trees):
+        places = [(0, 0)]
+        while places:
+            place, number = places.pop()
+            node = nodes[number]
+            if place >= inner:
+                value[t, place - inner] = node["value"]
+            elif node["is_leaf"]:
+                places += [(2 * place + 1, number), (2 * place + 2, number)]
+            else:
+                feature[t, place] = node["feature_idx"]
+                threshold[t, place] = _not_above(node["num_threshold"])
+                places += [(2 * place + 1, node["left"]), (2 * place + 2, node["right"])]
+    return Trees(feature, threshold, value, float(booster._baseline_prediction.ravel()[0]))
+
+
+def _not_above(threshold: float) -> Any:
+    """The largest float32 ≤ threshold, which splits float32 signals exactly as the threshold itself does."""
+    rounded = np.float32(threshold)
+    return rounded if float(rounded) <= threshold else np.float32(np.nextafter(rounded, np.float32(-np.inf)))
+
+
+# ---------------------------------------------------------------------------------------------------- calibration
+
+
+def fit_steps(scores: NDArray[Any], outcome: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Isotonic regression of outcome on score: the corners (x, y) of a rising line, to be read by `in_steps`.
+
+    >>> fit_steps(np.array([0.1, 0.2, 0.3, 0.4]), np.array([0, 1, 0, 1]))
+    (array([0.1, 0.2, 0.3, 0.4]), array([0. , 0.5, 0.5, 1. ]))
+    """
+    from sklearn.isotonic import IsotonicRegression
+
+    line = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip")
+    line.fit(np.asarray(scores, np.float64), np.asarray(outcome, np.float64))
+    return np.asarray(line.X_thresholds_), np.asarray(line.y_thresholds_)
+
+
+def in_steps(scores: NDArray[Any], corners: tuple[NDArray[Any], NDArray[Any]]) -> NDArray[np.float64]:
+    """The probability that belongs to each score."""
+    return np.asarray(np.interp(scores, *corners))
+
+
+def expected_calibration_error(probabilities: NDArray[Any], outcome: NDArray[Any], n_bins: int = 15) -> float:
+    """Σ_b n_b/n |mean outcome − mean probability| over bins b of equal numbers of probabilities.
+
+    >>> round(expected_calibration_error(np.array([0.2, 0.2, 0.8, 0.8]), np.array([0, 0, 1, 0]), n_bins=2), 3)
+    0.25
+    """
+    order = np.argsort(probabilities, kind="stable")
+    parts = [part for part in np.array_split(order, n_bins) if len(part)]
+    gaps = [len(part) * abs(float(np.mean(outcome[part]) - np.mean(probabilities[part]))) for part in parts]
+    return float(sum(gaps) / max(len(order), 1))

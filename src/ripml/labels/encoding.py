@@ -1,0 +1,351 @@
+"""Y: label sets in any shape a user has them, as one CSR indicator with names, keys and distinct sets.
+
+A label is known by its name, a string or an integer. Its *key* is a 64-bit number that depends on the name alone, so
+that its column of Phi does not depend on which other labels exist or in which order they came. Rows with the same
+label set share one embedding; `distinct_sets` finds them, so that the index holds each set once with its count.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import numbers
+from collections import Counter
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from ripml.base.errors import DataError
+from ripml.base.parallel import blocks
+from ripml.base.workspace import release
+
+__all__ = [
+    "LabelColumns",
+    "LabelSets",
+    "align_columns",
+    "check_names",
+    "check_one_kind",
+    "distinct_sets",
+    "encode_labels",
+    "encode_names",
+    "fingerprints",
+    "label_keys",
+    "label_name",
+    "names_array",
+    "names_from_arrays",
+    "names_of_rows",
+    "names_to_arrays",
+]
+
+_ROW_BLOCK = 65536  # rows whose labels are hashed at a time
+
+Names = NDArray[Any]  # int64, or object holding str
+
+
+def encode_labels(Y: Any, known: Names | None = None) -> tuple[Any, Names]:
+    """Y as a CSR indicator (n, L) of float32 ones, and the L label names.
+
+    Y is a CSR or dense indicator (names 0 … L − 1; a DataFrame's columns), a sequence with one collection of names a
+    row, or a one-dimensional sequence with one name a row. Names found in sequences are sorted. With `known`, columns
+    are those names first and then names that are new; an indicator without names of its own must have as many columns.
+
+    >>> Y, names = encode_labels([["b", "a"], [], ["a"]])
+    >>> Y.toarray().tolist(), names.tolist()
+    ([[1.0, 1.0], [0.0, 0.0], [1.0, 0.0]], ['a', 'b'])
+    """
+    if getattr(Y, "ndim", 1) == 2:
+        return _encode_indicator(Y, known)
+    return _encode_names(Y, known)
+
+
+def _encode_indicator(Y: Any, known: Names | None) -> tuple[Any, Names]:
+    if hasattr(Y, "columns"):  # a DataFrame: its columns are the labels
+        names = _column_names(Y.columns.tolist())
+        indicator, _ = _encode_indicator(Y.to_numpy(), None)
+        if known is None:
+            return indicator, names
+        check_one_kind(names, known)
+        indicator, merged = align_columns(indicator, names.tolist(), known.tolist())
+        return indicator, names_array(merged)
+    if known is not None and Y.shape[1] != len(known):
+        raise DataError(f"Y has {Y.shape[1]} columns, but the model knows {len(known)} labels.")
+    try:
+        indicator = scipy.sparse.csr_array(Y, dtype=np.float32, copy=True)
+    except (TypeError, ValueError):
+        raise DataError(
+            "a two-dimensional Y must be an indicator of 0s and 1s; got values that are no numbers."
+        ) from None
+    indicator.sum_duplicates()
+    indicator.eliminate_zeros()
+    wrong = indicator.data[indicator.data != 1]
+    if len(wrong):
+        raise DataError(f"a two-dimensional Y must be an indicator of 0s and 1s; got the value {wrong[0]:g}.")
+    return indicator, np.arange(Y.shape[1], dtype=np.int64) if known is None else known
+
+
+def _column_names(columns: list[Any]) -> Names:
+    if all(isinstance(column, str) for column in columns):
+        return check_names(columns, len(columns))
+    check_one_kind(columns)
+    if len(_row_names(columns, number=0)) != len(columns):
+        raise DataError("two columns of Y have the same name.")
+    return names_array([int(column) for column in columns])
+
+
+def names_array(names: Sequence[str | int]) -> Names:
+    """Label names, all strings or all integers, as an array."""
+    # The None keeps NumPy from making fixed-width strings.
+    return np.array([*names, None], object)[:-1] if names and isinstance(names[0], str) else np.array(names, np.int64)
+
+
+def check_one_kind(*names: Sequence[str | int] | Names) -> None:
+    """Raise `DataError` where some names are strings and others integers."""
+    if len({isinstance(name, str) for group in names for name in group}) > 1:
+        raise DataError("label names must be all strings or all integers; got both.")
+
+
+def _encode_names(Y: Any, known: Names | None) -> tuple[Any, Names]:
+    rows = names_of_rows(Y)
+    found = set().union(*rows) if rows else set()
+    start = [] if known is None else known.tolist()
+    check_one_kind([*found], start[:1])
+    columns = {name: column for column, name in enumerate(start)}
+    for name in sorted(found.difference(columns)):
+        columns[name] = len(columns)
+    indptr = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum([len(row) for row in rows], out=indptr[1:])
+    indices = np.fromiter((column for row in rows for column in sorted(columns[name] for name in row)), np.int64)
+    ones = np.ones(len(indices), np.float32)
+    indicator = scipy.sparse.csr_array((ones, indices, indptr), shape=(len(rows), len(columns)))
+    return indicator, names_array(list(columns))
+
+
+def names_of_rows(Y: Any) -> list[set[str | int]]:
+    """The label names of each row, from a sequence with a collection of names, or a single one, a row.
+
+    >>> names_of_rows(["a", ["c", "b", "c"]]) == [{"a"}, {"b", "c"}]
+    True
+    """
+    given = _as_sequence(Y)
+    _refuse_nested_indicator(given)
+    return [_row_names(row, number) for number, row in enumerate(given)]
+
+
+class LabelColumns:
+    """Labels of rows that come in blocks: a column for every name so far, or for every column of indicators.
+
+    >>> columns = LabelColumns()
+    >>> [columns.encode(block).toarray().tolist() for block in ([["b"]], [["a"], ["b"]])]
+    [[[1.0]], [[0.0, 1.0], [1.0, 0.0]]]
+    >>> columns.names.tolist()
+    ['b', 'a']
+    """
+
+    def __init__(self) -> None:
+        self._columns: dict[str | int, int] = {}
+        self._width = 0  # of indicators, whose columns have no names
+        self._kind: str | None = None
+
+    @property
+    def named(self) -> bool:
+        """Whether rows came with the names of their labels, which in the end are sorted."""
+        return self._kind == "names"
+
+    @property
+    def names(self) -> Names:
+        """The names so far, in the order of their columns."""
+        return names_array(list(self._columns)) if self._columns else np.arange(self._width, dtype=np.int64)
+
+    def encode(self, Y: Any) -> Any:
+        """The labels of the next rows, CSR (n, L so far)."""
+        kind = "names" if getattr(Y, "ndim", 1) != 2 else "columns" if hasattr(Y, "columns") else "an indicator"
+        if self._kind not in (None, kind):
+            raise DataError(f"the labels of this block are {kind}, but those of the blocks before are {self._kind}.")
+        self._kind = kind
+        indicator, names = encode_labels(Y)
+        if kind == "an indicator":
+            grows = scipy.sparse.issparse(Y) and len(names) >= self._width
+            if self._width not in (0, len(names)) and not grows:
+                raise DataError(
+                    f"the labels of this block have {len(names)} columns, but those before have {self._width}."
+                )
+            self._width = len(names)
+            return indicator
+        if self._columns and len(names):
+            check_one_kind([next(iter(self._columns))], names[:1])
+        target = np.array([self._columns.setdefault(name, len(self._columns)) for name in names.tolist()], np.int64)
+        shape = indicator.shape[0], len(self._columns)
+        moved = scipy.sparse.csr_array((indicator.data, target[indicator.indices], indicator.indptr), shape=shape)
+        moved.sort_indices()
+        return moved
+
+
+def _refuse_nested_indicator(rows: Sequence[Any]) -> None:
+    """Lists of 0s and 1s, all of one length and with repeats, are an indicator; as names they would be nonsense."""
+    lists = bool(rows) and all(isinstance(row, list) and len(row) == len(rows[0]) > 1 for row in rows)
+    zeros_and_ones = lists and all(type(value) is int and value in (0, 1) for row in rows for value in row)
+    if zeros_and_ones and any(len(set(row)) < len(row) for row in rows):
+        raise DataError("Y looks like an indicator in nested lists; pass it as an array, or give label names.")
+
+
+def _as_sequence(Y: Any) -> Sequence[Any]:
+    if Y is None:
+        raise DataError("learning requires y to be passed, but the target y is None; give the labels of each row.")
+    unordered = isinstance(Y, (str, bytes, Set, Mapping)) or not (hasattr(Y, "__len__") and hasattr(Y, "__iter__"))
+    if unordered or getattr(Y, "ndim", 1) == 0 or scipy.sparse.issparse(Y):
+        raise DataError(
+            f"Y must be an indicator matrix or a sequence of label names for each row; got {type(Y).__name__}."
+        )
+    return Y.tolist() if hasattr(Y, "tolist") else list(Y)
+
+
+def _row_names(row: Any, number: int) -> set[str | int]:
+    """The label names of one row: a collection of names, or a single name."""
+    single = isinstance(row, (str, bytes, numbers.Number))
+    if not single and not hasattr(row, "__iter__"):
+        raise DataError(f"the labels of row {number} must be a name or a collection of names; got {row!r}.")
+    return {label_name(name, f"row {number} has the label") for name in ([row] if single else row)}
+
+
+def label_name(name: Any, where: str = "got") -> str | int:
+    """A label name as Python's own string or integer; `where` begins the second half of the error if it is neither.
+
+    >>> label_name(np.float64(3.0))
+    3
+    """
+    whole = isinstance(name, numbers.Integral) or (isinstance(name, float) and name.is_integer())
+    if isinstance(name, str):
+        return str(name)  # not NumPy's own kind of string
+    if whole and not isinstance(name, bool) and -(2**63) <= int(name) < 2**63:
+        return int(name)
+    raise DataError(f"{where} {name!r}; a label name is a string or a 64-bit integer.")
+
+
+def check_names(names: Sequence[str], n_labels: int) -> Names:
+    """Given names of the columns of Y: as many strings as columns, no two the same."""
+    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+        raise DataError("label names must be strings.")
+    if len(names) != n_labels:
+        raise DataError(f"there are {len(names)} label names for {n_labels} columns of Y.")
+    if len(set(names)) != n_labels:
+        twice = next(name for name, count in Counter(names).items() if count > 1)
+        raise DataError(f"the label name {twice!r} stands for more than one column.")
+    return names_array([str(name) for name in names])
+
+
+def encode_names(names: Sequence[str]) -> Names:
+    """The names of a data set's columns; those that are only the columns' numbers become integers.
+
+    >>> encode_names(["0", "1"]).tolist(), encode_names(["1", "0"]).tolist()
+    ([0, 1], ['1', '0'])
+    """
+    if all(name == str(number) for number, name in enumerate(names)):
+        return np.arange(len(names), dtype=np.int64)
+    return check_names(names, len(names))
+
+
+def align_columns(matrix: Any, names: Sequence[Any], known: Sequence[Any]) -> tuple[Any, list[Any]]:
+    """The columns of a CSR matrix moved to where `known` has their names; new names follow, in their order.
+
+    >>> moved, names = align_columns(scipy.sparse.csr_array([[1, 2, 3]]), ["b", "new", "a"], ["a", "b"])
+    >>> moved.toarray().tolist(), names
+    ([[3, 1, 2]], ['a', 'b', 'new'])
+    """
+    columns = {name: column for column, name in enumerate(known)}
+    target = np.array([columns.setdefault(name, len(columns)) for name in names], np.int64)
+    moved = scipy.sparse.csr_array(
+        (matrix.data, target[matrix.indices], matrix.indptr), shape=(matrix.shape[0], len(columns))
+    )
+    moved.sort_indices()
+    return moved, list(columns)
+
+
+def label_keys(names: Names) -> NDArray[np.uint64]:
+    """The 64-bit key of each name: an integer itself, a string by its BLAKE2 hash.
+
+    >>> label_keys(np.array([3, 5]))
+    array([3, 5], dtype=uint64)
+    """
+    if names.dtype != object:
+        return names.astype(np.int64).view(np.uint64)
+    digests = b"".join(hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest() for name in names)
+    return np.frombuffer(digests, "<u8").astype(np.uint64)
+
+
+@dataclass(frozen=True)
+class LabelSets:
+    """The distinct label sets of some rows: the `first` row (u,) and the `counts` (u,) of each, and each row's set,
+    `of_row` (n,)."""
+
+    first: NDArray[np.int64]
+    counts: NDArray[np.int64]
+    of_row: NDArray[np.int64]
+
+
+def distinct_sets(Y: Any, keys: NDArray[np.uint64]) -> LabelSets:
+    """Group rows by label set, in an order that depends on the sets alone and not on the order of rows.
+
+    A set is recognised by two independent 64-bit sums of hashes of its labels' keys and its size; that two different
+    sets agree in all of it has a chance of about n²/2¹²⁸.
+    """
+    *marks, sizes = fingerprints(Y, keys)
+    order = np.lexsort((sizes, marks[1], marks[0]))
+    new = np.ones(len(order), bool)
+    new[1:] = np.any([field[order[1:]] != field[order[:-1]] for field in (*marks, sizes)], axis=0)
+    of_row = np.empty(len(order), np.int64)
+    of_row[order] = np.cumsum(new) - 1
+    return LabelSets(order[new], np.bincount(of_row), of_row)
+
+
+def fingerprints(Y: Any, keys: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[Any]]:
+    """The two sums of hashes and the size of each row's label set, (n,) each: what it is recognised by.
+
+    >>> one, other, sizes = fingerprints(scipy.sparse.csr_array([[1, 1], [0, 1], [1, 1]]), np.array([5, 7], np.uint64))
+    >>> bool(one[0] == one[2] != one[1]), sizes.tolist()
+    (True, [2, 1, 2])
+    """
+    sizes = np.diff(Y.indptr)
+    marks = [np.zeros(len(sizes), np.uint64) for _ in range(2)]
+    few = Y.nnz < len(keys)
+    for salt, mark in enumerate(marks):
+        salted = np.uint64(0x9E3779B97F4A7C15 * (salt + 1) % 2**64)
+        hashed = None if few else _mix(keys + salted)  # of all labels, or of those that a block has
+        for rows in blocks(len(sizes), _ROW_BLOCK):
+            start, end = Y.indptr[rows.start], Y.indptr[rows.stop]
+            labels = Y.indices[start:end]
+            own = _mix(keys[labels] + salted) if hashed is None else hashed[labels]
+            totals = np.concatenate([np.zeros(1, np.uint64), np.cumsum(own)])  # modulo 2⁶⁴
+            ends = totals[Y.indptr[rows.start : rows.stop + 1] - start]
+            mark[rows] = ends[1:] - ends[:-1]
+            release(Y.indices)
+    return marks[0], marks[1], sizes
+
+
+def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53, 1):
+        x = (x ^ (x >> np.uint64(33))) * np.uint64(factor)
+    return x
+
+
+def names_to_arrays(names: Names) -> dict[str, NDArray[Any]]:
+    """Names as plain arrays: integers as they are, strings as UTF-8 bytes with offsets."""
+    if names.dtype != object:
+        return {"names": names}
+    encoded = [name.encode("utf-8", "surrogatepass") for name in names]
+    ends = np.cumsum([len(name) for name in encoded], dtype=np.int64)
+    return {"names": np.frombuffer(b"".join(encoded), np.uint8), "name_ends": ends}
+
+
+def names_from_arrays(arrays: Mapping[str, NDArray[Any]]) -> Names:
+    """The inverse of `names_to_arrays`. Arrays that cannot come from there: ValueError."""
+    if "name_ends" not in arrays:
+        return np.array(arrays["names"], np.int64)
+    text, bounds = arrays["names"].tobytes(), [0, *arrays["name_ends"].tolist()]
+    if bounds != sorted(bounds) or bounds[-1] != len(text):
+        raise ValueError("the ends of the label names are out of order")
+    names = [text[start:end].decode("utf-8", "surrogatepass") for start, end in pairwise(bounds)]
+    return np.array([*names, None], object)[:-1]

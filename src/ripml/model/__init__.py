@@ -1,0 +1,1 @@
+"""The model: fitting, prediction, learning while in use, explanations."""

@@ -1,0 +1,103 @@
+"""X: feature rows of length 1, and features weighed by what they say about labels; the paper leaves both open.
+
+Feature j is relevant if rows that have it carry labels that are alike. Let z be the embeddings of label sets, then
+
+    ρ_j = ‖Σ_i x_ij (z_i − z̄)‖² / (Σ_i x_ij² · mean_i ‖z_i − z̄‖²)
+
+is 1 on average for a feature that has nothing to do with the labels, and grows with the number of rows that agree.
+Features are multiplied by max(ρ, 1)^power before rows are scaled to length 1. The restricted isometry keeps lengths, so
+a few dozen dimensions of z are enough, and ρ costs one product.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from ripml.base.parallel import blocks, map_blocks
+
+__all__ = ["relevance", "unit_rows", "weighted", "with_ones"]
+
+_ROW_BLOCK = 1024  # dense rows at a time: they stay in the cache from the first pass to the last
+
+
+def unit_rows(X: Any, n_jobs: int | None = None) -> Any:
+    """X (n, d), dense or CSR, with its rows scaled to length 1; rows of zeros stay.
+
+    Where the squares of very large or small numbers would overflow or vanish, by the largest entry of a row first.
+
+    >>> unit_rows(np.array([[3e200, 4e200], [0, 0]])).round(3).tolist()
+    [[0.6, 0.8], [0.0, 0.0]]
+    """
+    if scipy.sparse.issparse(X):
+        return _unit_rows(X)
+    out = np.empty(X.shape, X.dtype)
+
+    def fill(rows: slice) -> None:
+        squares = np.einsum("ij,ij->i", X[rows], X[rows])
+        usual = ((squares > 1e-30) & (squares < 1e30)).all()
+        out[rows] = X[rows] / np.sqrt(squares)[:, None] if usual else _unit_rows(X[rows])
+
+    map_blocks(fill, blocks(len(X), _ROW_BLOCK), n_jobs)
+    return out
+
+
+def _unit_rows(X: Any) -> Any:
+    X = _divided(X, abs(X).max(axis=1))
+    return _divided(X, np.sqrt((X * X).sum(axis=1)))
+
+
+def _divided(X: Any, scale: Any) -> Any:
+    """Rows of X divided by these numbers, where they are not zero."""
+    scale = scale.toarray().ravel() if scipy.sparse.issparse(scale) else np.array(scale)
+    scale[scale == 0] = 1
+    if not scipy.sparse.issparse(X):
+        return X / scale[:, None]
+    return type(X)((X.data / np.repeat(scale, np.diff(X.indptr)), X.indices, X.indptr), shape=X.shape)
+
+
+def relevance(X: Any, Z: NDArray[Any], n_jobs: int | None = None) -> NDArray[np.float32]:
+    """ρ (d,) of the features of X (n, d), dense or CSR, for label embeddings Z (n, m); 1 for features of zeros.
+
+    >>> X = np.array([[1.0, 1.0], [1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
+    >>> relevance(X, np.array([[1.0], [1.0], [-1.0], [-1.0]])).tolist()
+    [2.0, 1.0]
+    """
+    if not len(Z):
+        return np.ones(X.shape[1], np.float32)
+    deviation = Z - Z.mean(axis=0, dtype=np.float64).astype(Z.dtype)
+    spread = float(np.einsum("ij,ij->", deviation, deviation, dtype=np.float64)) / len(Z)
+    rows = X.T.tocsr() if scipy.sparse.issparse(X) else np.asarray(X).T
+
+    def squared_moment(features: slice) -> NDArray[np.float64]:
+        moment = rows[features] @ deviation
+        return np.asarray(np.einsum("ij,ij->i", moment, moment, dtype=np.float64))
+
+    moments = np.concatenate(map_blocks(squared_moment, blocks(X.shape[1], 1024), n_jobs))
+    squares = np.asarray((X.multiply(X) if scipy.sparse.issparse(X) else np.square(X)).sum(axis=0), np.float64).ravel()
+    chance = squares * spread
+    ratio = np.divide(moments, chance, out=np.ones(len(chance)), where=chance > 0)
+    return np.asarray(np.maximum(ratio, 1), np.float32)
+
+
+def weighted(X: Any, weights: NDArray[Any], unit: bool = True) -> Any:
+    """X with its features multiplied by these weights (d,), and its rows of length 1 again if `unit`."""
+    weights = weights.astype(X.dtype, copy=False)
+    if scipy.sparse.issparse(X):
+        product = type(X)((X.data * weights[X.indices], X.indices, X.indptr), shape=X.shape)
+    else:
+        product = X * weights
+    return unit_rows(product) if unit else product
+
+
+def with_ones(X: Any) -> Any:
+    """X with a column of ones behind the others, for the intercept.
+
+    >>> with_ones(np.array([[2.0]])).tolist()
+    [[2.0, 1.0]]
+    """
+    one = np.ones((X.shape[0], 1), np.float32)
+    return scipy.sparse.hstack([X, one], format="csr") if scipy.sparse.issparse(X) else np.hstack([X, one])

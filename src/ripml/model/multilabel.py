@@ -1,0 +1,161 @@
+"""What every estimator here has in common: how rows and labels come in, and how scores go out.
+
+fit      validate once → leave out rows without labels → `_learn`
+predict  validate → `_plain_scores` (CSR, candidates only) → top, threshold, P@1
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from os import PathLike
+from typing import Any, TypeVar
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from ripml import metrics
+from ripml.base import model_folder
+from ripml.base.errors import DataError, NoLabelsError, ParameterError, check_count
+from ripml.base.parallel import thread_count
+from ripml.base.products import column_counts
+from ripml.decoding import scores as decoding
+from ripml.labels.encoding import check_names, encode_labels
+from ripml.model.features import unit_rows
+
+__all__ = ["Multilabel"]
+
+Self = TypeVar("Self", bound="Multilabel")
+
+
+class Multilabel(BaseEstimator, ABC):  # type: ignore[misc]
+    """An estimator of label sets by scikit-learn's rules, with `classes_`, `threshold_` and counts of rows."""
+
+    normalize: bool
+    n_jobs: int | None
+    classes_: NDArray[Any]
+    threshold_: float
+    n_rows_: int
+    n_unlabelled_: int
+    frequency_: NDArray[np.int64]  # rows that carry each label
+
+    def fit(self: Self, X: Any, Y: Any, label_names: Sequence[str] | None = None) -> Self:
+        """Learn from features X (n, d) and labels Y.
+
+        X is dense, CSR or a DataFrame. Y is a CSR or dense indicator (n, L), or a sequence with the label names of each
+        row (strings or integers). `label_names` names the L columns of an indicator; without it they are 0 … L − 1.
+        Rows without labels are left out and counted in `n_unlabelled_`. A fit that fails leaves the model as it was.
+        """
+        with self._unchanged_on_failure():
+            self.check_settings()
+            self._learn(*self._training_rows(X, Y, label_names))
+        return self
+
+    @contextmanager
+    def _unchanged_on_failure(self) -> Iterator[None]:
+        before = dict(self.__dict__)
+        try:
+            yield
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+
+    @abstractmethod
+    def _learn(self, X: Any, Y: Any) -> None:
+        """Learn from valid features (n, d) and labels, CSR (n, L) with a label in every row."""
+
+    @abstractmethod
+    def _plain_scores(self, X: Any) -> Any:
+        """Scores of candidates, CSR (n, L), before anything is put forward."""
+
+    @abstractmethod
+    def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """All that was learnt, as JSON values and arrays."""
+
+    @classmethod
+    @abstractmethod
+    def from_state(cls: type[Self], parameters: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
+        """The inverse of `to_state`; arrays may be memory-mapped and are not copied."""
+
+    def check_settings(self) -> None:
+        """Raise `ParameterError` for the first setting that is out of its range."""
+        if not isinstance(self.normalize, (bool, np.bool_)):
+            raise ParameterError(f"`normalize` must be True or False; got {self.normalize!r}.")
+        thread_count(self.n_jobs)
+
+    def _training_rows(self, X: Any, Y: Any, label_names: Sequence[str] | None) -> tuple[Any, Any]:
+        X = self._validated(X, reset=True)
+        if label_names is not None and getattr(Y, "ndim", 1) != 2:
+            raise DataError("`label_names` names the columns of an indicator; the labels given here have names.")
+        Y, self.classes_ = encode_labels(Y)
+        if label_names is not None:
+            self.classes_ = check_names(label_names, n_labels=Y.shape[1])
+        if X.shape[0] != Y.shape[0]:
+            raise DataError(f"X has {X.shape[0]} rows and Y has {Y.shape[0]}; they must have the same number.")
+        labelled = np.diff(Y.indptr) > 0
+        self.n_rows_ = int(labelled.sum())
+        self.n_unlabelled_ = int(len(labelled) - self.n_rows_)
+        if not self.n_rows_:
+            raise NoLabelsError(f"none of the {len(labelled):,} rows carries a label, so there is nothing to learn.")
+        self.frequency_ = column_counts(Y)
+        # z = 0 would be the nearest neighbour of every shrunken prediction, so empty rows must not be in the index.
+        return (X, Y) if not self.n_unlabelled_ else (X[labelled], Y[labelled])
+
+    def _validated(self, X: Any, reset: bool) -> Any:
+        """X as a CSR or dense float array, with rows of length 1 if so set."""
+        X = validate_data(self, X=X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32])
+        if scipy.sparse.issparse(X):
+            X = scipy.sparse.csr_array(X)
+            if not X.has_canonical_format:  # the caller's arrays stay as they are
+                X = X.copy()
+                X.sum_duplicates()
+        return unit_rows(X, self.n_jobs) if self.normalize else X
+
+    def decision_function(self, X: Any) -> Any:
+        """Scores, CSR (n, L): of the candidate labels of each row only."""
+        return self._plain_scores(X)
+
+    def recommend(self, X: Any, n: int = 5) -> list[list[tuple[Any, float]]]:
+        """The n best labels of each row as (name, score), best first; fewer where there are fewer candidates."""
+        check_count("n", n)
+        best = decoding.top(self.decision_function(X), n)
+        names, values = self.classes_[best.indices].tolist(), best.data.tolist()
+        pairs = list(zip(names, values, strict=True))
+        return [pairs[start:end] for start, end in zip(best.indptr[:-1], best.indptr[1:], strict=True)]
+
+    def predict(self, X: Any) -> Any:
+        """The label sets, CSR indicator (n, L): labels whose score reaches `threshold_`."""
+        return decoding.keep_above(self._plain_scores(X), self.threshold_)
+
+    def score(self, X: Any, Y: Any) -> float:
+        """P@1: the share of rows whose best label is right. Rows without labels are not counted."""
+        scores = self.decision_function(X)
+        Y, names = encode_labels(Y, known=self.classes_)
+        if scores.shape[0] != Y.shape[0]:
+            raise DataError(f"X has {scores.shape[0]} rows and Y has {Y.shape[0]}; they must have the same number.")
+        scores.resize((Y.shape[0], len(names)))  # labels the model never saw can only be missed
+        return metrics.precision_at_k(Y, scores, k=1)
+
+    def propensities(self) -> NDArray[np.float64] | None:
+        """The propensity of each label by its frequency (see `ripml.metrics`); None for fewer than three rows."""
+        check_is_fitted(self, "frequency_")
+        return None if self.n_rows_ < 3 else metrics.propensities_of_counts(self.frequency_, self.n_rows_)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the model into a folder of JSON and plain arrays; see docs/model-folder.md."""
+        check_is_fitted(self, "classes_")
+        parameters, arrays = self.to_state()
+        model_folder.save(path, type(self).__name__, parameters, arrays)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.target_tags.required = True
+        tags.target_tags.multi_output = True
+        return tags

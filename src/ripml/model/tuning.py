@@ -1,0 +1,165 @@
+"""Choosing settings without test data: the weight of features, the kernel and the ridge, on training rows left out.
+
+All three are chosen together on a sample of rows that is small enough for a few dozen closed-form fits to cost less
+than the one fit that follows. In each of them every asked row is left out exactly (see `kernel_ridge`), and what
+counts is the mean of P@1, P@3 and P@5. The sample keeps rows that share labels together: were rows drawn one by one out
+of a large set, most labels would occur once and nothing could be learnt about them.
+
+The walk goes one setting at a time, each from its usual value by fixed steps for as long as precision rises, by more
+than a share of itself and by more than the standard error of that rise: first the weight of features, then the ridge,
+then the width of the kernel and the weight of features once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ripml.model.features import weighted
+from ripml.regression.kernel_ridge import leave_out
+from ripml.regression.kernels import RBF, Kernel, Linear
+
+__all__ = ["Choice", "choose"]
+
+_LABELS = 500  # the most frequent of the sample
+_POWERS = (0.0, 0.25, 0.5, 0.75)
+_GAMMAS = (0.125, 0.25, 0.5, 1.0, 2.0)
+_ALPHAS = tuple(float(f"{10**exponent:.3g}") for exponent in np.arange(-2.5, 2.01, 0.5))
+_WORTH = 5e-3  # relative gain in precision up to which the earlier value is kept
+# The more rows, the narrower a kernel and the smaller a ridge they bear. A sample has fewer rows than the set, so a
+# step to the wider kernel or the larger ridge (the direction given here) has to gain more than that.
+_SIMPLER, _WORTH_SIMPLER = {"power": 0, "kernel": -1, "ridge": 1}, 2e-2
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Settings, and the mean of P@1, P@3 and P@5 that they gave on sampled rows left out."""
+
+    power: float  # of the relevance of features
+    kernel: Kernel
+    ridge: float
+    precision: float = 0.0
+    tried: list[tuple[float, Kernel, float, float]] = field(default_factory=list, repr=False)
+
+
+def choose(
+    X: Any,
+    Y: Any,
+    relevance: NDArray[Any],
+    start: Choice,
+    free: Sequence[str],
+    askable: NDArray[np.int64],
+    n_rows: int,
+    unit: bool,
+    seed: int,
+    n_jobs: int | None = None,
+) -> Choice:
+    """The best settings on a walk from `start` along those that are `free`: "power", "kernel", "ridge".
+
+    A sample of at most `n_rows` rows is fitted again and again; rows among those of these numbers (`askable`) are asked
+    about, which must not have had a part in `relevance`.
+
+    X (n, d) has rows of length 1, dense or CSR; Y is CSR (n, L); `relevance` (d,) is that of the features.
+    """
+    rows, n_asked = _sample(Y, askable, n_rows, seed)
+    X, truth = X[rows].astype(np.float32), Y[rows]
+    counts = np.bincount(truth.indices, minlength=Y.shape[1])
+    kept = np.sort(np.argsort(-counts, kind="stable")[:_LABELS])
+    kept = kept[counts[kept] > 1]
+    if not len(kept) or not n_asked or not free:
+        return start
+    targets = truth[:, kept].toarray().astype(np.float32)
+    if not targets[-n_asked:].any():
+        return start
+    products: dict[float, NDArray[np.float32]] = {}
+    precisions: dict[tuple[float, Kernel, float], NDArray[np.float64]] = {}
+
+    def precision(choice: Choice) -> NDArray[np.float64]:
+        key = (choice.power, choice.kernel, choice.ridge)
+        if key not in precisions:
+            if choice.power not in products:
+                features = weighted(X, relevance**choice.power, unit)
+                products[choice.power] = Linear().lower_triangle(features, n_jobs)
+            K = products[choice.power].copy()
+            squares = K.diagonal().copy()
+            choice.kernel.of_products(K, squares, squares)
+            if isinstance(choice.kernel, Linear):
+                K += 1  # the intercept
+            left_out = leave_out(K, targets, choice.ridge, n_asked)
+            precisions[key] = _precisions(targets[-n_asked:], left_out)
+        return precisions[key]
+
+    best = start
+    order = ("power", "ridge", "kernel", "power") if "kernel" in free else ("power", "ridge")
+    for name in [name for name in order if name in free]:
+        best = _walk(*_steps(best, name), precision, 0 if len(rows) == Y.shape[0] else _SIMPLER[name])
+    tried = [(*key, float(value.mean())) for key, value in precisions.items()]
+    return replace(best, precision=float(precision(best).mean()), tried=tried)
+
+
+def _steps(choice: Choice, name: str) -> tuple[list[Choice], int]:
+    """All values of one setting in their order, and the place of the present one."""
+    if name == "power":
+        powers = sorted({*_POWERS, choice.power})
+        return [replace(choice, power=power) for power in powers], powers.index(choice.power)
+    if name == "ridge":
+        alphas = sorted({*_ALPHAS, choice.ridge})
+        return [replace(choice, ridge=alpha) for alpha in alphas], alphas.index(choice.ridge)
+    gammas = sorted({*_GAMMAS, float(getattr(choice.kernel, "gamma", 0.5))})
+    return [replace(choice, kernel=RBF(gamma)) for gamma in gammas], gammas.index(
+        float(getattr(choice.kernel, "gamma", 0.5))
+    )
+
+
+def _walk(
+    choices: list[Choice], start: int, precision: Callable[[Choice], NDArray[np.float64]], simpler: int
+) -> Choice:
+    """From the present value up while that pays, else down; in the direction of `simpler` it has to pay more."""
+    place = start
+    for direction in (1, -1):
+        worth = _WORTH_SIMPLER if direction == simpler else _WORTH
+        while 0 <= place + direction < len(choices):
+            here = precision(choices[place])
+            gain = precision(choices[place + direction]) - here
+            if gain.mean() <= max(worth * here.mean(), gain.std() / len(gain) ** 0.5):
+                break
+            place += direction
+        if place != start:
+            break
+    return choices[place]
+
+
+def _precisions(truth: NDArray[np.float32], scores: NDArray[np.float32]) -> NDArray[np.float64]:
+    """The mean of P@1, P@3 and P@5 of each row that has a label among those of the sample."""
+    k = min(5, scores.shape[1])
+    best = np.argpartition(-scores, k - 1, axis=1)[:, :k]
+    order = np.argsort(-np.take_along_axis(scores, best, axis=1), axis=1, kind="stable")
+    hits = np.take_along_axis(truth, np.take_along_axis(best, order, axis=1), axis=1)[truth.any(axis=1)]
+    return np.asarray(np.mean([hits[:, :n].sum(axis=1) / n for n in (1, 3, 5)], axis=0), np.float64)
+
+
+def _sample(Y: Any, askable: NDArray[np.int64], n_rows: int, seed: int) -> tuple[NDArray[np.int64], int]:
+    """At most `n_rows` rows, and how many of them, at the end, are to be asked: up to half, after their companions.
+
+    A companion is a row that shares one of the labels of a row to be asked.
+    """
+    random = np.random.default_rng(seed)
+    drawn = random.permutation(askable)[: n_rows // 2]
+    others = np.setdiff1d(np.arange(Y.shape[0]), drawn)
+    if len(others) > n_rows - len(drawn):
+        by_label = Y.T.tocsr()
+        label = _one_of_each(Y, drawn, random)
+        companions = np.setdiff1d(_one_of_each(by_label, label, random), drawn)
+        more = np.setdiff1d(random.permutation(others)[:n_rows], companions)
+        others = np.concatenate([random.permutation(companions), random.permutation(more)])[: n_rows - len(drawn)]
+    return np.concatenate([others, drawn]), len(drawn)
+
+
+def _one_of_each(matrix: Any, rows: NDArray[np.int64], random: np.random.Generator) -> NDArray[np.int64]:
+    """A random column of those that each of these rows of a CSR matrix has."""
+    first, length = matrix.indptr[:-1][rows], np.diff(matrix.indptr)[rows]
+    return np.asarray(matrix.indices[first + random.integers(1 << 30, size=len(rows)) % length], np.int64)

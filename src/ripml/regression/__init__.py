@@ -1,0 +1,72 @@
+"""Psi: ridge regression from features to label embeddings (the paper's training step 2).
+
+    Psi = argmin ‖Z − X Psi‖² + alpha ‖Psi‖²,        X (n, d), Z (n, M), Psi (d, M), M = F·m targets at once
+
+The paper writes ½ Σ‖z − Ψx‖² + λ‖Ψ‖² with Ψ = Psiᵀ, so alpha = 2λ; alpha is scikit-learn's. Four ways to the same Psi:
+
+    primal   (XᵀX + alpha I) Psi = XᵀZ, one d × d factorisation; XᵀX and XᵀZ are sums over rows, see `Sums`
+    dual     (XXᵀ + alpha I) C = Z, Psi = XᵀC, one n × n factorisation, for n < d
+    cg       conjugate gradients on the primal equations with X kept sparse: all targets at once, Jacobi-preconditioned
+    gd       plain gradient descent, as the paper names it
+
+A solver is a value with its options; `prepare(X, Z)` does what does not depend on alpha and returns a function
+alpha ↦ `Solution`, so that a path of alphas shares it. A solution also knows what it would have predicted for a row
+that it had not seen, without another fit (see `predicted_without`).
+"""
+
+from __future__ import annotations
+
+from ripml.base.errors import ParameterError
+from ripml.regression.closed_form import Dual, Primal
+from ripml.regression.iterative import ConjugateGradient, GradientDescent
+from ripml.regression.solver import RidgeSolver, Solution, Solve
+from ripml.regression.sums import PackedSums, Sums
+
+__all__ = [
+    "ConjugateGradient",
+    "Dual",
+    "GradientDescent",
+    "PackedSums",
+    "Primal",
+    "RidgeSolver",
+    "Solution",
+    "Solve",
+    "Sums",
+    "choose_solver",
+    "resolve_solver",
+]
+
+_CLOSED_FORM_LIMIT = 12_000  # the side of the largest system that `auto` factorises: 2 × 1.2 GB, about 10 s on 2 cores
+
+_WORDS: dict[str, type[RidgeSolver]] = {
+    solver.word: solver for solver in (Primal, Dual, ConjugateGradient, GradientDescent)
+}
+
+
+def choose_solver(n: int, d: int) -> tuple[RidgeSolver, str]:
+    """The rule of solver="auto" and its reason, by size alone so that it is the same on every machine.
+
+    >>> choose_solver(n=17_383, d=5_000)
+    (Primal(precision='float64'), 'd = 5,000 ≤ n = 17,383 and ≤ 12,000: factorise XᵀX')
+    >>> choose_solver(n=3_668, d=20_000)[1]
+    'n = 3,668 < d = 20,000 and ≤ 12,000: factorise XXᵀ'
+    >>> choose_solver(n=91_818, d=32_956)[1]
+    'n = 91,818 and d = 32,956 are both above 12,000: conjugate gradients'
+    """
+    limit = _CLOSED_FORM_LIMIT
+    if d <= min(n, limit):
+        return Primal(), f"d = {d:,} ≤ n = {n:,} and ≤ {limit:,}: factorise XᵀX"
+    if n <= limit:
+        return Dual(), f"n = {n:,} < d = {d:,} and ≤ {limit:,}: factorise XXᵀ"
+    return ConjugateGradient(), f"n = {n:,} and d = {d:,} are both above {limit:,}: conjugate gradients"
+
+
+def resolve_solver(solver: str | RidgeSolver, n: int, d: int) -> tuple[RidgeSolver, str]:
+    """A solver from its word or itself, and why."""
+    if isinstance(solver, RidgeSolver):
+        return solver, "given"
+    if solver == "auto":
+        return choose_solver(n, d)
+    if isinstance(solver, str) and solver in _WORDS:
+        return _WORDS[solver](), "given"
+    raise ParameterError(f"`solver` must be auto, {', '.join(_WORDS)} or a RidgeSolver; got {solver!r}.")

@@ -1,0 +1,301 @@
+"""Kernels: how alike two feature rows are. Kernel ridge regression predicts ẑ = K(x, rows) C.
+
+    linear   K(x, x') = ⟨x, x'⟩
+    rbf      K(x, x') = exp(−γ‖x − x'‖²)
+    local    linear for all rows, and rbf among the rows that are most alike to a query, see `Local`
+
+Rows of length 1 have ‖x − x'‖² = 2 − 2⟨x, x'⟩, so both kernels cost one product of rows. Where rows are sparse, that
+product is split: features that many rows have go through a dense matrix product, the rest through a sparse one, which
+is an order of magnitude less work than either alone.
+"""
+
+from __future__ import annotations
+
+import numbers
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, cast
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from ripml.base.errors import ParameterError, check_positive
+from ripml.base.parallel import blocks, map_blocks, thread_count
+from ripml.base.products import FREQUENT
+
+__all__ = ["RBF", "Kernel", "Linear", "Local", "Rows", "most_alike", "resolve_kernel", "squared_lengths"]
+
+Floats = NDArray[np.float32]
+Ints = NDArray[np.int64]
+
+_ROW_BLOCK = 128
+_CACHED = 1 << 18  # kernel values worked on at a time: 1 MB, which stays in a core's cache
+_GROUPS = 8  # for each of the values looked for, see `most_alike`
+_LATE = 256  # rows that came later are prepared with all others when they are more, and a sixteenth of them
+_SINGLE = (
+    16  # rows asked at a time up to which only their own features are read: fewer than all, by the memory that takes
+)
+_STRIPES = 8  # of rows in which the lower triangle of a symmetric kernel matrix is made
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Feature rows (n, d) made ready to be compared with others: their products, squared lengths and nothing else.
+
+    Rows that came later are behind these, as `more`: what was prepared for many rows serves on when one is learnt.
+    """
+
+    X: Any  # dense or CSR, float32
+    more: Rows | None = None
+
+    def __len__(self) -> int:
+        return int(self.X.shape[0]) + (0 if self.more is None else len(self.more))
+
+    def all(self) -> Any:
+        """The features of all rows, as one array."""
+        return self.X if self.more is None else _stacked([self.X, self.more.all()])
+
+    def take(self, ids: Ints) -> Any:
+        """The features of these rows."""
+        if self.more is None:
+            return self.X[ids]
+        late = ids >= self.X.shape[0]
+        found = _stacked([self.X[ids[~late]], self.more.take(ids[late] - self.X.shape[0])])
+        return found[np.argsort(np.concatenate([np.flatnonzero(~late), np.flatnonzero(late)]))]
+
+    def followed_by(self, X: Any) -> Rows:
+        """These rows and further ones, with what was prepared for these; now and then all are prepared together."""
+        late = X if self.more is None else _stacked([self.more.all(), X])
+        if late.shape[0] > max(_LATE, self.X.shape[0] // 16):
+            rows = Rows(_stacked([self.X, late]))
+        else:
+            rows = Rows(self.X, Rows(late))
+            vars(rows).update({name: made for name, made in vars(self).items() if name not in ("more", "squares")})
+        rows.prepare()
+        return rows
+
+    def prepare(self) -> None:
+        """Make what is made once, before threads ask for it."""
+        self.products(self.X[:0], np.empty((0, len(self)), np.float32))
+        _ = self.squares
+
+    @cached_property
+    def _split(self) -> tuple[Ints, Ints, Floats, Any]:
+        """The frequent and the rare features; the values of the first, dense (F, n), and of the second, CSR (n, R)."""
+        n, d = self.X.shape
+        share = np.bincount(self.X.indices, minlength=d) / max(n, 1)
+        frequent, rare = np.flatnonzero(share > FREQUENT), np.flatnonzero(share <= FREQUENT)
+        columns = self.X.tocsc()
+        return frequent, rare, columns[:, frequent].T.toarray(order="C"), columns[:, rare].tocsr()
+
+    @cached_property
+    def _rare_transposed(self) -> Any:
+        return self._split[3].T.tocsr()
+
+    def first(self, n: int) -> Rows:
+        """The first n of these rows, with what was prepared for all of them."""
+        rows = Rows(self.X[:n])
+        if scipy.sparse.issparse(self.X):
+            frequent, rare, dense, sparse = self._split
+            rows.__dict__["_split"] = (frequent, rare, dense[:, :n], sparse[:n])
+        return rows
+
+    @cached_property
+    def squares(self) -> Floats:
+        """Squared lengths, (n,)."""
+        own = squared_lengths(self.X)
+        return own if self.more is None else np.concatenate([own, self.more.squares])
+
+    def products(self, X: Any, out: Floats) -> None:
+        """⟨x, row⟩ for each of X (b, d) and each row, into `out` (b, n)."""
+        if self.more is not None:
+            late = out[:, self.X.shape[0] :]
+            self.more.products(X, late)
+            out = out[:, : self.X.shape[0]]
+        if not scipy.sparse.issparse(self.X):
+            np.matmul(X.toarray() if scipy.sparse.issparse(X) else X, self.X.T, out=out)
+            return
+        frequent, rare, dense, sparse = self._split
+        if not scipy.sparse.issparse(X):
+            np.matmul(X[:, frequent], dense, out=out)
+            out += (sparse @ X[:, rare].T).T
+            return
+        if X.shape[0] <= _SINGLE and dense.flags.c_contiguous:
+            out[:] = X[:, frequent] @ dense
+        else:
+            np.matmul(X[:, frequent].toarray(), dense, out=out)
+        out += (X[:, rare] @ self._rare_transposed).toarray()
+
+    def products_among(self, ids: Ints) -> Floats:
+        """⟨row, row'⟩ of all pairs of these rows, (k, k)."""
+        some = self.take(ids)
+        if scipy.sparse.issparse(some):
+            # A feature of one row alone has a part in the diagonal only, and most are: the others are few enough to be
+            # dense.
+            shared = np.bincount(some.indices, minlength=some.shape[1]) > 1
+            place = np.cumsum(shared) - 1
+            kept = shared[some.indices]
+            row = np.repeat(np.arange(len(ids)), np.diff(some.indptr))
+            values = np.zeros((len(ids), int(place[-1]) + 1), np.float32)
+            values[row[kept], place[some.indices[kept]]] = some.data[kept]
+            some = values
+        products: Floats = some @ some.T
+        np.fill_diagonal(products, self.squares[ids])
+        return products
+
+
+def _stacked(parts: list[Any]) -> Any:
+    """Rows one after the other, dense or CSR as the first are."""
+    if scipy.sparse.issparse(parts[0]):
+        return scipy.sparse.vstack([scipy.sparse.csr_array(part) for part in parts], format="csr")
+    return np.concatenate([part.toarray() if scipy.sparse.issparse(part) else part for part in parts])
+
+
+def squared_lengths(X: Any) -> Floats:
+    """‖x‖² of each row, (n,)."""
+    if scipy.sparse.issparse(X):
+        return np.asarray(X.multiply(X).sum(axis=1), np.float32).ravel()
+    return np.asarray(np.einsum("ij,ij->i", X, X), np.float32)
+
+
+def most_alike(values: NDArray[Any], k: int) -> Ints:
+    """The places of the k largest values of each line, (b, k), in no order.
+
+    Each of the k groups with the largest maxima has one value at least as large as the least of these maxima, which so
+    bounds the k-th largest value from below. It is found in one pass, and few values are left above it to choose from.
+
+    >>> most_alike(np.array([[3.0, 1.0, 2.0]]), 1)
+    array([[0]])
+    """
+    n = values.shape[1]
+    if k >= n:
+        return np.broadcast_to(np.arange(n), values.shape)
+    n_groups = _GROUPS * k
+    if not 0 < 2 * n_groups <= n:  # too few values for groups
+        return np.argpartition(values, n - k, axis=1)[:, n - k :]
+    size = n // n_groups
+    maxima = values[:, : size * n_groups].reshape(len(values), size, n_groups).max(axis=1)
+    bounds = np.partition(maxima, n_groups - k, axis=1)[:, n_groups - k]
+    out = np.empty((len(values), k), np.int64)
+    for line, bound, places in zip(values, bounds, out, strict=True):
+        left = np.flatnonzero(line >= bound)
+        places[:] = left[np.argpartition(line[left], len(left) - k)[len(left) - k :]]
+    return out
+
+
+@dataclass(frozen=True)
+class Kernel(ABC):
+    """A measure of likeness, with its options."""
+
+    word: ClassVar[str]
+
+    @abstractmethod
+    def of_products(self, products: Floats, left: Floats, right: Floats) -> None:
+        """Turn products (b, n) of rows with these squared lengths, (b,) and (n,), into kernel values, in place."""
+
+    def between(self, X: Any, rows: Rows, n_jobs: int | None = None, out: Floats | None = None) -> Floats:
+        """K(x, row), (len(X), n) float32, in blocks on threads; into `out` if it is given.
+
+        >>> Linear().between(np.array([[1.0, 2.0]], np.float32), Rows(np.array([[3.0, 4.0]], np.float32)))
+        array([[11.]], dtype=float32)
+        """
+        if out is None:
+            out = np.empty((X.shape[0], len(rows)), np.float32)
+        left, right = squared_lengths(X), rows.squares
+        rows.prepare()
+
+        def fill(block: slice) -> None:
+            rows.products(X[block], out[block])
+            for few in blocks(block.stop - block.start, max(1, _CACHED // max(out.shape[1], 1))):
+                self.of_products(out[block][few], left[block][few], right)
+
+        size = _ROW_BLOCK if X.shape[0] > _SINGLE else max(1, -(-X.shape[0] // thread_count(n_jobs)))
+        map_blocks(fill, blocks(X.shape[0], size), n_jobs)
+        return out
+
+    def lower_triangle(self, X: Any, n_jobs: int | None = None) -> Floats:
+        """K(x, x') of all pairs of rows of X, (n, n) float32; only the lower triangle is filled, which is all that a
+        Cholesky factorisation reads."""
+        n = X.shape[0]
+        out = np.zeros((n, n), np.float32)
+        rows = Rows(X)
+        for stripe in blocks(n, max(_ROW_BLOCK, -(-n // _STRIPES))):
+            self.between(X[stripe], rows.first(stripe.stop), n_jobs, out[stripe, : stripe.stop])
+        return out
+
+
+@dataclass(frozen=True)
+class Linear(Kernel):
+    """⟨x, x'⟩: ridge regression as the paper has it."""
+
+    word: ClassVar[str] = "linear"
+
+    def of_products(self, products: Floats, left: Floats, right: Floats) -> None:
+        """Nothing is left to do."""
+
+
+@dataclass(frozen=True)
+class RBF(Kernel):
+    """exp(−γ‖x − x'‖²); γ is chosen on training rows if it is "auto"."""
+
+    word: ClassVar[str] = "rbf"
+
+    gamma: float | str = "auto"
+
+    def __post_init__(self) -> None:
+        check_positive("gamma", self.gamma)
+
+    def of_products(self, products: Floats, left: Floats, right: Floats) -> None:
+        """exp(γ(2⟨x, x'⟩ − ‖x‖² − ‖x'‖²)), at most 1."""
+        gamma = np.float32(self.gamma)
+        products *= 2 * gamma
+        products -= gamma * left[:, None]
+        products -= gamma * right
+        np.minimum(products, 0, out=products)
+        np.exp(products, out=products)
+
+
+@dataclass(frozen=True)
+class Local(Linear):
+    """Kernel ridge where its closed form for all rows is out of reach: linear for all rows, RBF near the query.
+
+        ŷ = k (K + ridge·I)⁻¹ Y
+
+    with k (1, r) the RBF kernel of x with its r = `n_rows` most similar rows, K (r, r) theirs among each other and Y
+    (r, L) their labels, is what kernel ridge on those rows alone would say. Far rows have little part in an RBF kernel,
+    so that it comes close to kernel ridge on all rows; it costs nothing to train, and a few hundred rows a query to
+    ask. The blend weighs it with the linear regression. γ and ridge are chosen on rows left out if they are "auto".
+    """
+
+    word: ClassVar[str] = "local"
+
+    gamma: float | str = "auto"
+    ridge: float | str = "auto"
+    n_rows: int = 200
+
+    def __post_init__(self) -> None:
+        check_positive("gamma", self.gamma)
+        check_positive("ridge", self.ridge)
+        n = cast(Any, self.n_rows)
+        if isinstance(n, bool) or not isinstance(n, numbers.Integral) or n < 1:
+            raise ParameterError(f"`n_rows` must be an integer ≥ 1; got {n!r}.")
+
+
+_WORDS: dict[str, type[Kernel]] = {kernel.word: kernel for kernel in (Linear, RBF, Local)}
+
+
+def resolve_kernel(kernel: str | Kernel) -> Kernel | None:
+    """A kernel from its word, or itself; None for "auto", which leaves the choice to the tuning.
+
+    >>> resolve_kernel("rbf")
+    RBF(gamma='auto')
+    """
+    if isinstance(kernel, Kernel):
+        return kernel
+    if isinstance(kernel, str) and kernel == "auto":
+        return None
+    if isinstance(kernel, str) and kernel in _WORDS:
+        return _WORDS[kernel]()
+    raise ParameterError(f"`kernel` must be auto, {', '.join(_WORDS)} or a Kernel; got {kernel!r}.")

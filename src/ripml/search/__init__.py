@@ -1,0 +1,1 @@
+"""Search for settings: studies, their space and plots."""
