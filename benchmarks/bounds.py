@@ -20,7 +20,8 @@ import scipy.sparse
 from harness import Row, finish, has_data, options, side_by_side
 
 from ripml import RIPML, datasets
-from ripml.labels.ensembles import Gaussian, Projection
+from ripml.labels.ensembles import Gaussian
+from ripml.labels.projection import Projection
 
 M, F, K, RIDGE = 100, 5, 5, 0.3
 

@@ -14,7 +14,8 @@ import numpy as np
 import scipy.sparse
 from harness import Row, finish, options
 
-from ripml.labels.ensembles import Projection, resolve_ensemble
+from ripml.base.registry import resolve
+from ripml.labels.projection import Projection
 
 
 def seconds(start: float) -> float:
@@ -31,7 +32,7 @@ def main() -> None:
     rows: list[Row] = [("NumPy standard_normal, s", plain, f"{n_labels:,} × {n_dims}")]
     for word in ("gaussian", "bernoulli", "sparse", "structured", "deterministic"):
         start = time.perf_counter()
-        resolve_ensemble(word).columns(keys, n_dims, seed=0)
+        resolve("ensemble", word).columns(keys, n_dims, seed=0)
         taken = seconds(start)
         rows += [(f"{word}, s", taken, ""), (f"{word} / NumPy", taken / plain, "")]
 
@@ -41,7 +42,7 @@ def main() -> None:
     Y = scipy.sparse.csr_array((np.ones(len(labels), np.float32), labels, np.arange(n_rows + 1) * per_row), shape=(n_rows, n_labels))  # fmt: skip  # noqa: E501
     Y.sum_duplicates()
     Y.data[:] = 1
-    projection = Projection(resolve_ensemble("gaussian"), 100, 5, seed=0)
+    projection = Projection(resolve("ensemble", "gaussian"), 100, 5, seed=0)
     start = time.perf_counter()
     projection.columns(keys[np.unique(Y.indices)])
     making = seconds(start)

@@ -34,7 +34,8 @@ from harness import Row, finish, options, side_by_side
 
 from ripml import RIPML, neighbors
 from ripml.lab.generated import generate
-from ripml.labels.ensembles import Gaussian, Projection
+from ripml.labels.ensembles import Gaussian
+from ripml.labels.projection import Projection
 
 Result = TypeVar("Result")
 

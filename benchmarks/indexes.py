@@ -19,7 +19,8 @@ from harness import Row, finish, options, side_by_side
 from numpy.typing import NDArray
 
 from ripml.lab.generated import generate
-from ripml.labels.ensembles import Gaussian, Projection
+from ripml.labels.ensembles import Gaussian
+from ripml.labels.projection import Projection
 from ripml.neighbors import HNSW, IVF, LSH, Exact, Finder, Index
 
 M, K, QUERIES, SINGLE = 100, 20, 256, 16

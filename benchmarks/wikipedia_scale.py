@@ -38,7 +38,8 @@ from harness import Row, finish, options, side_by_side
 from ripml import RIPML
 from ripml.base.parallel import blocks, map_blocks
 from ripml.lab.generated import generate
-from ripml.labels.ensembles import Gaussian, Projection
+from ripml.labels.ensembles import Gaussian
+from ripml.labels.projection import Projection
 from ripml.regression import resolve_solver
 
 ROWS, NEW_ROWS, L = 500_539, 2_000, 359_524

@@ -16,7 +16,8 @@ import ripml
 from ripml import RIPML
 from ripml.base.arrays import Growing
 from ripml.base.errors import DataError, ParameterError
-from ripml.labels.ensembles import Ensemble, Projection
+from ripml.labels.ensembles import Ensemble
+from ripml.labels.projection import Projection
 from ripml.neighbors import HNSW, IVF, LSH, Auto, Exact, Searcher
 from ripml.regression import RidgeSolver
 

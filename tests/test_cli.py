@@ -24,7 +24,8 @@ from ripml import RIPML, datasets, load, metrics
 from ripml.cli import main
 from ripml.datasets import Dataset
 from ripml.labels.encoding import label_keys
-from ripml.labels.ensembles import Structured, measure_isometry
+from ripml.labels.ensembles import Structured
+from ripml.labels.isometry import measure_isometry
 from ripml.regression.kernels import Local
 
 TEXTS = [

@@ -35,16 +35,8 @@ from ripml.decoding.blend import expected_calibration_error
 from ripml.decoding.decoders import Blend, LeastSquares, WeightedVotes
 from ripml.decoding.scores import outcomes
 from ripml.labels.encoding import label_keys
-from ripml.labels.ensembles import (
-    Bernoulli,
-    Ensemble,
-    Gaussian,
-    Identity,
-    PolynomialPhase,
-    Projection,
-    SparseSign,
-    Structured,
-)
+from ripml.labels.ensembles import Bernoulli, Ensemble, Gaussian, Identity, PolynomialPhase, SparseSign, Structured
+from ripml.labels.projection import Projection
 from ripml.neighbors import Exact
 from ripml.regression import ConjugateGradient, Dual, GradientDescent, Primal
 from ripml.regression.kernels import RBF, Kernel
@@ -516,7 +508,7 @@ def test_the_scale_of_a_feature_row_does_not_matter_when_rows_are_normalised() -
         ({"ridge": True}, "`ridge` must be 'auto' or a finite number ≥ 0; got True"),
         ({"ensemble": "normal"}, "`ensemble` must be one of gaussian, bernoulli, .* got 'normal'"),
         ({"solver": "lsqr"}, "`solver` must be auto, primal, dual, cg, gd or a RidgeSolver; got 'lsqr'"),
-        ({"index": "flat"}, "`index` must be one of exact, lsh, hnsw, ivf, auto or an Index; got 'flat'"),
+        ({"index": "flat"}, "`index` must be one of exact, auto, ivf, hnsw, lsh or an Index; got 'flat'"),
         ({"normalize": "l2"}, "`normalize` must be True or False; got 'l2'"),
         ({"n_jobs": 0}, "`n_jobs` must be None, an integer ≥ 1, or negative to count from all cores; got 0"),
         ({"n_jobs": 1.5}, r"`n_jobs` must be None, an integer ≥ 1, or negative .* got 1\.5"),

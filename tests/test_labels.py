@@ -16,12 +16,12 @@ from ripml.base.errors import DataError
 from ripml.labels.encoding import (
     align_columns,
     check_names,
-    distinct_sets,
     encode_labels,
     label_keys,
     names_from_arrays,
     names_to_arrays,
 )
+from ripml.labels.label_sets import distinct_sets
 
 DENSE = np.array([[1, 0, 1], [0, 0, 0], [0, 1, 0]])
 

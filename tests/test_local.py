@@ -18,8 +18,10 @@ import ripml
 from ripml import RIPML
 from ripml.base.errors import DataError, ParameterError
 from ripml.decoding.decoders import Blend
-from ripml.labels.encoding import distinct_sets, label_keys
-from ripml.labels.ensembles import Identity, Projection
+from ripml.labels.encoding import label_keys
+from ripml.labels.ensembles import Identity
+from ripml.labels.label_sets import distinct_sets
+from ripml.labels.projection import Projection
 from ripml.labels.vocabulary import Vocabulary
 from ripml.model import decisions
 from ripml.model import fitting as learning

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from ripml.base.arrays import Growing
 from ripml.base.errors import DataError, ParameterError
-from ripml.neighbors import Exact, exact, resolve_index
+from ripml.base.registry import resolve
+from ripml.neighbors import Exact, exact
 
 EXACT: list[Index] = [Exact()]  # every index whose answer is that of brute force
 Floats = NDArray[np.float32]
@@ -356,8 +357,8 @@ def test_rows_may_be_split_over_more_threads_than_they_fill(
 
 
 def test_words_name_indices_and_others_are_refused() -> None:
-    assert resolve_index("exact") == Exact()
-    assert resolve_index(Exact()) == Exact()
+    assert resolve("index", "exact") == Exact()
+    assert resolve("index", Exact()) == Exact()
     for wrong in ("flat", None, 3, Exact):
-        with pytest.raises(ParameterError, match="`index` must be one of exact, lsh, hnsw, ivf, auto or an Index; got"):
-            resolve_index(wrong)  # type: ignore[arg-type]
+        with pytest.raises(ParameterError, match="`index` must be one of exact, auto, ivf, hnsw, lsh or an Index; got"):
+            resolve("index", wrong)

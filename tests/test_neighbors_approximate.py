@@ -12,8 +12,9 @@ from laws import Index
 from numpy.typing import NDArray
 
 from ripml.base.errors import DataError, MissingExtraError, ParameterError
+from ripml.base.registry import resolve
 from ripml.model.settings import setting_from_json, setting_to_json
-from ripml.neighbors import HNSW, IVF, LSH, Auto, Exact, approximate, auto, choose_index, resolve_index
+from ripml.neighbors import HNSW, IVF, LSH, Auto, Exact, approximate, auto, choose_index
 
 Floats = NDArray[np.float32]
 
@@ -314,7 +315,7 @@ def test_options_out_of_range_are_refused(make: Any, message: str) -> None:
 
 def test_words_name_indices() -> None:
     for word, index in {"exact": Exact(), "lsh": LSH(), "hnsw": HNSW(), "ivf": IVF(), "auto": Auto()}.items():
-        assert resolve_index(word) == index
+        assert resolve("index", word) == index
 
 
 def test_more_probes_tables_and_effort_find_more() -> None:

@@ -21,7 +21,8 @@ from ripml.base.products import (
     target_blocks,
     transposed_product,
 )
-from ripml.labels.ensembles import Gaussian, Projection
+from ripml.labels.ensembles import Gaussian
+from ripml.labels.projection import Projection
 from ripml.regression.kernels import most_alike
 
 KINDS = {"dense": lambda X: X, "array": scipy.sparse.csr_array, "matrix": scipy.sparse.csr_matrix}

@@ -16,7 +16,8 @@ from ripml.base.products import column_counts
 from ripml.base.workspace import DiskRoom, mapped, release
 from ripml.lab.generated import generate
 from ripml.labels.encoding import LabelColumns
-from ripml.labels.ensembles import Embedder, Gaussian, Projection
+from ripml.labels.ensembles import Gaussian
+from ripml.labels.projection import Embedder, Projection
 from ripml.model.spool import Spool
 from ripml.neighbors import Exact
 from ripml.neighbors.blocks import InBlocks

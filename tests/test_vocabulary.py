@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from ripml.base.arrays import Growing
 from ripml.base.errors import DataError
 from ripml.labels.encoding import label_keys
-from ripml.labels.ensembles import Gaussian, PolynomialPhase, Projection
-from ripml.labels.label_vectors import LabelVectors
+from ripml.labels.ensembles import Gaussian, PolynomialPhase
+from ripml.labels.projection import LabelVectors, Projection
 from ripml.labels.vocabulary import Vocabulary
 from ripml.regression import PackedSums, Sums
 

@@ -18,7 +18,8 @@ from ripml import metrics
 from ripml.base.errors import ParameterError, check_count
 from ripml.baselines.base import Baseline, Learner, Learnt, with_constant
 from ripml.baselines.recovery import cosamp, lasso, omp, sparsity_penalty
-from ripml.labels.ensembles import Gaussian, Projection
+from ripml.labels.ensembles import Gaussian
+from ripml.labels.projection import Projection
 from ripml.regression import resolve_solver
 
 __all__ = ["CompressedSensing", "gaussian_columns"]

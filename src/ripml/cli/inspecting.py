@@ -9,6 +9,7 @@ import numpy as np
 
 from ripml import datasets
 from ripml.base.errors import ParameterError
+from ripml.base.registry import resolve
 from ripml.cli.opening import is_file, is_store, named_set, opened, reading
 from ripml.cli.options import Form
 from ripml.cli.output import facts, print_json, table
@@ -16,7 +17,7 @@ from ripml.cli.storing import since_the_fit, warm
 from ripml.cli.summaries import model_summary, readable, statistics
 from ripml.datasets import Dataset
 from ripml.labels.encoding import encode_names
-from ripml.labels.ensembles import Isometry, measure_isometry, resolve_ensemble, smallest_dims
+from ripml.labels.isometry import Isometry, measure_isometry, smallest_dims
 from ripml.labels.vocabulary import Vocabulary
 
 __all__ = ["run_inspect"]
@@ -84,7 +85,7 @@ def _inspect_model(folder: Path, as_json: bool) -> None:
 def _isometry_report(
     data: Dataset, ensemble: str, dims: int, delta: float, quantile: float, seed: int
 ) -> tuple[dict[str, Any], Isometry]:
-    family = resolve_ensemble(ensemble)
+    family = resolve("ensemble", ensemble)
     names = encode_names(data.label_names)
     keys = Vocabulary.of(names).column_keys(family, dims)
     measured = measure_isometry(family, dims, data.Y, keys, seed=seed)

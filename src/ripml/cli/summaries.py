@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from ripml.base.registry import resolve
 from ripml.datasets import Dataset
 from ripml.decoding.decoders import Blend, Votes, resolve_decoder
-from ripml.labels.ensembles import resolve_ensemble
 from ripml.model.estimator import RIPML
 from ripml.regression.kernels import RBF, Local
 from ripml.tagging.documents import DocumentModel
@@ -62,7 +62,9 @@ def chosen(model: RIPML) -> dict[str, Any]:
     facts |= {
         "relevance": model.chosen_["relevance"],
         "ridge": [float(ridge) for ridge in model.ridge_],
-        "ensemble": next((word for word in words if resolve_ensemble(word) == model.ensemble_), str(model.ensemble_)),
+        "ensemble": next(
+            (word for word in words if resolve("ensemble", word) == model.ensemble_), str(model.ensemble_)
+        ),
         "n_dims": model.n_dims_,
         "n_learners": model.n_learners,
         "clusters": len(model.parts_),

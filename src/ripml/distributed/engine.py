@@ -28,7 +28,7 @@ from ripml.distributed.index import BUCKET_BYTES, Buckets
 from ripml.distributed.partitions import dask_modules, delayed_partitions
 from ripml.distributed.workers import Workers
 from ripml.labels.encoding import check_names, label_keys
-from ripml.labels.ensembles import Projection
+from ripml.labels.projection import Projection
 from ripml.labels.vocabulary import Vocabulary
 from ripml.model.decisions import Answer, decide
 from ripml.model.estimator import RIPML

@@ -16,8 +16,8 @@ from ripml.base.products import Taken
 from ripml.base.workspace import row_slice
 from ripml.distributed.memory import Sized, alone
 from ripml.distributed.tasks import Block
-from ripml.labels.encoding import fingerprints
-from ripml.labels.ensembles import Embedder, Projection
+from ripml.labels.label_sets import fingerprints
+from ripml.labels.projection import Embedder, Projection
 from ripml.model.passes import sums_by_cluster
 from ripml.neighbors import Exact
 

@@ -19,7 +19,8 @@ from ripml.base.products import column_counts
 from ripml.distributed.columns import Head
 from ripml.distributed.memory import Sized, alone, size_of
 from ripml.distributed.partitions import raw_of, widened
-from ripml.labels.encoding import align_columns, encode_labels, fingerprints
+from ripml.labels.encoding import align_columns, encode_labels
+from ripml.labels.label_sets import fingerprints
 from ripml.model.clustering import assign, centres_of, sample_rows
 from ripml.model.multilabel import Multilabel
 

@@ -1,8 +1,7 @@
-"""Y: label sets in any shape a user has them, as one CSR indicator with names, keys and distinct sets.
+"""Label encoding: Y in any of the forms users have it becomes one CSR indicator with label names and keys.
 
-A label is known by its name, a string or an integer. Its *key* is a 64-bit number that depends on the name alone, so
-that its column of Phi does not depend on which other labels exist or in which order they came. Rows with the same
-label set share one embedding; `distinct_sets` finds them, so that the index holds each set once with its count.
+A label is identified by its name, a string or an integer. Its *key* is a 64-bit number that depends on the name alone,
+so that its column of Phi does not depend on which other labels exist or on their order.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import hashlib
 import numbers
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -20,19 +18,14 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from ripml.base.errors import DataError
-from ripml.base.parallel import blocks
-from ripml.base.workspace import release
 
 __all__ = [
     "LabelColumns",
-    "LabelSets",
     "align_columns",
     "check_names",
     "check_one_kind",
-    "distinct_sets",
     "encode_labels",
     "encode_names",
-    "fingerprints",
     "label_keys",
     "label_name",
     "names_array",
@@ -40,8 +33,6 @@ __all__ = [
     "names_of_rows",
     "names_to_arrays",
 ]
-
-_ROW_BLOCK = 65536  # rows whose labels are hashed at a time
 
 Names = NDArray[Any]  # int64, or object holding str
 
@@ -274,61 +265,6 @@ def label_keys(names: Names) -> NDArray[np.uint64]:
         return names.astype(np.int64).view(np.uint64)
     digests = b"".join(hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest() for name in names)
     return np.frombuffer(digests, "<u8").astype(np.uint64)
-
-
-@dataclass(frozen=True)
-class LabelSets:
-    """The distinct label sets of some rows: the `first` row (u,) and the `counts` (u,) of each, and each row's set,
-    `of_row` (n,)."""
-
-    first: NDArray[np.int64]
-    counts: NDArray[np.int64]
-    of_row: NDArray[np.int64]
-
-
-def distinct_sets(Y: Any, keys: NDArray[np.uint64]) -> LabelSets:
-    """Group rows by label set, in an order that depends on the sets alone and not on the order of rows.
-
-    A set is recognised by two independent 64-bit sums of hashes of its labels' keys and its size; that two different
-    sets agree in all of it has a chance of about n²/2¹²⁸.
-    """
-    *marks, sizes = fingerprints(Y, keys)
-    order = np.lexsort((sizes, marks[1], marks[0]))
-    new = np.ones(len(order), bool)
-    new[1:] = np.any([field[order[1:]] != field[order[:-1]] for field in (*marks, sizes)], axis=0)
-    of_row = np.empty(len(order), np.int64)
-    of_row[order] = np.cumsum(new) - 1
-    return LabelSets(order[new], np.bincount(of_row), of_row)
-
-
-def fingerprints(Y: Any, keys: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[Any]]:
-    """The two sums of hashes and the size of each row's label set, (n,) each: what it is recognised by.
-
-    >>> one, other, sizes = fingerprints(scipy.sparse.csr_array([[1, 1], [0, 1], [1, 1]]), np.array([5, 7], np.uint64))
-    >>> bool(one[0] == one[2] != one[1]), sizes.tolist()
-    (True, [2, 1, 2])
-    """
-    sizes = np.diff(Y.indptr)
-    marks = [np.zeros(len(sizes), np.uint64) for _ in range(2)]
-    few = Y.nnz < len(keys)
-    for salt, mark in enumerate(marks):
-        salted = np.uint64(0x9E3779B97F4A7C15 * (salt + 1) % 2**64)
-        hashed = None if few else _mix(keys + salted)  # of all labels, or of those that a block has
-        for rows in blocks(len(sizes), _ROW_BLOCK):
-            start, end = Y.indptr[rows.start], Y.indptr[rows.stop]
-            labels = Y.indices[start:end]
-            own = _mix(keys[labels] + salted) if hashed is None else hashed[labels]
-            totals = np.concatenate([np.zeros(1, np.uint64), np.cumsum(own)])  # modulo 2⁶⁴
-            ends = totals[Y.indptr[rows.start : rows.stop + 1] - start]
-            mark[rows] = ends[1:] - ends[:-1]
-            release(Y.indices)
-    return marks[0], marks[1], sizes
-
-
-def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53, 1):
-        x = (x ^ (x >> np.uint64(33))) * np.uint64(factor)
-    return x
 
 
 def names_to_arrays(names: Names) -> dict[str, NDArray[Any]]:

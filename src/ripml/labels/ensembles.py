@@ -12,42 +12,33 @@ from __future__ import annotations
 
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
-from ripml.base.errors import DataError, ParameterError, check_count
-from ripml.base.parallel import blocks, map_blocks, thread_count
-from ripml.base.products import column_counts
+from ripml.base.errors import ParameterError, check_count
+from ripml.base.parallel import blocks, map_blocks
 
 __all__ = [
+    "COLUMN_BLOCK",
+    "GOLDEN",
     "Bernoulli",
-    "Embedder",
     "Ensemble",
     "Gaussian",
     "Identity",
-    "Isometry",
     "PolynomialPhase",
-    "Projection",
     "SparseSign",
     "Structured",
-    "measure_isometry",
+    "check_capacity",
     "mix",
-    "resolve_ensemble",
-    "smallest_dims",
 ]
 
 Keys = NDArray[np.uint64]
 Floats = NDArray[np.float32]
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ / golden ratio: the step of a Weyl sequence
-_COLUMN_BLOCK = 1024  # columns made at a time: the hashes of a block stay in the cache
-_TABLE_BYTES = 1 << 30  # columns held at a time while embedding
-_MULTIPLIED = 2048  # rows embedded at a time by a thread
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ / golden ratio: the step of a Weyl sequence
+COLUMN_BLOCK = 1024  # columns made at a time: the hashes of a block stay in the cache
 
 
 def mix(x: Keys) -> Keys:
@@ -65,7 +56,7 @@ def mix(x: Keys) -> Keys:
 def _hashes(keys: Keys, n_words: int, seed: int) -> Keys:
     """(len(keys), n_words) pseudo-random words, word (j, i) a function of (seed, keys[j], i) alone."""
     start = mix(keys ^ mix(np.array([seed], np.uint64)))
-    return mix(start[:, None] + np.arange(1, n_words + 1, dtype=np.uint64) * _GOLDEN)
+    return mix(start[:, None] + np.arange(1, n_words + 1, dtype=np.uint64) * GOLDEN)
 
 
 @functools.cache
@@ -105,7 +96,7 @@ class Ensemble(ABC):
         def fill(rows: slice) -> None:
             out[rows] = self.rule(keys[rows], n_dims, seed)
 
-        map_blocks(fill, blocks(len(keys), _COLUMN_BLOCK), n_jobs)
+        map_blocks(fill, blocks(len(keys), COLUMN_BLOCK), n_jobs)
         return out
 
 
@@ -279,221 +270,3 @@ class PolynomialPhase(Ensemble):
         columns[:, :p] = (np.cos(angle) / np.sqrt(p)).astype(np.float32)[phase]
         columns[:, p : 2 * p] = (np.sin(angle) / np.sqrt(p)).astype(np.float32)[phase]
         return columns
-
-
-_WORDS: dict[str, type[Ensemble]] = {
-    "gaussian": Gaussian,
-    "bernoulli": Bernoulli,
-    "sparse": SparseSign,
-    "structured": Structured,
-    "deterministic": PolynomialPhase,
-    "identity": Identity,
-}
-
-
-def resolve_ensemble(ensemble: str | Ensemble) -> Ensemble:
-    """An ensemble from its word, or itself.
-
-    >>> resolve_ensemble("sparse")
-    SparseSign(n_nonzeros=8)
-    """
-    if isinstance(ensemble, Ensemble):
-        return ensemble
-    if isinstance(ensemble, str) and ensemble in _WORDS:
-        return _WORDS[ensemble]()
-    raise ParameterError(f"`ensemble` must be one of {', '.join(_WORDS)} or an Ensemble; got {ensemble!r}.")
-
-
-@dataclass(frozen=True)
-class Projection:
-    """F matrices of one ensemble, stacked: y ↦ (Phi₁ y, …, Phi_F y), F·m numbers."""
-
-    ensemble: Ensemble
-    n_dims: int
-    n_learners: int
-    seed: int
-
-    def check_capacity(self, n_labels: int) -> None:
-        """Raise if the ensemble has fewer columns than there are labels."""
-        check_capacity(self.ensemble, self.n_dims, n_labels)
-
-    def learner(self, f: int) -> Projection:
-        """Matrix f alone."""
-        # Learner f has the seed mix(seed + f·golden), so that F learners are the first F of any larger number.
-        return Projection(self.ensemble, self.n_dims, 1, (self.seed + f * int(_GOLDEN)) % 2**64)
-
-    def columns(self, keys: Keys, n_jobs: int | None = None) -> Floats:
-        """The stacked columns of `keys`, (len(keys), F·m)."""
-        out = np.empty((len(keys), self.n_learners * self.n_dims), np.float32)
-        steps = [self.learner(f).seed for f in range(self.n_learners)]
-        seeds = mix(np.array(steps, np.uint64)).tolist()
-
-        def fill(rows: slice) -> None:
-            for learner, seed in enumerate(seeds):
-                part = slice(learner * self.n_dims, (learner + 1) * self.n_dims)
-                out[rows, part] = self.ensemble.rule(keys[rows], self.n_dims, seed)
-
-        map_blocks(fill, blocks(len(keys), _COLUMN_BLOCK), n_jobs)
-        return out
-
-    def embed(self, Y: Any, keys: Keys, n_jobs: int | None = None) -> Floats:
-        """Z = Y Phiᵀ with each row of Y scaled to length 1: (n, F·m) float32, in O(nnz(Y)·F·m).
-
-        `Y` is CSR (n, L) with `keys[j]` the key of column j; a row without labels becomes zero.
-        """
-        Z = np.empty((Y.shape[0], self.n_learners * self.n_dims), np.float32)
-        if Y.nnz < len(keys):  # so that the work depends on the labels that occur, and not on L
-            used, place = np.unique(Y.indices, return_inverse=True)
-            Y, keys = csr_array((Y.data, place, Y.indptr), shape=(Y.shape[0], len(used))), keys[used]
-        Embedder(self, keys, column_counts(Y), n_jobs=n_jobs).fill(Z, Y)
-        return Z
-
-
-class Embedder:
-    """Labels to embeddings, block by block.
-
-    At most `table_bytes` of columns are held at a time: of all labels that occur, as `counts` (L,) has it, or of the
-    most frequent ones throughout and of the others anew for every block of rows.
-    """
-
-    def __init__(
-        self,
-        projection: Projection,
-        keys: Keys,
-        counts: NDArray[np.int64],
-        table_bytes: int = _TABLE_BYTES,
-        n_jobs: int | None = None,
-    ) -> None:
-        self._projection, self._keys, self._n_jobs = projection, keys, n_jobs
-        room = max(2, table_bytes // (4 * projection.n_learners * projection.n_dims))
-        kept = np.flatnonzero(counts)
-        self._most: int | None = None  # entries of a block, where columns are made anew
-        if len(kept) > room:
-            kept = np.sort(kept[np.argsort(-counts[kept], kind="stable")[: 3 * room // 4]])
-            self._most = max(1, room // 4 // thread_count(n_jobs))
-        self._table = projection.columns(keys[kept], n_jobs)
-        self._place = np.full(len(keys), -1, np.int32)
-        self._place[kept] = np.arange(len(kept), dtype=np.int32)
-
-    def fill(self, Z: Floats, Y: Any) -> None:
-        """Write the embeddings of the rows of Y, CSR (n, L), to Z: (n, F·m), or (F, n, m) with the learners apart."""
-        most = Y.nnz if self._most is None else self._most
-
-        def fill(rows: slice) -> None:
-            z = self._of_rows(Y, rows)
-            if Z.ndim == 2:
-                Z[rows] = z
-            else:
-                Z[:, rows] = z.reshape(len(z), len(Z), -1).transpose(1, 0, 2)
-
-        map_blocks(fill, _row_blocks(Y.indptr, most), self._n_jobs)
-
-    def _of_rows(self, Y: Any, rows: slice) -> Floats:
-        ends = Y.indptr[rows.start : rows.stop + 1] - Y.indptr[rows.start]
-        labels = Y.indices[Y.indptr[rows.start] : Y.indptr[rows.stop]]
-        lengths = np.diff(ends)
-        weights = np.repeat(np.maximum(lengths, 1) ** -0.5, lengths).astype(np.float32)
-        at = self._place[labels]
-        if self._most is None:
-            return _weighted_sums(weights, at, ends, self._table)
-        known = at >= 0
-        known_ends = np.concatenate([[0], np.cumsum(known)])[ends]
-        others, other = np.unique(labels[~known], return_inverse=True)
-        made = self._projection.columns(self._keys[others], 1)
-        out = _weighted_sums(weights[known], at[known], known_ends, self._table)
-        out += _weighted_sums(weights[~known], other, ends - known_ends, made)
-        return out
-
-
-def _weighted_sums(weights: Floats, at: NDArray[Any], ends: NDArray[Any], table: Floats) -> Floats:
-    return np.asarray(csr_array((weights, at, ends), shape=(len(ends) - 1, len(table))) @ table)
-
-
-def _row_blocks(indptr: NDArray[Any], most: int) -> Iterator[slice]:
-    """Consecutive blocks of at most `_MULTIPLIED` rows, and of at most `most` entries or of one row."""
-    start, n = 0, len(indptr) - 1
-    while start < n:
-        limit = indptr.dtype.type(min(int(indptr[start]) + most, int(indptr[-1])))
-        end = int(np.searchsorted(indptr, limit, side="right")) - 1
-        end = min(max(end, start + 1), start + _MULTIPLIED, n)
-        yield slice(start, end)
-        start = end
-
-
-# ----------------------------------------------------------------------------------------------------- diagnostics
-
-
-@dataclass(frozen=True)
-class Isometry:
-    """How well Phi keeps distances: ‖Phi(u − v)‖²/‖u − v‖² over pairs of label rows u, v scaled to length 1."""
-
-    n_dims: int
-    ratios: NDArray[np.float64]
-
-    def delta(self, quantile: float = 0.95) -> float:
-        """The δ with 1 − δ ≤ ratio ≤ 1 + δ for this share of the pairs."""
-        return float(np.quantile(np.abs(self.ratios - 1), quantile))
-
-
-def measure_isometry(
-    ensemble: Ensemble, n_dims: int, Y: Any, keys: Keys, n_pairs: int = 2000, seed: int = 0
-) -> Isometry:
-    """The distribution of ‖Phi(u − v)‖²/‖u − v‖² over random pairs of rows of Y (CSR) with different labels.
-
-    >>> import scipy.sparse
-    >>> Y = scipy.sparse.csr_array(np.eye(50))
-    >>> measure_isometry(Gaussian(), 1000, Y, np.arange(50, dtype=np.uint64)).delta(0.5) < 0.1
-    True
-    """
-    left, right = _different_pairs(Y, n_pairs, seed)
-    rows, where = np.unique(np.concatenate([left, right]), return_inverse=True)
-    Z = Projection(ensemble, n_dims, 1, seed).embed(Y[rows], keys).astype(np.float64)
-    difference = Z[where[: len(left)]] - Z[where[len(left) :]]
-    sizes = np.diff(Y.indptr).astype(np.float64)
-    shared = np.asarray(Y[left].multiply(Y[right]).sum(axis=1)).ravel()
-    distance = 2 - 2 * shared / np.sqrt(sizes[left] * sizes[right])  # ‖u − v‖² of rows of length 1
-    return Isometry(n_dims, np.einsum("ij,ij->i", difference, difference) / distance)
-
-
-def smallest_dims(
-    ensemble: Ensemble, delta: float, Y: Any, keys: Keys, quantile: float = 0.95, n_pairs: int = 2000, seed: int = 0
-) -> int:
-    """The smallest m (within 2 %) at which the measured δ of this share of pairs is at most `delta`.
-
-    δ falls like 1/√m but not evenly (by chance, and from prime to prime in the deterministic family), so a search by
-    halves could end past the mark: m is doubled until δ is reached, and the last octave is walked through. Where the
-    ensemble does not hold all labels, δ counts as not reached.
-    """
-    if not 0 < delta < 1:
-        raise ParameterError(f"`delta` must be between 0 and 1; got {delta}.")
-
-    def reached(m: int) -> bool:
-        capacity = ensemble.capacity(m)
-        if capacity is not None and int(keys.max(initial=0)) >= capacity:
-            return False
-        return measure_isometry(ensemble, m, Y, keys, n_pairs, seed).delta(quantile) <= delta
-
-    high = 1
-    while not reached(high):
-        high *= 2
-        if high > _MOST_DIMS:
-            raise ParameterError(f"δ = {delta} is not reached with {_MOST_DIMS:,} dimensions; ask for a larger δ.")
-    return next((m for m in range(high // 2 + 1, high, max(1, high // 100)) if reached(m)), high)
-
-
-_MOST_DIMS = 16384
-
-
-def _different_pairs(Y: Any, n_pairs: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Random pairs of labelled rows that do not carry the same label set."""
-    labelled = np.flatnonzero(np.diff(Y.indptr) > 0)
-    if len(labelled) < 2:
-        raise DataError(f"the isometry needs two rows with labels; got {len(labelled)}.")
-    rng = np.random.default_rng(seed)
-    left, right = rng.choice(labelled, n_pairs), rng.choice(labelled, n_pairs)
-    sizes = np.diff(Y.indptr)
-    shared = np.asarray(Y[left].multiply(Y[right]).sum(axis=1)).ravel()
-    different = (shared < sizes[left]) | (shared < sizes[right])
-    if not different.any():
-        raise DataError("the isometry needs rows with different labels; all rows met carry the same.")
-    return left[different], right[different]

@@ -32,12 +32,14 @@ from ripml.base.errors import (
 from ripml.base.parallel import blocks as row_blocks
 from ripml.base.parallel import map_blocks, one_blas_thread
 from ripml.base.products import column_counts
+from ripml.base.registry import resolve
 from ripml.base.workspace import DiskRoom, Room
 from ripml.decoding import blend as blending
 from ripml.decoding import scores as decoding
 from ripml.decoding.decoders import Blend, Decoder, Votes, resolve_decoder
-from ripml.labels.encoding import LabelColumns, check_names, distinct_sets, label_keys
-from ripml.labels.ensembles import Ensemble, resolve_ensemble
+from ripml.labels.encoding import LabelColumns, check_names, label_keys
+from ripml.labels.ensembles import Ensemble
+from ripml.labels.label_sets import distinct_sets
 from ripml.labels.propensity import weigh
 from ripml.labels.vocabulary import Vocabulary
 from ripml.model import state as model_state
@@ -50,7 +52,7 @@ from ripml.model.part import Decode, Part
 from ripml.model.probing import probed_votes
 from ripml.model.settings import setting_from_json
 from ripml.model.spool import Spool
-from ripml.neighbors import Index, resolve_index
+from ripml.neighbors import Index
 from ripml.regression import RidgeSolver, resolve_solver
 from ripml.regression.kernels import Kernel, Local, resolve_kernel
 
@@ -313,9 +315,9 @@ class RIPML(Online):
             kernel=resolve_kernel(self.kernel),
             relevance=None if self.relevance == "auto" else float(self.relevance),
             ridge=None if self.ridge == "auto" else float(self.ridge),
-            ensemble=None if self.ensemble == "auto" else resolve_ensemble(self.ensemble),
+            ensemble=None if self.ensemble == "auto" else resolve("ensemble", self.ensemble),
             solver=self.solver,
-            index=resolve_index(self.index),
+            index=resolve("index", self.index),
             decoder=resolve_decoder(self.decoder),
             normalize=bool(self.normalize),
             n_jobs=self.n_jobs,
@@ -334,9 +336,9 @@ class RIPML(Online):
             raise ParameterError(f"`tail` must be a finite number ≥ 0; got {self.tail!r}.")
         super().check_settings()
         if self.ensemble != "auto":
-            resolve_ensemble(self.ensemble)
+            resolve("ensemble", self.ensemble)
         kernel, decoder = resolve_kernel(self.kernel), resolve_decoder(self.decoder)
-        resolve_index(self.index)
+        resolve("index", self.index)
         resolve_solver(self.solver, 1, 1)
         if isinstance(kernel, Local) and not isinstance(decoder, Blend):
             raise ParameterError(

@@ -23,8 +23,10 @@ from ripml.base.parallel import blocks
 from ripml.base.products import Taken, column_counts, dense, predict_embedding
 from ripml.base.workspace import Room, release, row_slice, taken_rows
 from ripml.decoding.decoders import Blend, Decoder, Votes
-from ripml.labels.encoding import LabelSets, label_keys
-from ripml.labels.ensembles import Ensemble, Gaussian, Identity, Projection
+from ripml.labels.encoding import label_keys
+from ripml.labels.ensembles import Ensemble, Gaussian, Identity
+from ripml.labels.label_sets import LabelSets
+from ripml.labels.projection import Projection
 from ripml.labels.vocabulary import Vocabulary
 from ripml.model.clustering import partition
 from ripml.model.decisions import Answer, Decisions, decide, fitted_nearby

@@ -27,7 +27,8 @@ from sklearn.utils.validation import check_is_fitted
 from ripml.base.errors import DataError, ParameterError, RipmlError
 from ripml.base.parallel import one_blas_thread
 from ripml.decoding.decoders import Votes, resolve_decoder
-from ripml.labels.ensembles import Ensemble, Identity, Projection
+from ripml.labels.ensembles import Ensemble, Identity
+from ripml.labels.projection import Projection
 from ripml.labels.vocabulary import Vocabulary
 from ripml.model.clustering import assign
 from ripml.model.multilabel import Multilabel

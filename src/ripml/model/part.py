@@ -16,7 +16,7 @@ from ripml.base.products import predict_embedding
 from ripml.base.workspace import release
 from ripml.decoding import scores as decoding
 from ripml.decoding.blend import Candidates
-from ripml.labels.label_vectors import LabelVectors
+from ripml.labels.projection import LabelVectors
 from ripml.neighbors import Finder, Index
 from ripml.regression import PackedSums, Sums
 from ripml.regression.kernel_ridge import weights_of_rows

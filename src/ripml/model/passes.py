@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from ripml.base.parallel import blocks, map_blocks
 from ripml.base.products import Taken
 from ripml.base.workspace import Room, release, row_slice
-from ripml.labels.encoding import LabelSets
-from ripml.labels.ensembles import Embedder, Projection
+from ripml.labels.label_sets import LabelSets
+from ripml.labels.projection import Embedder, Projection
 from ripml.regression import Sums
 
 __all__ = ["Entries", "embed_and_sum", "sums_by_cluster"]

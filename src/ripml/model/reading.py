@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from ripml.base.products import Embedded
 from ripml.decoding.decoders import Blend, Decoder, LeastSquares, Sketch, Votes, WeightedVotes
-from ripml.labels.ensembles import Gaussian, Identity, Projection
-from ripml.labels.label_vectors import LabelVectors
+from ripml.labels.ensembles import Gaussian, Identity
+from ripml.labels.projection import LabelVectors, Projection
 from ripml.labels.vocabulary import Vocabulary
 from ripml.model.part import DENSE_LABELS, SEARCHED, Decode
 

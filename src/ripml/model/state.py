@@ -8,16 +8,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ripml.base.registry import resolve
 from ripml.decoding.blend import Trees
 from ripml.decoding.decoders import Votes, resolve_decoder
-from ripml.labels.ensembles import Identity, Projection
+from ripml.labels.ensembles import Identity
+from ripml.labels.projection import Projection
 from ripml.labels.vocabulary import Vocabulary
 from ripml.model.online import no_changes
 from ripml.model.part import SEARCHED
 from ripml.model.part_arrays import parts_from_arrays, parts_to_arrays
 from ripml.model.reading import decode_of
 from ripml.model.settings import setting_from_json, setting_to_json
-from ripml.neighbors import resolve_index
 from ripml.regression.kernels import Linear, Local
 
 __all__ = ["restore", "to_state"]
@@ -85,7 +86,7 @@ def restore(model: Any, parameters: Mapping[str, Any], arrays: Mapping[str, NDAr
         arrays,
         len(model.classes_),
         model.n_features_in_,
-        resolve_index(model.index),
+        resolve("index", model.index),
         model.n_learners,
         model.kernel_,
     )

@@ -24,7 +24,7 @@ from ripml.base.arrays import Growing
 from ripml.base.errors import DataError, ParameterError
 from ripml.base.parallel import blocks
 from ripml.base.products import dense
-from ripml.labels.encoding import fingerprints
+from ripml.labels.label_sets import fingerprints
 from ripml.model.features import with_ones
 from ripml.model.part import KeptRows, Part, as_stored, unit
 from ripml.model.part_shapes import compacted, csr_of, wide

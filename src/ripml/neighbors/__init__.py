@@ -8,7 +8,6 @@ may be missed.
 
 from __future__ import annotations
 
-from ripml.base.errors import ParameterError
 from ripml.neighbors.auto import Auto, choose_index
 from ripml.neighbors.base import Finder, Index, Searcher
 from ripml.neighbors.exact import Exact
@@ -16,19 +15,4 @@ from ripml.neighbors.hnsw import HNSW
 from ripml.neighbors.ivf import IVF
 from ripml.neighbors.lsh import LSH
 
-__all__ = ["HNSW", "IVF", "LSH", "Auto", "Exact", "Finder", "Index", "Searcher", "choose_index", "resolve_index"]
-
-_WORDS: dict[str, type[Index]] = {"exact": Exact, "lsh": LSH, "hnsw": HNSW, "ivf": IVF, "auto": Auto}
-
-
-def resolve_index(index: str | Index) -> Index:
-    """An index from its word, or itself.
-
-    >>> resolve_index("exact")
-    Exact(storage='float32')
-    """
-    if isinstance(index, Index):
-        return index
-    if isinstance(index, str) and index in _WORDS:
-        return _WORDS[index]()
-    raise ParameterError(f"`index` must be one of {', '.join(_WORDS)} or an Index; got {index!r}.")
+__all__ = ["HNSW", "IVF", "LSH", "Auto", "Exact", "Finder", "Index", "Searcher", "choose_index"]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ripml.base.errors import MissingExtraError, ParameterError
-from ripml.labels.ensembles import Isometry
+from ripml.labels.isometry import Isometry
 from ripml.search.study import Study, Trial
 
 __all__ = ["check_picture", "plot_isometry", "plot_study"]

@@ -10,12 +10,13 @@ import numpy as np
 import scipy.sparse
 
 from ripml import datasets
+from ripml.base.registry import resolve
 from ripml.lab.chinese import stock_news
 from ripml.lab.reproduce.experiment import Claim, Experiment, Extent, Measurement, Row, Table
 from ripml.lab.reproduce.figures import panels
 from ripml.lab.reproduce.paper import STATISTICS
 from ripml.labels.encoding import label_keys
-from ripml.labels.ensembles import measure_isometry, resolve_ensemble
+from ripml.labels.isometry import measure_isometry
 
 __all__ = ["EXPERIMENT"]
 
@@ -43,7 +44,7 @@ def _measure(paper_name: str, seed: int) -> list[Row]:
         mean_features = (train.X.nnz + test.X.nnz) / (len(train) + len(test))
         width, dense = f"{train.X.shape[1]:,}", f"{mean_features:.2f}"
     keys = label_keys(np.arange(Y.shape[1]))
-    family = resolve_ensemble("gaussian")
+    family = resolve("ensemble", "gaussian")
     rows: list[Row] = []
     for n_dims in _DIMS:
         delta = measure_isometry(family, n_dims, Y, keys, seed=seed).delta(0.95)

@@ -1,0 +1,203 @@
+"""Projection: z = Phi y/‖y‖₂, the paper's step 1, for F stacked matrices Phi.
+
+`Projection` is the rule itself. `Embedder` applies it to many rows while it holds a limited number of columns of Phi,
+and `LabelVectors` gives the columns of labels and the inner products ⟨Φ_l, ẑ⟩ of a predicted embedding with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from ripml.base.arrays import Growing
+from ripml.base.parallel import blocks, map_blocks, thread_count
+from ripml.base.products import column_counts
+from ripml.labels.ensembles import COLUMN_BLOCK, GOLDEN, Ensemble, check_capacity, mix
+
+__all__ = ["Embedder", "LabelVectors", "Projection"]
+
+Keys = NDArray[np.uint64]
+Floats = NDArray[np.float32]
+Ints = NDArray[np.int64]
+
+_TABLE_BYTES = 1 << 30  # columns of Phi held at a time
+_MULTIPLIED = 2048  # rows embedded at a time by a thread
+_LABELS_AT_A_TIME = 512
+
+
+@dataclass(frozen=True)
+class Projection:
+    """F matrices of one ensemble, stacked: y ↦ (Phi₁ y, …, Phi_F y), F·m numbers."""
+
+    ensemble: Ensemble
+    n_dims: int
+    n_learners: int
+    seed: int
+
+    def check_capacity(self, n_labels: int) -> None:
+        """Raise if the ensemble has fewer columns than there are labels."""
+        check_capacity(self.ensemble, self.n_dims, n_labels)
+
+    def learner(self, f: int) -> Projection:
+        """Matrix f alone."""
+        # Learner f has the seed mix(seed + f·golden), so that F learners are the first F of any larger number.
+        return Projection(self.ensemble, self.n_dims, 1, (self.seed + f * int(GOLDEN)) % 2**64)
+
+    def columns(self, keys: Keys, n_jobs: int | None = None) -> Floats:
+        """The stacked columns of `keys`, (len(keys), F·m)."""
+        out = np.empty((len(keys), self.n_learners * self.n_dims), np.float32)
+        steps = [self.learner(f).seed for f in range(self.n_learners)]
+        seeds = mix(np.array(steps, np.uint64)).tolist()
+
+        def fill(rows: slice) -> None:
+            for learner, seed in enumerate(seeds):
+                part = slice(learner * self.n_dims, (learner + 1) * self.n_dims)
+                out[rows, part] = self.ensemble.rule(keys[rows], self.n_dims, seed)
+
+        map_blocks(fill, blocks(len(keys), COLUMN_BLOCK), n_jobs)
+        return out
+
+    def embed(self, Y: Any, keys: Keys, n_jobs: int | None = None) -> Floats:
+        """Z = Y Phiᵀ with each row of Y scaled to length 1: (n, F·m) float32, in O(nnz(Y)·F·m).
+
+        `Y` is CSR (n, L) with `keys[j]` the key of column j; a row without labels becomes zero.
+        """
+        Z = np.empty((Y.shape[0], self.n_learners * self.n_dims), np.float32)
+        if Y.nnz < len(keys):  # so that the work depends on the labels that occur, and not on L
+            used, place = np.unique(Y.indices, return_inverse=True)
+            Y, keys = csr_array((Y.data, place, Y.indptr), shape=(Y.shape[0], len(used))), keys[used]
+        Embedder(self, keys, column_counts(Y), n_jobs=n_jobs).fill(Z, Y)
+        return Z
+
+
+class Embedder:
+    """Labels to embeddings, block by block.
+
+    At most `table_bytes` of columns are held at a time: of all labels that occur, as `counts` (L,) has it, or of the
+    most frequent ones throughout and of the others anew for every block of rows.
+    """
+
+    def __init__(
+        self,
+        projection: Projection,
+        keys: Keys,
+        counts: NDArray[np.int64],
+        table_bytes: int = _TABLE_BYTES,
+        n_jobs: int | None = None,
+    ) -> None:
+        self._projection, self._keys, self._n_jobs = projection, keys, n_jobs
+        room = max(2, table_bytes // (4 * projection.n_learners * projection.n_dims))
+        kept = np.flatnonzero(counts)
+        self._most: int | None = None  # entries of a block, where columns are made anew
+        if len(kept) > room:
+            kept = np.sort(kept[np.argsort(-counts[kept], kind="stable")[: 3 * room // 4]])
+            self._most = max(1, room // 4 // thread_count(n_jobs))
+        self._table = projection.columns(keys[kept], n_jobs)
+        self._place = np.full(len(keys), -1, np.int32)
+        self._place[kept] = np.arange(len(kept), dtype=np.int32)
+
+    def fill(self, Z: Floats, Y: Any) -> None:
+        """Write the embeddings of the rows of Y, CSR (n, L), to Z: (n, F·m), or (F, n, m) with the learners apart."""
+        most = Y.nnz if self._most is None else self._most
+
+        def fill(rows: slice) -> None:
+            z = self._of_rows(Y, rows)
+            if Z.ndim == 2:
+                Z[rows] = z
+            else:
+                Z[:, rows] = z.reshape(len(z), len(Z), -1).transpose(1, 0, 2)
+
+        map_blocks(fill, _row_blocks(Y.indptr, most), self._n_jobs)
+
+    def _of_rows(self, Y: Any, rows: slice) -> Floats:
+        ends = Y.indptr[rows.start : rows.stop + 1] - Y.indptr[rows.start]
+        labels = Y.indices[Y.indptr[rows.start] : Y.indptr[rows.stop]]
+        lengths = np.diff(ends)
+        weights = np.repeat(np.maximum(lengths, 1) ** -0.5, lengths).astype(np.float32)
+        at = self._place[labels]
+        if self._most is None:
+            return _weighted_sums(weights, at, ends, self._table)
+        known = at >= 0
+        known_ends = np.concatenate([[0], np.cumsum(known)])[ends]
+        others, other = np.unique(labels[~known], return_inverse=True)
+        made = self._projection.columns(self._keys[others], 1)
+        out = _weighted_sums(weights[known], at[known], known_ends, self._table)
+        out += _weighted_sums(weights[~known], other, ends - known_ends, made)
+        return out
+
+
+def _weighted_sums(weights: Floats, at: NDArray[Any], ends: NDArray[Any], table: Floats) -> Floats:
+    return np.asarray(csr_array((weights, at, ends), shape=(len(ends) - 1, len(table))) @ table)
+
+
+def _row_blocks(indptr: NDArray[Any], most: int) -> Iterator[slice]:
+    """Consecutive blocks of at most `_MULTIPLIED` rows, and of at most `most` entries or of one row."""
+    start, n = 0, len(indptr) - 1
+    while start < n:
+        limit = indptr.dtype.type(min(int(indptr[start]) + most, int(indptr[-1])))
+        end = int(np.searchsorted(indptr, limit, side="right")) - 1
+        end = min(max(end, start + 1), start + _MULTIPLIED, n)
+        yield slice(start, end)
+        start = end
+
+
+@dataclass(frozen=True)
+class LabelVectors:
+    """Labels ↦ their columns of Phi: out of a table where that fits into a gigabyte, else made anew."""
+
+    projection: Projection
+    keys: NDArray[np.uint64]
+    _growing: Growing | None = field(default=None, repr=False, compare=False)  # what `table` is the start of
+
+    @cached_property
+    def table(self) -> Floats | None:
+        """The columns of all labels, (L, M)."""
+        size = 4 * len(self.keys) * self.projection.n_dims * self.projection.n_learners
+        return self.projection.columns(self.keys) if size <= _TABLE_BYTES else None
+
+    def __call__(self, labels: Ints | slice) -> Floats:
+        """The columns of these labels."""
+        if self.table is not None:
+            return self.table[labels]
+        used, place = np.unique(np.arange(len(self.keys))[labels], return_inverse=True)
+        return self.projection.columns(self.keys[used])[place]
+
+    @cached_property
+    def _last(self) -> Floats:
+        """The columns of the last labels, filled up with zeros."""
+        rest = len(self.keys) % _LABELS_AT_A_TIME
+        last = np.zeros((_LABELS_AT_A_TIME, self.projection.n_learners * self.projection.n_dims), np.float32)
+        last[:rest] = self(slice(len(self.keys) - rest, len(self.keys)))
+        return last
+
+    def values(self, Z: Floats) -> Floats:
+        """⟨Φ_l, ẑ⟩ of all labels, (n, L).
+
+        Always by blocks of as many labels: the last bits of a product depend on the shape of its factors, and those of
+        one label must not depend on how many others there are.
+        """
+        L = len(self.keys)
+        out = np.empty((len(Z), -(-L // _LABELS_AT_A_TIME) * _LABELS_AT_A_TIME), np.float32)
+        for start in range(0, L, _LABELS_AT_A_TIME):
+            whole = start + _LABELS_AT_A_TIME <= L
+            columns = self(slice(start, start + _LABELS_AT_A_TIME)) if whole else self._last
+            np.matmul(Z, columns.T, out=out[:, start : start + _LABELS_AT_A_TIME])
+        return out[:, :L]
+
+    def extended(self, keys: NDArray[np.uint64]) -> LabelVectors:
+        """For more labels, of these keys; those of this one come first."""
+        table = vars(self).get("table")
+        if table is None:
+            return LabelVectors(self.projection, keys)
+        growing = self._growing
+        if growing is None or len(growing.view) > len(table):  # others came of this one before
+            growing = Growing(table)
+        more = LabelVectors(self.projection, keys, growing)
+        vars(more)["table"] = growing.append(self.projection.columns(keys[len(table) :]))
+        return more
