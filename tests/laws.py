@@ -14,7 +14,7 @@ from sklearn.base import clone
 
 import ripml
 from ripml import RIPML
-from ripml.base.arrays import Growing
+from ripml.base.arrays import GrowingArray
 from ripml.base.errors import DataError, ParameterError
 from ripml.labels.ensembles import Ensemble
 from ripml.labels.projection import Projection
@@ -227,7 +227,7 @@ def learn_then_forget_equals_never_learnt(
 def restored_equals_built(index: Index, Z: Array, Q: Array, k: int, least: float = 1) -> None:
     """A searcher made from its plain arrays and the embeddings gives the same answers, and goes on alike."""
     built = index.build(Z)
-    arrays = built.to_arrays()
+    arrays = built.arrays()
     assert not any(array.dtype.hasobject for array in arrays.values())
     restored = index.restore(Z, arrays)
     assert restored.n_rows == built.n_rows
@@ -255,7 +255,7 @@ def changed_equals_built_afresh(index: Index, Z: Array, Q: Array, k: int, least:
     """However rows come and go, those left are found as if only they had been built on, and no older searcher notices:
     it answers as it did, to the bit.
     """
-    n, growing = len(Z), Growing(Z[:0])
+    n, growing = len(Z), GrowingArray(Z[:0])
     searcher: Searcher = index.build(growing.view)
     left, before = np.arange(0), []
     assert searcher.n_rows == 0
@@ -276,7 +276,7 @@ def changed_equals_built_afresh(index: Index, Z: Array, Q: Array, k: int, least:
         agree(answer, (left[order], distances), least)
         order, distances = brute_force(Z[left], Q, k)
         agree(answer, (left[order], distances), least)
-        restored = index.restore(Z[left], searcher.to_arrays())
+        restored = index.restore(Z[left], searcher.arrays())
         agree(restored.query(Q, k), (left[order], distances), least)
         before.append((searcher, answer))
     for older, answer in before:
@@ -287,7 +287,7 @@ def changed_equals_built_afresh(index: Index, Z: Array, Q: Array, k: int, least:
 
 def searchers_can_be_asked_while_others_are_made(index: Index, Z: Array, Q: Array, k: int) -> None:
     """A searcher answers as ever while a thread makes newer ones of the same rows and asks them."""
-    half, growing = len(Z) // 2, Growing(Z[: len(Z) // 2])
+    half, growing = len(Z) // 2, GrowingArray(Z[: len(Z) // 2])
     first: Searcher = index.build(growing.view)
     expected = first.query(Q, k, 1)
 
@@ -344,7 +344,7 @@ def numbers_that_are_not_places_cannot_be_changed(index: Index, Z: Array) -> Non
     """Where rows were dropped, or restored under other numbers, the number of a row says no more where it lies."""
     searcher = index.build(Z)
     searcher.remove(np.arange(1))
-    restored = index.restore(Z[1:], searcher.to_arrays())
+    restored = index.restore(Z[1:], searcher.arrays())
     searcher.remove(np.arange(1, len(Z) - 1))
     for numbered in (restored, searcher):
         with pytest.raises(DataError, match="rows must have the numbers 0 … n − 1 to be changed; got"):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from laws import Index
 from numpy.typing import NDArray
 
-from ripml.base.arrays import Growing
+from ripml.base.arrays import GrowingArray
 from ripml.base.errors import DataError, ParameterError
 from ripml.base.registry import resolve
 from ripml.neighbors import Exact, exact
@@ -250,7 +250,7 @@ def test_any_walk_of_adding_and_removing_ends_where_brute_force_does(data: st.Da
             Z, Q = np.stack(list(rows.values())), grid(3, 2, seed + 100)
             order, distances = laws.brute_force(Z, Q, k)
             laws.agree(searcher.query(Q, k), (numbers[order], distances))
-            again = Exact().restore(Z, searcher.to_arrays())
+            again = Exact().restore(Z, searcher.arrays())
             laws.agree(again.query(Q, k), (numbers[order], distances))
             assert again.add(Z[:1]).tolist() == [searcher.add(Z[:1])[0]]
             rows[int(searcher.numbers[-1])] = Z[0]
@@ -288,7 +288,7 @@ def test_rows_that_lie_end_to_end_are_searched_in_place_and_never_written_to(tmp
 
 
 def test_searchers_share_rows_that_grow_and_one_more_row_copies_nothing() -> None:
-    growing = Growing(normal(40, 3))
+    growing = GrowingArray(normal(40, 3))
     growing.append(normal(1, 3))  # makes room
     first = Exact().build(growing.view)
     second = first.changed(growing.append(normal(1, 3)), np.array([3]))

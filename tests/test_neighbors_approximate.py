@@ -93,7 +93,7 @@ class TestLaws:
         searcher = index.build(Z)
         searcher.remove(np.arange(0, 200))
         searcher.add(Z[:50])
-        arrays = searcher.to_arrays()
+        arrays = searcher.arrays()
         restored = index.restore(np.concatenate([Z[200:], Z[:50]]), arrays)
         laws.agree(restored.query(Q, 8), searcher.query(Q, 8))
         assert restored.add(Z[:1]).tolist() == searcher.add(Z[:1]).tolist() == [650]
@@ -121,7 +121,7 @@ class TestLaws:
     def test_building_again_gives_the_same_arrays_and_answers(self, index: Index) -> None:
         Z, Q = topics(800), shrunken(50)
         first, second = index.build(Z, n_jobs=1), index.build(Z, n_jobs=2)
-        arrays, again = first.to_arrays(), second.to_arrays()
+        arrays, again = first.arrays(), second.arrays()
         assert arrays.keys() == again.keys()
         for name, array in arrays.items():
             assert array.tobytes() == again[name].tobytes()
@@ -226,7 +226,7 @@ def hostile(arrays: dict[str, Any]) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("index", [LSH(), HNSW(), IVF(), IVF(n_lists=16, n_probe=8)], ids=repr)
 def test_arrays_that_cannot_be_are_refused(index: Index) -> None:
     Z = topics(400)
-    arrays = index.build(Z).to_arrays()
+    arrays = index.build(Z).arrays()
     for case in hostile(arrays):
         if not case:
             continue  # no arrays at all: the index is built
@@ -243,12 +243,12 @@ def test_lists_that_were_made_for_fewer_rows_are_restored() -> None:
     index = IVF(n_probe=8)
     searcher = index.build(Z[:400])
     searcher.add(Z[400:])
-    laws.agree(index.restore(Z, searcher.to_arrays()).query(Q, 5), searcher.query(Q, 5))
+    laws.agree(index.restore(Z, searcher.arrays()).query(Q, 5), searcher.query(Q, 5))
 
 
 def test_links_to_levels_that_a_row_does_not_have_are_refused() -> None:
     Z = topics(3000)
-    arrays = HNSW().build(Z).to_arrays()
+    arrays = HNSW().build(Z).arrays()
     levels, links = arrays["hnsw_levels"], arrays["hnsw_links"]
     starts = np.concatenate([[0], np.cumsum(np.where(levels > 0, 32 + 16 * (levels - 1), 0))])
     high, low = int(np.argmax(levels)), int(np.argmin(levels))
@@ -265,7 +265,7 @@ def test_links_to_levels_that_a_row_does_not_have_are_refused() -> None:
 def test_random_arrays_of_the_right_shape_are_refused_or_searched() -> None:
     Z, Q = topics(300), shrunken(20)
     for index in (HNSW(), IVF()):
-        arrays = index.build(Z).to_arrays()
+        arrays = index.build(Z).arrays()
         for seed in range(30):
             rng = np.random.default_rng(seed)
             mixed = {}

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ripml.base import products
 from ripml.base.products import (
     FREQUENT,
-    Embedded,
+    FactoredEmbedding,
     by_frequency,
     dense,
     gram_of,
@@ -120,14 +120,14 @@ def test_features_stay_as_they_are() -> None:
 # --------------------------------------------------------------------------------------------------- embedded labels
 
 
-def embedded(n: int, n_labels: int, n_dims: int, empty: bool = True) -> tuple[Embedded, NDArray[np.float64]]:
+def embedded(n: int, n_labels: int, n_dims: int, empty: bool = True) -> tuple[FactoredEmbedding, NDArray[np.float64]]:
     """Labels of which some rows have none, and their embedding in float64."""
     Y = worlds.zipf_labels(n, n_labels)
     if empty:
         Y = scipy.sparse.csr_array(Y.multiply((np.arange(n) % 5 > 0)[:, None]))
         Y.eliminate_zeros()
     Phi = Projection(Gaussian(), n_dims, 1, seed=1).columns(np.arange(n_labels, dtype=np.uint64))
-    return Embedded(Y, Phi.__getitem__, n_dims), Y.toarray().astype(np.float64) @ Phi.astype(np.float64)
+    return FactoredEmbedding(Y, Phi.__getitem__, n_dims), Y.toarray().astype(np.float64) @ Phi.astype(np.float64)
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -153,7 +153,7 @@ def test_embedded_labels_ask_only_for_the_columns_of_labels_that_are_there(monke
         asked.append(labels)
         return Z.columns(labels)
 
-    np.testing.assert_allclose(Embedded(Z.Y, columns, 6).toarray(), expected, atol=1e-5)
+    np.testing.assert_allclose(FactoredEmbedding(Z.Y, columns, 6).toarray(), expected, atol=1e-5)
     assert len(asked) == 4
     for block, labels in enumerate(asked):
         np.testing.assert_array_equal(labels, np.unique(Z.Y[50 * block : 50 * block + 50].indices))
@@ -167,7 +167,7 @@ def test_embedded_labels_ask_only_for_the_columns_of_labels_that_are_there(monke
 def test_rows_of_embedded_labels_are_rows_of_their_product(rows: Any) -> None:
     Z, expected = embedded(120, 30, 5)
     some = Z[rows]
-    assert isinstance(some, Embedded)
+    assert isinstance(some, FactoredEmbedding)
     assert some.shape == expected[rows].shape
     assert some.toarray().dtype == np.float32
     np.testing.assert_allclose(some.toarray(), expected[rows], atol=1e-5)
@@ -175,7 +175,7 @@ def test_rows_of_embedded_labels_are_rows_of_their_product(rows: Any) -> None:
 
 
 def test_labels_that_nobody_carries_embed_to_nothing() -> None:
-    Z = Embedded(scipy.sparse.csr_array((4, 9), dtype=np.float32), np.ones((9, 3), np.float32).__getitem__, 3)
+    Z = FactoredEmbedding(scipy.sparse.csr_array((4, 9), dtype=np.float32), np.ones((9, 3), np.float32).__getitem__, 3)
     np.testing.assert_array_equal(Z.toarray(), np.zeros((4, 3)))
     for X in (np.ones((4, 2)), scipy.sparse.csr_array(np.ones((4, 2)))):
         np.testing.assert_array_equal(transposed_product(X, Z, None), np.zeros((2, 3)))
@@ -207,14 +207,14 @@ def test_features_times_embedded_labels_is_the_product_in_either_order(
     n, d, L = SHAPES[shape]
     X = features(n, [0.3] * d).astype(of)
     Z, embedding = embedded(n, L, 6)
-    made: list[Embedded] = []
-    original = Embedded.toarray
+    made: list[FactoredEmbedding] = []
+    original = FactoredEmbedding.toarray
 
-    def toarray(self: Embedded) -> NDArray[Any]:
+    def toarray(self: FactoredEmbedding) -> NDArray[Any]:
         made.append(self)
         return original(self)
 
-    monkeypatch.setattr(Embedded, "toarray", toarray)
+    monkeypatch.setattr(FactoredEmbedding, "toarray", toarray)
     if gain is not None:
         monkeypatch.setattr(products, "_BLAS_GAIN", gain)
     found = transposed_product(KINDS[kind](X), Z.astype(dtype), None)
@@ -244,7 +244,7 @@ def test_threads_do_not_matter(shape: str, kind: str) -> None:
     for V in (Z, Z.toarray(), Z.Y):
         one = transposed_product(X, V, 1)
         np.testing.assert_array_equal(transposed_product(X, V, 2), one)
-    by_one, by_two = (Embedded(Z.Y, Z.columns, Z.n_dims, n_jobs).toarray() for n_jobs in (1, 2))
+    by_one, by_two = (FactoredEmbedding(Z.Y, Z.columns, Z.n_dims, n_jobs).toarray() for n_jobs in (1, 2))
     np.testing.assert_array_equal(by_one, by_two)
     V = np.random.default_rng(0).standard_normal((X.shape[1], 4))
     np.testing.assert_array_equal(product(X, V, 1), product(X, V, 2))
@@ -330,5 +330,5 @@ def test_embeddings_taken_by_set_are_summed_in_the_type_asked_for(sparse: bool) 
     of_row = rng.integers(30, size=900)
     expected = X.T.astype(np.float64) @ np.hstack(list(Z.astype(np.float64)[:, of_row]))
     rows = scipy.sparse.csr_array(X) if sparse else X
-    moment = products.transposed_product(rows, products.Taken(Z, of_row).astype(np.float64), None)
+    moment = products.transposed_product(rows, products.IndexedEmbedding(Z, of_row).astype(np.float64), None)
     np.testing.assert_allclose(moment, expected, rtol=1e-12)

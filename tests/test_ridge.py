@@ -17,7 +17,7 @@ from sklearn.linear_model import Ridge
 
 from ripml.base import products
 from ripml.base.errors import MemoryLimitError, ParameterError
-from ripml.base.products import Embedded, predict_embedding
+from ripml.base.products import FactoredEmbedding, predict_embedding
 from ripml.regression import (
     ConjugateGradient,
     Dual,
@@ -396,7 +396,7 @@ def test_targets_kept_as_factors_give_what_their_product_gives(
     for n_labels in (4, 3000):  # labels are summed before they are embedded, or after
         Y = worlds.zipf_labels(shape[0], n_labels)
         Phi = np.random.default_rng(0).standard_normal((n_labels, 5)).astype(np.float32)
-        targets = Embedded(Y, Phi.__getitem__, 5)
+        targets = FactoredEmbedding(Y, Phi.__getitem__, 5)
         for features in (X, scipy.sparse.csr_array(X)):
             found, expected = (solver.prepare(features, Z)(1.0) for Z in (targets, targets.toarray()))
             assert found.Psi.dtype == expected.Psi.dtype

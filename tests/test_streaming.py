@@ -13,14 +13,14 @@ import scipy.sparse
 from ripml import RIPML, load
 from ripml.base.errors import DataError, NoLabelsError, ParameterError
 from ripml.base.products import column_counts
-from ripml.base.workspace import DiskRoom, mapped, release
+from ripml.base.workspace import DiskWorkspace, map_file, release
 from ripml.lab.generated import generate
 from ripml.labels.encoding import LabelColumns
 from ripml.labels.ensembles import Gaussian
 from ripml.labels.projection import Embedder, Projection
 from ripml.model.spool import Spool
 from ripml.neighbors import Exact
-from ripml.neighbors.blocks import InBlocks
+from ripml.neighbors.exact import BlockwiseExact
 
 X, Y = generate(700, n_features=12, n_labels=90, labels_per_row=4.0, n_topics=5)
 Y.indices = Y.indices.astype(np.int32)
@@ -126,7 +126,7 @@ def test_an_interrupted_run_goes_on_after_its_last_block(tmp_path: Path, monkeyp
 def test_an_interrupted_pass_goes_on_after_its_last_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from ripml.model import passes
 
-    monkeypatch.setattr(DiskRoom, "rows_at_a_time", lambda self, row_bytes, most: 100)
+    monkeypatch.setattr(DiskWorkspace, "rows_per_block", lambda self, row_bytes, most: 100)
     original, calls = passes.sums_by_cluster, []
 
     def failing(*args: Any) -> Any:
@@ -159,11 +159,11 @@ def test_other_blocks_than_before_are_refused(tmp_path: Path) -> None:
 
 
 def test_after_a_start_of_the_machine_rows_are_written_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ripml.base import workspace as rooms
+    from ripml.base import workspace
     from ripml.model import spool
 
     paper(ridge=1.0).fit_blocks(cut(X, Y), tmp_path / "work", memory=MEMORY)
-    for module in (rooms, spool):
+    for module in (workspace, spool):
         monkeypatch.setattr(module, "boot_id", lambda: "another")
     assert Spool(tmp_path / "work" / "rows", "normalize=True").resumed == 0
     same_model(paper(ridge=1.0).fit_blocks(cut(X, Y), tmp_path / "work"), paper(ridge=1.0).fit(X, Y))
@@ -231,16 +231,16 @@ def test_columns_made_anew_are_those_of_the_table() -> None:
 def test_a_file_searched_in_blocks_gives_what_exact_search_gives(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     rng.integers(0, 3, (500, 4)).astype(np.float32).tofile(tmp_path / "Z.bin")  # many distances tie
-    Z, Q = mapped(tmp_path / "Z.bin", np.float32, (500, 4)), rng.standard_normal((9, 4)).astype(np.float32)
+    Z, Q = map_file(tmp_path / "Z.bin", np.float32, (500, 4)), rng.standard_normal((9, 4)).astype(np.float32)
     for k in (1, 7, 500):
         ids, distances = Exact().build(Z).query(Q, k)
-        found, at = InBlocks(64).build(Z).query(Q, k)
+        found, at = BlockwiseExact(64).build(Z).query(Q, k)
         np.testing.assert_array_equal(found, ids)
         np.testing.assert_array_equal(at, distances)
 
 
 def test_what_was_written_to_pages_that_are_let_go_is_still_there(tmp_path: Path) -> None:
-    array = DiskRoom(folder=tmp_path).empty("a", (100_000,), np.int64)
+    array = DiskWorkspace(folder=tmp_path).empty("a", (100_000,), np.int64)
     array[:] = np.arange(100_000)
     release(array[70_000:], array)
     np.testing.assert_array_equal(array, np.arange(100_000))

@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse
 from numpy.typing import NDArray
 
-from ripml.base.arrays import Growing
+from ripml.base.arrays import GrowingArray
 from ripml.base.errors import DataError
 from ripml.labels.encoding import label_keys
 from ripml.labels.ensembles import Gaussian, PolynomialPhase
@@ -30,7 +30,7 @@ def test_a_label_keeps_its_key_under_another_name() -> None:
     labels = Vocabulary.of(words("a", "b")).renamed("a", "z").added(["c"])
     assert labels.names.tolist() == ["z", "b", "c"]
     np.testing.assert_array_equal(labels.keys, label_keys(words("a", "b", "c")))
-    assert (labels.place("z"), labels.place("c")) == (0, 2)
+    assert (labels.column_of("z"), labels.column_of("c")) == (0, 2)
     assert "a" not in labels
 
 
@@ -44,11 +44,11 @@ def test_a_name_given_twice_has_two_keys() -> None:
 def test_labels_are_added_to_an_older_version_as_if_there_were_no_newer_one() -> None:
     base = Vocabulary.of(words("a"))
     one, other = base.added(["b", "c"]), base.added(["c"])
-    assert (one.place("c"), other.place("c")) == (2, 1)
+    assert (one.column_of("c"), other.column_of("c")) == (2, 1)
     assert "b" not in other
     assert "c" not in base
     with pytest.raises(DataError, match=r"^the model has no label 'c'\.$"):
-        base.place("c")
+        base.column_of("c")
 
 
 def test_slots_of_dropped_labels_are_free_again() -> None:
@@ -61,10 +61,10 @@ def test_slots_of_dropped_labels_are_free_again() -> None:
 
 def test_arrays_give_the_same_labels_back() -> None:
     plain = Vocabulary.of(words("a", "b"))
-    assert set(plain.to_arrays()) == {"names", "name_ends"}
+    assert set(plain.arrays()) == {"names", "name_ends"}
     changed = plain.renamed("a", "z").added(["c", "d"]).with_retired("b", True).kept(np.array([0, 1, 3]))
     for labels in (plain, changed, Vocabulary.of(np.array([4, -2]))):
-        again = Vocabulary.from_arrays(labels.to_arrays())
+        again = Vocabulary.from_arrays(labels.arrays())
         assert again.names.tolist() == labels.names.tolist()
         for name in ("keys", "slots", "retired"):
             np.testing.assert_array_equal(getattr(again, name), getattr(labels, name))
@@ -138,7 +138,7 @@ def test_vectors_of_more_labels_are_those_made_at_once() -> None:
 def test_what_was_handed_out_stays_as_it_is(axis: int) -> None:
     start = np.arange(6.0).reshape(2, 3) if axis else np.arange(6.0).reshape(3, 2)
     start.setflags(write=False)
-    growing = Growing(start, axis)
+    growing = GrowingArray(start, axis)
     views, copies = [growing.view], [start.copy()]
     for size in (0, 1, 100, 3):
         shape = (2, size) if axis else (size, 2)
@@ -150,7 +150,7 @@ def test_what_was_handed_out_stays_as_it_is(axis: int) -> None:
 
 
 def test_one_more_row_is_not_a_copy_of_all() -> None:
-    growing = Growing(np.zeros((1000, 3)))
+    growing = GrowingArray(np.zeros((1000, 3)))
     first = growing.append(np.ones((1, 3)))
     assert np.shares_memory(first, growing.append(np.ones((1, 3))))
 

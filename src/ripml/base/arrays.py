@@ -1,7 +1,7 @@
 """Arrays that grow at their end, for a model that learns while others read it.
 
 What was handed out never changes: rows are written behind the last one of any view, into room that is kept free, and a
-new view is made of the old rows and the new ones. Room is taken anew, with an eighth to spare, when it runs out.
+new view is made of the old rows and the new ones. Workspace is taken anew, with an eighth to spare, when it runs out.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Growing"]
+__all__ = ["GrowingArray"]
 
 _SPARE, _LEAST = 8, 64
 
 
-class Growing:
+class GrowingArray:
     """An array that grows along one axis; one writer holds it, and any number of readers the views that it gave.
 
-    >>> growing = Growing(np.array([1, 2]))
+    >>> growing = GrowingArray(np.array([1, 2]))
     >>> before = growing.view
     >>> growing.append(np.array([3])).tolist(), before.tolist()
     ([1, 2, 3], [1, 2])
@@ -48,7 +48,7 @@ class Growing:
         self.size = size
         return self.view
 
-    def cut(self, size: int) -> None:
+    def truncate(self, size: int) -> None:
         """Have this size again. What came behind it must not have been handed to a reader."""
         self.size = size
 

@@ -15,12 +15,12 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from ripml.base.parallel import blocks, map_blocks
-from ripml.base.workspace import release, taken_rows
+from ripml.base.workspace import read_rows, release
 
 __all__ = [
     "FREQUENT",
-    "Embedded",
-    "Taken",
+    "FactoredEmbedding",
+    "IndexedEmbedding",
     "by_frequency",
     "column_counts",
     "dense",
@@ -44,7 +44,7 @@ _BLAS_GAIN = 16  # operations of a dense product in the time of one of a sparse 
 
 
 @dataclass(frozen=True)
-class Embedded:
+class FactoredEmbedding:
     """Z = Y Phiᵀ, (n, M), as its factors: labels Y (n, L), CSR, and the `columns` (label numbers ↦ (len, M)) of Phi."""
 
     Y: Any
@@ -58,10 +58,10 @@ class Embedded:
         """(n, M)."""
         return self.Y.shape[0], self.n_dims
 
-    def __getitem__(self, rows: Any) -> Embedded:
+    def __getitem__(self, rows: Any) -> FactoredEmbedding:
         return replace(self, Y=self.Y[rows])
 
-    def astype(self, dtype: Any, copy: bool = True) -> Embedded:
+    def astype(self, dtype: Any, copy: bool = True) -> FactoredEmbedding:
         """The same in another type."""
         return replace(self, dtype=dtype)
 
@@ -77,7 +77,7 @@ class Embedded:
 
 
 @dataclass(frozen=True)
-class Taken:
+class IndexedEmbedding:
     """The embeddings (n, F·m) of rows whose label sets `of_row` (n,) have the embeddings Z (F, u, m): copied only where
     they are used."""
 
@@ -90,10 +90,10 @@ class Taken:
         """(n, F·m)."""
         return len(self.of_row), self.Z.shape[0] * self.Z.shape[2]
 
-    def __getitem__(self, rows: Any) -> Taken:
+    def __getitem__(self, rows: Any) -> IndexedEmbedding:
         return replace(self, of_row=self.of_row[rows])
 
-    def astype(self, dtype: Any, copy: bool = True) -> Taken:
+    def astype(self, dtype: Any, copy: bool = True) -> IndexedEmbedding:
         """The same in another type."""
         return replace(self, dtype=dtype)
 
@@ -101,7 +101,7 @@ class Taken:
         """The rows themselves."""
         out = np.empty(self.shape, self.dtype)
         for Z, columns in zip(self.Z, np.split(out, len(self.Z), axis=1), strict=True):
-            columns[:] = taken_rows(Z, self.of_row)
+            columns[:] = read_rows(Z, self.of_row)
         return out
 
 
@@ -198,9 +198,9 @@ def transposed_product(X: Any, V: Any, n_jobs: int | None, XT: Any = None) -> Fl
     With sparse X the rows of V are read one after the other and added to those of the result, a block of columns at a
     time; where `XT`, its transpose in CSR, is known, rows of V are gathered in blocks of features.
     """
-    if isinstance(V, Embedded):
+    if isinstance(V, FactoredEmbedding):
         return _moment_of_embedded(X, V, n_jobs, XT)
-    if isinstance(V, Taken):
+    if isinstance(V, IndexedEmbedding):
         return _moment_of_taken(X, V, n_jobs)
     if scipy.sparse.issparse(V):
         return (V.T.tocsr() @ X).T.toarray() if scipy.sparse.issparse(X) else np.asarray((V.T.tocsr() @ X).T)
@@ -222,7 +222,7 @@ def _scattered(X: Any, V: Floats, n_jobs: int | None) -> Floats:
     return out
 
 
-def _moment_of_embedded(X: Any, Z: Embedded, n_jobs: int | None, XT: Any) -> Floats:
+def _moment_of_embedded(X: Any, Z: FactoredEmbedding, n_jobs: int | None, XT: Any) -> Floats:
     """XᵀZ = (XᵀY)Phiᵀ: labels are embedded after their features are summed, where that is less work."""
     d, L = X.shape[1], Z.Y.shape[1]
     cost = X.nnz if scipy.sparse.issparse(X) else X.size / _BLAS_GAIN
@@ -240,7 +240,7 @@ def _moment_of_embedded(X: Any, Z: Embedded, n_jobs: int | None, XT: Any) -> Flo
     return out
 
 
-def _moment_of_taken(X: Any, V: Taken, n_jobs: int | None) -> Floats:
+def _moment_of_taken(X: Any, V: IndexedEmbedding, n_jobs: int | None) -> Floats:
     """XᵀZ[of_row] = (SᵀX)ᵀZ where S sends rows to their rows of Z: those that share one are summed first."""
     n, (n_learners, _, m) = X.shape[0], V.Z.shape
     if not scipy.sparse.issparse(X):

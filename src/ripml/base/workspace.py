@@ -23,14 +23,14 @@ from scipy.sparse import csr_array
 from ripml.base.errors import DataError
 from ripml.base.parallel import blocks, require_memory
 
-__all__ = ["DiskRoom", "Room", "boot_id", "mapped", "release", "row_slice", "taken_rows"]
+__all__ = ["DiskWorkspace", "Workspace", "boot_id", "map_file", "read_rows", "release", "row_slice"]
 
 _ROW_BLOCK = 65536  # rows copied at a time
 _LEAST_ROWS = 2048
 
 
 @dataclass(frozen=True)
-class Room:
+class Workspace:
     """Memory; `table_bytes` of columns of Phi may be held at a time."""
 
     table_bytes: int = 1 << 30
@@ -40,43 +40,43 @@ class Room:
         """An array to be filled."""
         return np.empty(shape, dtype)
 
-    def require(self, needed: float, what: str) -> None:
+    def require_memory(self, needed: float, what: str) -> None:
         """Raise if an array of `needed` bytes does not fit."""
         require_memory(needed, what, "use fewer `n_dims`")
 
-    def rows_at_a_time(self, row_bytes: int, most: int) -> int:
+    def rows_per_block(self, row_bytes: int, most: int) -> int:
         """Rows of a block, each of which takes `row_bytes`."""
         return most
 
-    def rows_of(self, Y: Any, rows: NDArray[np.int64], name: str) -> Any:
+    def take_rows(self, Y: Any, rows: NDArray[np.int64], name: str) -> Any:
         """These rows of an indicator, CSR."""
         return Y[rows]
 
-    def settle(self) -> None:
+    def trim_memory(self) -> None:
         """Between two stretches of the work: give back to the system what was freed."""
 
-    def kept(self, at: list[Any]) -> dict[str, NDArray[Any]] | None:
+    def load_checkpoint(self, at: list[Any]) -> dict[str, NDArray[Any]] | None:
         """What was kept at this point of the work by a run that was interrupted, if anything."""
         return None
 
-    def keep(self, at: list[Any], arrays: dict[str, NDArray[Any]]) -> None:
+    def save_checkpoint(self, at: list[Any], arrays: dict[str, NDArray[Any]]) -> None:
         """Remember that the work came to this point, with what it came to."""
 
-    def begin(self) -> None:
+    def discard_stale_files(self) -> None:
         """Forget what was kept for other work than this."""
 
 
 @dataclass(frozen=True)
-class DiskRoom(Room):
+class DiskWorkspace(Workspace):
     """Files in a folder, and `memory` bytes for all that is held beside them: three quarters for columns of Phi."""
 
     folder: Path = Path()
     memory: int = 1 << 30
-    about: str = ""  # all that the work depends on beside the rows: what was kept for something else is not used
+    work_id: str = ""  # all that the work depends on beside the rows: what was kept for something else is not used
     in_memory: ClassVar[bool] = False
 
     @classmethod
-    def of(cls, folder: Path, memory: int) -> DiskRoom:
+    def in_folder(cls, folder: Path, memory: int) -> DiskWorkspace:
         """The files of this folder."""
         return cls(table_bytes=3 * memory // 4, folder=folder, memory=memory)
 
@@ -91,14 +91,14 @@ class DiskRoom(Room):
         path.unlink(missing_ok=True)
         return np.memmap(path, dtype, "w+", shape=shape)
 
-    def require(self, needed: float, what: str) -> None:
+    def require_memory(self, needed: float, what: str) -> None:
         """Nothing: the disk itself says when it is full."""
 
-    def rows_at_a_time(self, row_bytes: int, most: int) -> int:
+    def rows_per_block(self, row_bytes: int, most: int) -> int:
         """Rows of a block that takes an eighth of the memory, but not so few that calls take most of the time."""
         return int(np.clip(self.memory // 8 // max(row_bytes, 1), min(_LEAST_ROWS, most), most))
 
-    def rows_of(self, Y: Any, rows: NDArray[np.int64], name: str) -> Any:
+    def take_rows(self, Y: Any, rows: NDArray[np.int64], name: str) -> Any:
         """These rows of an indicator, CSR, in files."""
         indptr = np.concatenate([[0], np.cumsum(np.diff(Y.indptr)[rows])])
         indices = self.empty(f"{name}-indices", (int(indptr[-1]),), Y.indices.dtype)
@@ -108,9 +108,9 @@ class DiskRoom(Room):
             at = np.repeat(Y.indptr[rows[block]].astype(np.int64), lengths) + within
             indices[indptr[block.start] : indptr[block.stop]] = Y.indices[at]
             release(indices, Y.indices)
-        return self.matrix(name, self.ones(len(indices)), indices, indptr, Y.shape[1])
+        return self.csr(name, self.ones(len(indices)), indices, indptr, Y.shape[1])
 
-    def matrix(self, name: str, values: NDArray[Any], columns: NDArray[Any], indptr: NDArray[Any], width: int) -> Any:
+    def csr(self, name: str, values: NDArray[Any], columns: NDArray[Any], indptr: NDArray[Any], width: int) -> Any:
         """A CSR matrix of arrays in files; SciPy would read them into memory if columns and ends differed in type."""
         if indptr[-1] < 2**31:
             ends = indptr.astype(columns.dtype, copy=False)
@@ -124,7 +124,7 @@ class DiskRoom(Room):
         matrix.has_canonical_format = True
         return matrix
 
-    def renumbered(self, Y: Any, column: NDArray[np.int64], name: str) -> Any:
+    def move_columns(self, Y: Any, column: NDArray[np.int64], name: str) -> Any:
         """The indicator with its column j moved to `column[j]`, CSR, in files."""
         indices = self.empty(f"{name}-indices", (len(Y.indices),), Y.indices.dtype)
         for rows in blocks(Y.shape[0], _ROW_BLOCK):
@@ -133,7 +133,7 @@ class DiskRoom(Room):
             moved.sort_indices()
             indices[Y.indptr[rows.start] : Y.indptr[rows.stop]] = moved.indices
             release(indices, Y.indices)
-        return self.matrix(name, Y.data, indices, Y.indptr, Y.shape[1])
+        return self.csr(name, Y.data, indices, Y.indptr, Y.shape[1])
 
     def ones(self, n: int) -> NDArray[np.float32]:
         """The values of an indicator with n entries: one file for all, as long as the longest."""
@@ -144,14 +144,14 @@ class DiskRoom(Room):
                 for block in blocks(n, 1 << 20):
                     file.write(np.ones(block.stop - block.start, np.float32).tobytes())
             part.replace(path)
-        return mapped(path, np.float32, (n,))
+        return map_file(path, np.float32, (n,))
 
-    def settle(self) -> None:
+    def trim_memory(self) -> None:
         """The C library keeps freed blocks of up to 32 MB for later, unless it is asked to let go of them."""
         with contextlib.suppress(OSError, AttributeError):  # another C library
             ctypes.CDLL("libc.so.6").malloc_trim(0)
 
-    def kept(self, at: list[Any]) -> dict[str, NDArray[Any]] | None:
+    def load_checkpoint(self, at: list[Any]) -> dict[str, NDArray[Any]] | None:
         """What `keep` wrote for the same point, since the machine was started."""
         try:
             with (self.folder / f"{at[0]}.npz").open("rb") as file, np.load(file) as kept:
@@ -160,14 +160,14 @@ class DiskRoom(Room):
             return None
         return arrays if arrays.pop("at").item() == self._mark(at) else None
 
-    def begin(self) -> None:
+    def discard_stale_files(self) -> None:
         """By the mark of the work as a whole."""
-        if self.kept(["work"]) is None:
+        if self.load_checkpoint(["work"]) is None:
             for file in [*self.folder.glob("*.npz"), *self.folder.glob("*.bin")]:
                 file.unlink()  # a model of before that has it mapped keeps what it had
-            self.keep(["work"], {})
+            self.save_checkpoint(["work"], {})
 
-    def keep(self, at: list[Any], arrays: dict[str, NDArray[Any]]) -> None:
+    def save_checkpoint(self, at: list[Any], arrays: dict[str, NDArray[Any]]) -> None:
         """In a file, which is replaced in one step."""
         part = self.folder / f"{at[0]}.part"
         with part.open("wb") as file:
@@ -175,7 +175,7 @@ class DiskRoom(Room):
         part.replace(self.folder / f"{at[0]}.npz")
 
     def _mark(self, at: list[Any]) -> str:
-        return json.dumps([*at, self.about, boot_id()])
+        return json.dumps([*at, self.work_id, boot_id()])
 
 
 def boot_id() -> str:
@@ -186,7 +186,7 @@ def boot_id() -> str:
         return ""
 
 
-def mapped(path: Path, dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:
+def map_file(path: Path, dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:
     """The array in a file, to be read."""
     if 0 in shape:
         return np.empty(shape, dtype)
@@ -202,10 +202,10 @@ def row_slice(Y: Any, rows: slice) -> Any:
     return type(Y)((Y.data[own], Y.indices[own], ends - ends[0]), shape=(len(ends) - 1, Y.shape[1]))
 
 
-def taken_rows(X: Any, rows: NDArray[np.int64]) -> Any:
+def read_rows(X: Any, rows: NDArray[np.int64]) -> Any:
     """X[rows]. Rows of a dense array in a file are read from it: through the mapping, each would bring in many pages.
 
-    >>> taken_rows(np.eye(3), np.array([2])).tolist()
+    >>> read_rows(np.eye(3), np.array([2])).tolist()
     [[0.0, 0.0, 1.0]]
     """
     readable = isinstance(X, np.memmap) and X.mode != "c" and X.filename is not None

@@ -19,8 +19,8 @@ from sklearn.base import clone
 from sklearn.utils import check_random_state
 
 from ripml.base.errors import DataError, MemoryLimitError, NoLabelsError, ParameterError
-from ripml.base.products import Taken, dense
-from ripml.base.workspace import DiskRoom, row_slice
+from ripml.base.products import IndexedEmbedding, dense
+from ripml.base.workspace import DiskWorkspace, row_slice
 from ripml.decoding.decoders import Votes
 from ripml.distributed import passing, tasks
 from ripml.distributed.columns import Head, finished, merged_heads
@@ -204,7 +204,7 @@ class _Walk:
         del rows, cluster, rank, passed
 
         left_out = workers.fetched(asked)
-        written = index.write(DiskRoom.of(self.folder, _MEMORY), L, left_out)
+        written = index.write(DiskWorkspace.in_folder(self.folder, _MEMORY), L, left_out)
         _log.info("%s label sets are written", f"{len(written.counts):,}")
         gram, moment, _ = workers.fetched(sums)
         del sums
@@ -226,7 +226,7 @@ class _Walk:
             vars(draft)["searchers"] = index.searchers(c)
             mine = np.flatnonzero(left_out.cluster == c)
             sets = written.entries[mine]
-            x, z = dense(left_out.X[mine]), Taken(draft.Z, sets).toarray()
+            x, z = dense(left_out.X[mine]), IndexedEmbedding(draft.Z, sets).toarray()
             solver, reason = solvers[c]
             solve = solver.of_sums(sums_of[c], lambda few: (x[few], z[few]))
             fair = left_out.rank[mine] < most[c]
@@ -240,7 +240,7 @@ class _Walk:
             settings.n_jobs,
         )  # fmt: skip
         decided = decide(settings.decoder, settings.n_neighbors, how, parts, answers, model.seed_)
-        parts = stored(parts, settings.index, written.room)
+        parts = stored(parts, settings.index, written.workspace)
         model._adopt(Learnt(parts, centres, None, choice, ensemble, n_dims, decided, facts))
         return head
 

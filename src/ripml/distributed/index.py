@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ripml.base.workspace import DiskRoom, release
+from ripml.base.workspace import DiskWorkspace, release
 from ripml.distributed import passing
 from ripml.distributed.passing import Bucket, Plan
 from ripml.distributed.tasks import LeftOut
 from ripml.distributed.workers import Workers
 from ripml.neighbors import Finder
-from ripml.neighbors.blocks import merged
+from ripml.neighbors.exact import merge_nearest
 
 __all__ = ["BUCKET_BYTES", "Buckets", "Written"]
 
@@ -35,7 +35,7 @@ Ints = NDArray[np.int64]
 class Written:
     """The index in files: Z (F, e, m), label sets, CSR (e, L), and their rows, with the entry of each row left out."""
 
-    room: DiskRoom
+    workspace: DiskWorkspace
     Z: Floats
     sets: Any
     counts: Ints
@@ -68,13 +68,13 @@ class Buckets:
         sizes, labels = zip(*workers.fetched(measured), strict=True)
         return cls(workers, plan, futures, np.array(sizes), np.array(labels))
 
-    def write(self, room: DiskRoom, n_labels: int, left_out: LeftOut) -> Written:
+    def write(self, workspace: DiskWorkspace, n_labels: int, left_out: LeftOut) -> Written:
         """Fetch one bucket after the other and put its sets where they belong."""
         starts, label_starts = _starts(self.sizes), _starts(self.labels)
         e, projection = int(self.sizes.sum()), self.plan.projection
-        Z = room.empty("Z", (projection.n_learners, e, projection.n_dims), np.float32)
-        counts = room.empty("counts", (e,), np.int64)
-        indices = room.empty("sets-indices", (int(self.labels.sum()),), np.int32)
+        Z = workspace.empty("Z", (projection.n_learners, e, projection.n_dims), np.float32)
+        counts = workspace.empty("counts", (e,), np.int64)
+        indices = workspace.empty("sets-indices", (int(self.labels.sum()),), np.int32)
         indptr = np.zeros(e + 1, np.int64)
         entries = np.empty(len(left_out.rank), np.int64)
         bucket_of = (left_out.marks[0] >> np.uint64(1)) >> np.uint64(63 - self.plan.bucket_bits)
@@ -92,8 +92,8 @@ class Buckets:
                 asked = np.flatnonzero((left_out.cluster == c) & (bucket_of == b))
                 entries[asked] = at.start - starts[0, c] + _places(bucket, own, [m[asked] for m in left_out.marks])
             release(*Z, counts, indices)
-        sets = room.matrix("sets", room.ones(len(indices)), indices, indptr, n_labels)
-        return Written(room, Z, sets, counts, np.append(starts[0], e), entries)
+        sets = workspace.csr("sets", workspace.ones(len(indices)), indices, indptr, n_labels)
+        return Written(workspace, Z, sets, counts, np.append(starts[0], e), entries)
 
     def searchers(self, c: int) -> list[Finder]:
         """Of the embeddings of cluster c, one a learner."""
@@ -130,4 +130,4 @@ class _Spread(Finder):
         task = partial(passing.nearest, k=k, c=c, n_clusters=buckets.plan.n_clusters, learner=self._learner)
         futures, queries = [buckets.futures[b] for b in full], [buckets.workers.sent(Q)] * len(full)
         found = buckets.workers.each(task, futures, starts[full].tolist(), queries)
-        return merged(buckets.workers.fetched(found), k)
+        return merge_nearest(buckets.workers.fetched(found), k)

@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from ripml.base.products import Taken
+from ripml.base.products import IndexedEmbedding
 from ripml.base.workspace import row_slice
 from ripml.distributed.memory import Sized, alone
 from ripml.distributed.tasks import Block
@@ -104,7 +104,7 @@ def one_pass(block: Block, cluster: Ints, keys: Keys, set_keys: Keys, frequency:
     labels = block.Y[first]
     Z = np.empty((len(first), plan.projection.n_learners * plan.projection.n_dims), np.float32)
     _embedder(plan, keys, frequency).fill(Z, labels)
-    sums = sums_by_cluster(block.X, Taken(Z[None], of_row), cluster, [True] * plan.n_clusters, 1)
+    sums = sums_by_cluster(block.X, IndexedEmbedding(Z[None], of_row), cluster, [True] * plan.n_clusters, 1)
     edges = np.searchsorted(bucket[first], np.arange(2**plan.bucket_bits + 1))
     counts = np.bincount(of_row)
     buckets = []

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from ripml.base.arrays import Growing
+from ripml.base.arrays import GrowingArray
 from ripml.base.parallel import blocks, map_blocks, thread_count
 from ripml.base.products import column_counts
 from ripml.labels.ensembles import COLUMN_BLOCK, GOLDEN, Ensemble, check_capacity, mix
@@ -153,7 +153,7 @@ class LabelVectors:
 
     projection: Projection
     keys: NDArray[np.uint64]
-    _growing: Growing | None = field(default=None, repr=False, compare=False)  # what `table` is the start of
+    _growing: GrowingArray | None = field(default=None, repr=False, compare=False)  # what `table` is the start of
 
     @cached_property
     def table(self) -> Floats | None:
@@ -197,7 +197,7 @@ class LabelVectors:
             return LabelVectors(self.projection, keys)
         growing = self._growing
         if growing is None or len(growing.view) > len(table):  # others came of this one before
-            growing = Growing(table)
+            growing = GrowingArray(table)
         more = LabelVectors(self.projection, keys, growing)
         vars(more)["table"] = growing.append(self.projection.columns(keys[len(table) :]))
         return more

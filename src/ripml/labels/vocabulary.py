@@ -63,7 +63,7 @@ class Vocabulary:
     def __contains__(self, name: Any) -> bool:
         return self._places.get(name, len(self)) < len(self)
 
-    def place(self, name: Any) -> int:
+    def column_of(self, name: Any) -> int:
         """The column of a label."""
         if not isinstance(name, (str, int, np.integer)) or name not in self:
             raise DataError(f"the model has no label {name!r}.")
@@ -122,7 +122,7 @@ class Vocabulary:
 
     def renamed(self, old: Any, new: Any) -> Vocabulary:
         """With another name for one label."""
-        place, new = self.place(old), label_name(new)
+        place, new = self.column_of(old), label_name(new)
         check_one_kind([new], self.names[:1])
         if new in self:
             raise DataError(f"the label {new!r} is there already; labels are merged by relabelling rows.")
@@ -133,7 +133,7 @@ class Vocabulary:
     def with_retired(self, name: Any, retired: bool) -> Vocabulary:
         """With one label retired, or suggested again."""
         flags = self.retired.copy()
-        flags[self.place(name)] = retired
+        flags[self.column_of(name)] = retired
         return replace(self, retired=flags)
 
     def kept(self, places: Ints) -> Vocabulary:
@@ -166,7 +166,7 @@ class Vocabulary:
 
     # -------------------------------------------------------------------------------------------------- save and load
 
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
+    def arrays(self) -> dict[str, NDArray[Any]]:
         """As plain arrays: names, and the rest where it is not what a fit makes of them."""
         arrays = names_to_arrays(self.names)
         if not np.array_equal(self.keys, label_keys(self.names)):
@@ -179,7 +179,7 @@ class Vocabulary:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Vocabulary:
-        """The inverse of `to_arrays`. Arrays that cannot come from there: ValueError."""
+        """The inverse of `arrays`. Arrays that cannot come from there: ValueError."""
         fitted = cls.of(names_from_arrays(arrays))
         keys = arrays.get("label_keys", fitted.keys)
         slots = arrays.get("label_slots", fitted.slots)

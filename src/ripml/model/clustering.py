@@ -13,7 +13,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from ripml.base.parallel import blocks, map_blocks
-from ripml.base.workspace import release, taken_rows
+from ripml.base.workspace import read_rows, release
 
 __all__ = ["assign", "centres_of", "nearest_centres", "partition", "sample_rows"]
 
@@ -25,7 +25,7 @@ def partition(X: Any, n_clusters: int, seed: int, n_jobs: int | None = None) -> 
     if n_clusters == 1:
         return np.zeros((1, X.shape[1]), X.dtype), np.zeros(X.shape[0], np.int64)
     rows, random = sample_rows(X.shape[0], seed)
-    centres = centres_of(X if rows is None else taken_rows(X, rows), n_clusters, random)
+    centres = centres_of(X if rows is None else read_rows(X, rows), n_clusters, random)
     occupied, cluster = np.unique(assign(X, centres, n_jobs), return_inverse=True)
     return centres[occupied], cluster
 

@@ -33,7 +33,7 @@ from ripml.base.parallel import blocks as row_blocks
 from ripml.base.parallel import map_blocks, one_blas_thread
 from ripml.base.products import column_counts
 from ripml.base.registry import resolve
-from ripml.base.workspace import DiskRoom, Room
+from ripml.base.workspace import DiskWorkspace, Workspace
 from ripml.decoding import blend as blending
 from ripml.decoding import scores as decoding
 from ripml.decoding.decoders import Blend, Decoder, Votes, resolve_decoder
@@ -245,12 +245,12 @@ class RIPML(Online):
                         f"a block has {valid.shape[0]} rows of X and {labels.shape[0]} of Y; they must be as many."
                     )
                 spool.append(valid, labels)
-            room = DiskRoom.of(place, memory)
-            self._learn_spooled(spool, columns, room, label_names() if callable(label_names) else label_names)
+            workspace = DiskWorkspace.in_folder(place, memory)
+            self._learn_spooled(spool, columns, workspace, label_names() if callable(label_names) else label_names)
         return self
 
     def _learn_spooled(
-        self, spool: Spool, columns: LabelColumns, room: DiskRoom, label_names: Sequence[str] | None
+        self, spool: Spool, columns: LabelColumns, workspace: DiskWorkspace, label_names: Sequence[str] | None
     ) -> None:
         X, Y = spool.matrices()
         self.n_features_in_ = X.shape[1]
@@ -264,24 +264,24 @@ class RIPML(Online):
             order = np.argsort(self.classes_, kind="stable")
             column = np.empty(len(order), np.int64)
             column[order] = np.arange(len(order))
-            Y, self.classes_ = room.renumbered(Y, column, "labels"), self.classes_[order]
+            Y, self.classes_ = workspace.move_columns(Y, column, "labels"), self.classes_[order]
         if label_names is not None:
             self.classes_ = check_names(label_names, Y.shape[1])
         self.frequency_ = column_counts(Y)
         apart = ("n_jobs", "ridge", "index", "n_probe", "n_neighbors", "tail")  # what the passes do not depend on
         fixed = {name: value for name, value in self.get_params(deep=False).items() if name not in apart}
-        room = replace(room, about=f"{fixed} {X.shape} {zlib.crc32(label_keys(self.classes_).tobytes())}")
-        room.begin()
-        self._learn(X, Y, room)
+        workspace = replace(workspace, work_id=f"{fixed} {X.shape} {zlib.crc32(label_keys(self.classes_).tobytes())}")
+        workspace.discard_stale_files()
+        self._learn(X, Y, workspace)
 
-    def _learn(self, X: Any, Y: Any, room: Room | None = None) -> None:
+    def _learn(self, X: Any, Y: Any, workspace: Workspace | None = None) -> None:
         if not isinstance(self.n_neighbors, str):
             self._require_rows("n_neighbors", self.n_neighbors)
         self._require_rows("n_clusters", self.n_clusters)
         random = check_random_state(self.random_state)
         self.seed_ = int(random.randint(2**62, dtype=np.int64))
         sets = distinct_sets(Y, label_keys(self.classes_))
-        self._adopt(learn(self._settings(), X, Y, self.classes_, sets, self.seed_, room))
+        self._adopt(learn(self._settings(), X, Y, self.classes_, sets, self.seed_, workspace))
 
     def _adopt(self, learnt: Learnt) -> None:
         """Take over all that was learnt."""

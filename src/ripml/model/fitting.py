@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from ripml.base.parallel import blocks
-from ripml.base.products import Taken, column_counts, dense, predict_embedding
-from ripml.base.workspace import Room, release, row_slice, taken_rows
+from ripml.base.products import IndexedEmbedding, column_counts, dense, predict_embedding
+from ripml.base.workspace import Workspace, read_rows, release, row_slice
 from ripml.decoding.decoders import Blend, Decoder, Votes
 from ripml.labels.encoding import label_keys
 from ripml.labels.ensembles import Ensemble, Gaussian, Identity
@@ -37,7 +37,7 @@ from ripml.model.reading import searchable, start_of, targets_of
 from ripml.model.tuning import Choice, choose
 from ripml.model.voting import SMALL, Asked, most_left_out, vote
 from ripml.neighbors import Index
-from ripml.neighbors.blocks import InBlocks
+from ripml.neighbors.exact import BlockwiseExact
 from ripml.regression import Primal, RidgeSolver, Solve, Sums, resolve_solver
 from ripml.regression.kernel_ridge import require_room, solve_kernel
 from ripml.regression.kernels import RBF, Kernel, Linear, Local, Rows
@@ -107,13 +107,13 @@ def learn(
     names: NDArray[Any],
     sets: LabelSets,
     seed: int,
-    room: Room | None = None,
+    workspace: Workspace | None = None,
 ) -> Learnt:
     """Fit rows X (n, d), each with labels, to the label sets they carry; Y is CSR (n, L).
 
-    `room` is where arrays of the size of the data are made, and how much else may be held at a time.
+    `workspace` is where arrays of the size of the data are made, and how much else may be held at a time.
     """
-    room = room or Room()
+    workspace = workspace or Workspace()
     plain = isinstance(settings.decoder, Votes)
     if not plain:
         X = X.astype(np.float32, copy=False)
@@ -121,7 +121,7 @@ def learn(
     choice, weights = _tuned(settings, X, Y, names, sets, rank, seed)
     if weights is not None:
         X = weighted(X, weights, settings.normalize)
-    elif not plain and not settings.normalize and room.in_memory:
+    elif not plain and not settings.normalize and workspace.in_memory:
         X = X.copy()  # rows are kept, and these may be the caller's
     n, L = Y.shape
     ensemble, n_dims = embedding_of(settings, choice.kernel, X.shape, L)
@@ -130,22 +130,22 @@ def learn(
     n_targets = settings.n_learners * n_dims
     centres, cluster = partition(X, settings.n_clusters, seed, settings.n_jobs)
     entries = Entries.of(sets, cluster, len(centres))
-    labels = room.rows_of(Y, entries.first, "sets")
+    labels = workspace.take_rows(Y, entries.first, "sets")
     frequency = column_counts(Y)
     Z: Floats | None = None
     sums: list[Sums | None] = [None] * len(centres)
     if plain:
         e = len(entries.first)
-        room.require(4.0 * e * n_targets, f"{n_targets:,} targets of {e:,} label sets")
+        workspace.require_memory(4.0 * e * n_targets, f"{n_targets:,} targets of {e:,} label sets")
         _log.info("embedding %s label sets into %s dimensions", f"{e:,}", f"{n_targets:,}")
-        Z = room.empty("Z", (settings.n_learners, e, n_dims), np.float32)
+        Z = workspace.empty("Z", (settings.n_learners, e, n_dims), np.float32)
         keys = Vocabulary.of(names).column_keys(ensemble, n_dims)
         summed = _summed(settings, np.bincount(cluster), X.shape[1], n_targets)
         sums = embed_and_sum(
-            X, Y, labels, projection, keys, frequency, entries, cluster, summed, Z, room, settings.n_jobs
+            X, Y, labels, projection, keys, frequency, entries, cluster, summed, Z, workspace, settings.n_jobs
         )
     else:
-        room.require(8.0 * n * n_targets, f"{n_targets:,} targets for {n:,} rows")
+        workspace.require_memory(8.0 * n * n_targets, f"{n_targets:,} targets for {n:,} rows")
     how = start_of(
         settings.decoder, settings.n_neighbors, projection, names, frequency, float(Y.nnz / n), settings.n_jobs
     )
@@ -162,7 +162,7 @@ def learn(
             Z=Z[:, own] if Z is not None else searchable(sub, how)[None],
             sets=sub,
             counts=entries.counts[own],
-            index=settings.index if room.in_memory else InBlocks(),
+            index=settings.index if workspace.in_memory else BlockwiseExact(),
             n_learners=settings.n_learners,
             kernel=choice.kernel,
         )
@@ -183,7 +183,7 @@ def learn(
         choice = replace(choice, kernel=fitted_nearby(choice.kernel, how, parts, answers))
         parts = [replace(part, kernel=choice.kernel) for part in parts]
     decided = decide(settings.decoder, settings.n_neighbors, how, parts, answers, seed)
-    parts = stored([_without_sets_of_rows(part) for part in parts], settings.index, room)
+    parts = stored([_without_sets_of_rows(part) for part in parts], settings.index, workspace)
     return Learnt(parts, centres, weights, choice, ensemble, n_dims, decided, facts)
 
 
@@ -204,14 +204,14 @@ def _largest(Z: NDArray[Any]) -> float:
     return found
 
 
-def stored(parts: list[Part], index: Index, room: Room) -> list[Part]:
+def stored(parts: list[Part], index: Index, workspace: Workspace) -> list[Part]:
     """The parts with their embeddings as the index stores them, all in one array."""
     if index.storage == "float32":
-        return parts if room.in_memory else [replace(part, index=index) for part in parts]
+        return parts if workspace.in_memory else [replace(part, index=index) for part in parts]
     parts = [replace(part, index=index) for part in parts]
     n_learners, _, m = parts[0].Z.shape
     ends = np.cumsum([0, *(part.n_sets for part in parts)])
-    out = room.empty(f"Z-{index.storage}", (n_learners, int(ends[-1]), m), index.storage)
+    out = workspace.empty(f"Z-{index.storage}", (n_learners, int(ends[-1]), m), index.storage)
     scale = storage_scale(max(_largest(Z) for part in parts for Z in part.Z), index.storage)
     owns = [slice(start, end) for start, end in pairwise(ends.tolist())]
     return [
@@ -299,10 +299,10 @@ def _vote(
     `sums` are those of its rows, if they are known; row i carries label set `of_row[i]`.
     """
     solver, reason = resolve_solver(settings.solver, len(rows), X.shape[1])
-    targets = Taken(draft.Z, of_row)
+    targets = IndexedEmbedding(draft.Z, of_row)
     _log.info("%s", reason if reason != "given" else f"solver='{solver.word}'")
     if sums is not None and isinstance(solver, Primal):
-        solve = solver.of_sums(sums, lambda asked: (dense(taken_rows(X, rows[asked])), dense(targets[asked])))
+        solve = solver.of_sums(sums, lambda asked: (dense(read_rows(X, rows[asked])), dense(targets[asked])))
         mean_square = float(np.trace(sums.gram)) / len(rows)
         draft = replace(draft, kept=sums)
     else:

@@ -311,7 +311,7 @@ class Online(Multilabel):
     def drop_labels(self: Self, names: Iterable[Any]) -> Self:
         """Drop labels that no row carries, so that nothing is left of them."""
         check_is_fitted(self, "parts_")
-        places = np.array([self.labels_.place(name) for name in names], np.int64)
+        places = np.array([self.labels_.column_of(name) for name in names], np.int64)
         carried = [place for place in places.tolist() if self.frequency_[place]]
         if carried:
             name, count = self.labels_.names[carried[0]], int(self.frequency_[carried[0]])

@@ -53,7 +53,7 @@ def parts_to_arrays(parts: Sequence[Part]) -> dict[str, NDArray[Any]]:
     }
     for c, part in enumerate(parts):
         for f, searcher in enumerate(part.built_searchers):
-            arrays |= {f"index_{c}_{f}_{name}": array for name, array in searcher.to_arrays().items()}
+            arrays |= {f"index_{c}_{f}_{name}": array for name, array in searcher.arrays().items()}
     arrays |= _kept_to_arrays(parts)
     if parts[0].rows is None:
         return arrays

@@ -16,8 +16,8 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from ripml.base.parallel import blocks, map_blocks
-from ripml.base.products import Taken
-from ripml.base.workspace import Room, release, row_slice
+from ripml.base.products import IndexedEmbedding
+from ripml.base.workspace import Workspace, release, row_slice
 from ripml.labels.label_sets import LabelSets
 from ripml.labels.projection import Embedder, Projection
 from ripml.regression import Sums
@@ -61,38 +61,38 @@ def embed_and_sum(
     cluster: Ints,
     summed: Sequence[bool],
     Z: Floats,
-    room: Room,
+    workspace: Workspace,
     n_jobs: int | None,
 ) -> list[Sums | None]:
     """Write the embeddings of the label sets, CSR (e, L), to Z (F, e, m), and return the sums of clusters `summed`.
 
     `counts` (L,) has how often each label occurs. Where the columns of all learners do not fit into memory together, it
     is done a learner at a time. In memory rows take their embeddings from Z; in files, where that would be reading here
-    and there, they are embedded once more in their order. The room keeps what was summed so far, so that a pass that
+    and there, they are embedded once more in their order. The workspace keeps the sums so far, so that a pass that
     was interrupted goes on from its last block.
     """
     n_learners, e, m = Z.shape
-    together = 4 * int(np.count_nonzero(counts)) * n_learners * m <= room.table_bytes
+    together = 4 * int(np.count_nonzero(counts)) * n_learners * m <= workspace.table_bytes
     groups = [range(n_learners)] if together else [range(f, f + 1) for f in range(n_learners)]
     sums: list[Sums | None] = []
     for group in groups:
         some = projection if together else projection.learner(group.start)
-        embedder = Embedder(some, keys, counts, room.table_bytes, n_jobs)
+        embedder = Embedder(some, keys, counts, workspace.table_bytes, n_jobs)
         at = [f"embeddings-{group.start}", str(some), list(Z.shape)]
-        if room.kept(at) is None:
-            for rows in blocks(e, room.rows_at_a_time(4 * len(group) * m, _ROW_BLOCK)):
+        if workspace.load_checkpoint(at) is None:
+            for rows in blocks(e, workspace.rows_per_block(4 * len(group) * m, _ROW_BLOCK)):
                 embedder.fill(Z[group.start : group.stop, rows], row_slice(labels, rows))
                 release(*Z[group.start : group.stop, rows], labels.indices, labels.data)
-            room.keep(at, {})
-        if not room.in_memory:
+            workspace.save_checkpoint(at, {})
+        if not workspace.in_memory:
             at = [f"sums-{group.start}", str(some), *X.shape, e, list(summed)]
             made = _Rows(Y, embedder, len(group) * m)
-            sums = _side_by_side(sums, _sum_rows(X, made, cluster, summed, at, room, n_jobs, gram=not sums))
+            sums = _side_by_side(sums, _sum_rows(X, made, cluster, summed, at, workspace, n_jobs, gram=not sums))
             del made
         del embedder  # and its table, before the next one is made
-        room.settle()
-    if room.in_memory:
-        sums = _sum_rows(X, Taken(Z, entries.of_row), cluster, summed, ["sums"], room, n_jobs)
+        workspace.trim_memory()
+    if workspace.in_memory:
+        sums = _sum_rows(X, IndexedEmbedding(Z, entries.of_row), cluster, summed, ["sums"], workspace, n_jobs)
     return sums
 
 
@@ -130,7 +130,7 @@ def _sum_rows(
     cluster: Ints,
     summed: Sequence[bool],
     at: list[Any],
-    room: Room,
+    workspace: Workspace,
     n_jobs: int | None,
     gram: bool = True,
 ) -> list[Sums | None]:
@@ -138,9 +138,9 @@ def _sum_rows(
     if not any(summed):
         return [None] * len(summed)
     d, n_targets = X.shape[1], Z.shape[1]
-    height = room.rows_at_a_time(12 * (n_targets + (0 if scipy.sparse.issparse(X) else d)), _ROW_BLOCK)
+    height = workspace.rows_per_block(12 * (n_targets + (0 if scipy.sparse.issparse(X) else d)), _ROW_BLOCK)
     at = [*at, height]
-    done, totals = _kept_sums(room, at, len(summed))
+    done, totals = _kept_sums(workspace, at, len(summed))
     # Sums are kept as often as they are no larger than what they sum.
     often = -(-(8 * d * (d + n_targets) * len(summed)) // (4 * height * (n_targets + d)))
     n_blocks = -(-X.shape[0] // height)
@@ -151,7 +151,7 @@ def _sum_rows(
         totals = [_added(total, one) for total, one in zip(totals, more, strict=True)]
         release(*((X[rows],) if isinstance(X, np.ndarray) else (X.data, X.indices)))
         if number % often == 0 or number == n_blocks:
-            _keep_sums(room, at, number, totals)
+            _keep_sums(workspace, at, number, totals)
     return totals
 
 
@@ -162,8 +162,8 @@ def _added(total: Sums | None, more: Sums | None) -> Sums | None:
     return total
 
 
-def _kept_sums(room: Room, at: list[Any], n: int) -> tuple[int, list[Sums | None]]:
-    kept = room.kept(at)
+def _kept_sums(workspace: Workspace, at: list[Any], n: int) -> tuple[int, list[Sums | None]]:
+    kept = workspace.load_checkpoint(at)
     if kept is None:
         return 0, [None] * n
     rows = kept["rows"]
@@ -171,12 +171,12 @@ def _kept_sums(room: Room, at: list[Any], n: int) -> tuple[int, list[Sums | None
     return int(kept["blocks"]), sums
 
 
-def _keep_sums(room: Room, at: list[Any], n_blocks: int, sums: Sequence[Sums | None]) -> None:
+def _keep_sums(workspace: Workspace, at: list[Any], n_blocks: int, sums: Sequence[Sums | None]) -> None:
     arrays = {"blocks": np.array(n_blocks), "rows": np.array([0 if s is None else s.n_rows for s in sums])}
     for c, one in enumerate(sums):
         if one is not None:
             arrays |= {f"gram{c}": one.gram, f"moment{c}": one.moment}
-    room.keep(at, arrays)
+    workspace.save_checkpoint(at, arrays)
 
 
 def sums_by_cluster(

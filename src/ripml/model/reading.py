@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ripml.base.products import Embedded
+from ripml.base.products import FactoredEmbedding
 from ripml.decoding.decoders import Blend, Decoder, LeastSquares, Sketch, Votes, WeightedVotes
 from ripml.labels.ensembles import Gaussian, Identity
 from ripml.labels.projection import LabelVectors, Projection
@@ -42,12 +42,12 @@ def searchable(sets: Any, how: Decode, n_targets: int | None = None) -> Floats:
     if how.exact:
         return np.asarray(sets[:, :n_targets].toarray(), np.float32)
     width = min(SEARCHED, how.columns(slice(0, 1)).shape[1])
-    return Embedded(sets, lambda labels: how.columns(labels)[:, :width], width, how.n_jobs).toarray()
+    return FactoredEmbedding(sets, lambda labels: how.columns(labels)[:, :width], width, how.n_jobs).toarray()
 
 
 def targets_of(Y: Any, how: Decode, n_targets: int) -> Any:
     """What the regression is asked for, of rows with these labels, CSR (n, L): Y itself, or Y Phiᵀ."""
-    return Y if how.exact else Embedded(Y, how.columns, n_targets, how.n_jobs)
+    return Y if how.exact else FactoredEmbedding(Y, how.columns, n_targets, how.n_jobs)
 
 
 def decode_of(

@@ -24,7 +24,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from ripml.base.errors import DataError
-from ripml.base.workspace import DiskRoom, boot_id, mapped
+from ripml.base.workspace import DiskWorkspace, boot_id, map_file
 
 __all__ = ["Spool"]
 
@@ -189,20 +189,20 @@ class Spool:
             )
         Y = self._matrix("Y", there.entries, there.n_labels, None)
         if not there.sparse:
-            return mapped(self.folder / "X.bin", there.dtype, (there.rows, there.n_features)), Y
+            return map_file(self.folder / "X.bin", there.dtype, (there.rows, there.n_features)), Y
         return self._matrix("X", there.values, there.n_features, there.dtype), Y
 
     def _matrix(self, name: str, n_entries: int, width: int, dtype: str | None) -> Any:
         """A CSR matrix; an indicator where there is no type of values."""
-        ends = mapped(self.folder / f"{name}-ends.bin", np.int64, (self._journal.rows,))
+        ends = map_file(self.folder / f"{name}-ends.bin", np.int64, (self._journal.rows,))
         indptr = np.concatenate([np.zeros(1, np.int64), ends])
-        columns = mapped(self.folder / f"{name}-columns.bin", np.int32, (n_entries,))
-        room = DiskRoom(folder=self.folder)
+        columns = map_file(self.folder / f"{name}-columns.bin", np.int32, (n_entries,))
+        workspace = DiskWorkspace(folder=self.folder)
         if dtype is None:
-            values = room.ones(n_entries)
+            values = workspace.ones(n_entries)
         else:
-            values = mapped(self.folder / f"{name}-values.bin", dtype, (n_entries,))
-        return room.matrix(name, values, columns, indptr, width)
+            values = map_file(self.folder / f"{name}-values.bin", dtype, (n_entries,))
+        return workspace.csr(name, values, columns, indptr, width)
 
 
 def _checksum(X: Any, Y: Any, start: int) -> int:

@@ -51,7 +51,7 @@ def to_state(model: Any) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     }
     arrays = {
         **parts_to_arrays(model.settled_parts()),
-        **model.labels_.to_arrays(),
+        **model.labels_.arrays(),
         "centres": model.centres_,
         "frequency": model.frequency_,
         "calibration": np.stack(model.steps_),

@@ -20,7 +20,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from ripml.base.arrays import Growing
+from ripml.base.arrays import GrowingArray
 from ripml.base.errors import DataError, ParameterError
 from ripml.base.parallel import blocks
 from ripml.base.products import dense
@@ -103,17 +103,17 @@ class PartWriter:
     def _start(self, part: Part) -> None:
         """Take over a part in which nothing is forgotten."""
         self.part = part
-        self._rows, self._set_of_row = part.rows, Growing(part.set_of_row)
+        self._rows, self._set_of_row = part.rows, GrowingArray(part.set_of_row)
         if self._rows is None and isinstance(part.kept, KeptRows):
-            self._rows, self._set_of_row = Rows(part.kept.X), Growing(part.kept.set_of_row)
-        self._row_numbers = Growing(part.row_numbers)
+            self._rows, self._set_of_row = Rows(part.kept.X), GrowingArray(part.kept.set_of_row)
+        self._row_numbers = GrowingArray(part.row_numbers)
         self._alive = np.ones(len(self._set_of_row.view), bool)
-        self._Z = Growing(part.Z if self._plain else unit(part.Z, part.index.storage), axis=1)
+        self._Z = GrowingArray(part.Z if self._plain else unit(part.Z, part.index.storage), axis=1)
         self._ends, self._labels = (
-            Growing(part.sets.indptr.astype(np.int64)),
-            Growing(part.sets.indices.astype(np.int64)),
+            GrowingArray(part.sets.indptr.astype(np.int64)),
+            GrowingArray(part.sets.indices.astype(np.int64)),
         )
-        self._ones = Growing(part.sets.data)
+        self._ones = GrowingArray(part.sets.data)
         self._recent: dict[Mark, int] = {}  # sets that came since, by their fingerprints
         self._known: tuple[Keys, Ints, Keys, Ints] | None = None  # fingerprints of the others, sorted, and numbers
 
@@ -187,7 +187,7 @@ class PartWriter:
                 part = self._changed(change, plan, embedding, n_labels)
             except DataError:  # by sums, before anything but these was touched
                 for array, size in zip(growing, sizes, strict=True):
-                    array.cut(size)
+                    array.truncate(size)
                 known = len(self.part.counts)
                 self._recent = {mark: number for mark, number in self._recent.items() if number < known}
                 self.half_way = not isinstance(self._memory, LinearMemory)
@@ -263,7 +263,7 @@ class PartWriter:
         if n_moved:
             of = self._set_of_row.view.copy()
             of[plan.relabelled_rows] = arriving[:n_moved]
-            self._set_of_row = Growing(of)
+            self._set_of_row = GrowingArray(of)
         alive = np.concatenate([self._alive, np.ones(len(change.learnt), bool)])
         alive[plan.forgotten_rows] = False
         self._alive = alive
@@ -309,7 +309,7 @@ class PartWriter:
         n, d = X.shape
         if d <= _LIMIT and (d <= n or d <= _SMALL):
             if part.rows is None:  # the sums are enough
-                self._rows, self._set_of_row = None, Growing(np.empty(0, np.int64))
+                self._rows, self._set_of_row = None, GrowingArray(np.empty(0, np.int64))
             return LinearMemory.of(X, embedding.targets(Y), self._ridge, self._n_jobs)
         if n <= _LIMIT:
             return DualMemory(Linear(), X, dense(embedding.targets(Y)), self._ridge, self._n_jobs)
@@ -349,7 +349,7 @@ class PartWriter:
     def adopt(self, part: Part) -> None:
         """Take the same part with more labels or targets for the one so far."""
         if part.Z is not self.part.Z:
-            self._Z = Growing(part.Z if self._plain else unit(part.Z, part.index.storage), axis=1)
+            self._Z = GrowingArray(part.Z if self._plain else unit(part.Z, part.index.storage), axis=1)
         self.part = part
 
     def widen(self, n_targets: int) -> None:

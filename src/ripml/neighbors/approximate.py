@@ -184,18 +184,18 @@ class ApproximateSearcher(Searcher):
         self.n_known_left = _left(exact, self._known)
         return self
 
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
+    def arrays(self) -> dict[str, NDArray[Any]]:
         """Numbers as in exact search, and the structure; built again first where rows are marked as removed."""
         current = self
         if self.n_rows < self.size:
-            exact = _packed(self.exact, np.isfinite(self.exact.half_norms), self.exact.to_arrays()["numbers"])
+            exact = _packed(self.exact, np.isfinite(self.exact.half_norms), self.exact.arrays()["numbers"])
             if self.exact.shared:
-                return type(self)(exact, self.options).to_arrays()
+                return type(self)(exact, self.options).arrays()
             self.exact = exact
             self._renew()
         elif self.built and self.covered < self.size:
             current = self._extended(self.exact)
-        return {**self.exact.to_arrays(), **(current._structure() if self.built else {})}
+        return {**self.exact.arrays(), **(current._structure() if self.built else {})}
 
 
 def _packed(exact: ExactSearcher, places: Any, numbers: Ints | None = None) -> ExactSearcher:

@@ -34,7 +34,7 @@ class Finder(ABC):
         where the index is approximate.
         """
 
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
+    def arrays(self) -> dict[str, NDArray[Any]]:
         """What `Index.restore` needs beside the embeddings to have the same searcher without the work of `build`."""
         return {}
 

@@ -16,18 +16,20 @@ from __future__ import annotations
 
 import copy
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ripml.base.arrays import Growing
+from ripml.base.arrays import GrowingArray
 from ripml.base.errors import DataError, ParameterError
 from ripml.base.parallel import blocks, map_blocks, thread_count
-from ripml.neighbors.base import Arrays, Floats, Index, Ints, Searcher, Stored
+from ripml.base.workspace import release
+from ripml.neighbors.base import Arrays, Finder, Floats, Index, Ints, Searcher, Stored
 
-__all__ = ["Exact", "ExactSearcher"]
+__all__ = ["BlockwiseExact", "Exact", "ExactSearcher", "merge_nearest"]
 
 _QUERIES = 1024  # a panel of scores is at most _QUERIES × _PANEL float32, 4 MB a thread: more rows for fewer queries
 _PANEL = 1024
@@ -37,6 +39,7 @@ _SHARE = 1 << 22  # multiplications that are worth a thread of their own: a mill
 _CANDIDATES = 1 << 20  # pairs (query, row) kept before they are cut down to the k nearest: many rows may tie
 _VERDICT_CELLS = 1 << 22  # differences held at a time in float64: 32 MB
 
+Neighbours = tuple[Ints, NDArray[np.float64]]  # ids and squared distances, (q, k) each, nearest first
 Found = tuple[Ints, Ints, NDArray[Any]]  # queries, places of rows, and their scores or squared distances
 
 
@@ -78,7 +81,7 @@ class ExactSearcher(Searcher):
         self._columns = {"Z": Z, "half_norms": half_norms, "numbers": numbers[:-1]}
         self._size = len(Z)  # rows in use, removed ones included; there may be room for more
         self._longest: float | None = None
-        self._shared: dict[str, Growing] = {}  # columns that go on behind these rows, in searchers made by `changed`
+        self._shared: dict[str, GrowingArray] = {}  # columns that searchers made by `changed` continue
 
     @property
     def Z(self) -> Stored:
@@ -176,16 +179,16 @@ class ExactSearcher(Searcher):
                 other._longest = None
             other._columns["half_norms"] = other.half_norms.copy()
             other.half_norms[place] = np.inf
-            grown["half_norms"] = Growing(other.half_norms)
+            grown["half_norms"] = GrowingArray(other.half_norms)
         other.n_rows = self.n_rows + len(half_norms) - len(place)
         other._shared = grown
         return other
 
-    def _grown(self, name: str, more: NDArray[Any]) -> Growing:
+    def _grown(self, name: str, more: NDArray[Any]) -> GrowingArray:
         """A column with more behind it, in the room behind its last row unless another searcher has taken that."""
         growing = self._shared.get(name)
         if growing is None or len(growing.view) != self._size:
-            growing = Growing(self._columns[name][: self._size])
+            growing = GrowingArray(self._columns[name][: self._size])
         self._shared[name] = growing
         growing.append(more)
         return growing
@@ -215,7 +218,7 @@ class ExactSearcher(Searcher):
             raise DataError("each row can be removed once; got the same number twice.")
         return place
 
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
+    def arrays(self) -> dict[str, NDArray[Any]]:
         """The numbers of the rows that are there and the next one, where they are not 0 … n."""
         if self._next == self.n_rows:
             return {}
@@ -371,3 +374,42 @@ def _widened(Z: Stored, dtype: np.dtype[Any]) -> NDArray[Any]:
     wide = bits.view(np.float32)
     wide *= np.float32(2.0**112)
     return wide
+
+
+# -------------------------------------------------------------------------------------------- rows in several pieces
+
+
+def merge_nearest(pieces: Sequence[Neighbours], k: int) -> Neighbours:
+    """The k nearest of what was found in each piece, ties by the lower number.
+
+    >>> one, other = (np.array([[0, 1]]), np.array([[1.0, 4.0]])), (np.array([[2]]), np.array([[2.0]]))
+    >>> merge_nearest([one, other], 2)[0].tolist()
+    [[0, 2]]
+    """
+    ids, distances = (np.concatenate(arrays, axis=1) for arrays in zip(*pieces, strict=True))
+    order = np.lexsort((ids, distances), axis=1)[:, :k]
+    return np.take_along_axis(ids, order, axis=1), np.take_along_axis(distances, order, axis=1)
+
+
+@dataclass(frozen=True)
+class BlockwiseExact(Index):
+    """Exact search of a mapped file, a block of `n_rows` rows at a time, whose pages are let go."""
+
+    n_rows: int = 65536
+
+    def build(self, Z: Stored, n_jobs: int | None = None) -> Finder:
+        """Remember where Z is."""
+        return _BlockwiseFinder(Z, self.n_rows)
+
+
+class _BlockwiseFinder(Finder):
+    def __init__(self, Z: Stored, height: int) -> None:
+        self.n_rows, self._Z, self._height = len(Z), Z, height
+
+    def query(self, Q: Floats, k: int, n_jobs: int | None = None) -> Neighbours:
+        found: list[Neighbours] = []
+        for rows in blocks(self.n_rows, self._height):
+            ids, distances = Exact().build(self._Z[rows], n_jobs).query(Q, min(k, rows.stop - rows.start), n_jobs)
+            found = [merge_nearest([*found, (ids + rows.start, distances)], k)]
+            release(self._Z[rows])
+        return found[0]

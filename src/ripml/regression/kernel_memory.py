@@ -18,7 +18,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from ripml.base.arrays import Growing
+from ripml.base.arrays import GrowingArray
 from ripml.base.errors import DataError, ParameterError, is_number
 from ripml.base.parallel import available_memory, blocks, map_blocks, require_memory
 from ripml.base.products import dense
@@ -65,9 +65,9 @@ class KernelMemory(Renewed):
         self.kernel, self.alpha = kernel, float(alpha)
         self._n_jobs = n_jobs
         self._rows = GrowingRows(X)
-        self._Z = Growing(np.array(Z))
-        self._C = Growing(np.zeros(Z.shape))
-        self._alive = Growing(np.ones(X.shape[0], np.bool_))
+        self._Z = GrowingArray(np.array(Z))
+        self._C = GrowingArray(np.zeros(Z.shape))
+        self._alive = GrowingArray(np.ones(X.shape[0], np.bool_))
         self._at: Ints = np.empty(0, np.int64)  # the places of the rows of the inverse, -1 for those that left
         self._stale = True
         self._moved: dict[int, Doubles] = {}  # by how much targets changed since the factorisation under way
@@ -118,7 +118,7 @@ class KernelMemory(Renewed):
     def widen(self, n_targets: int) -> None:
         """Have this many targets; those that come are zero for all rows so far."""
         self.settle()
-        self._Z, self._C = (Growing(widened(part.view, n_targets)) for part in (self._Z, self._C))
+        self._Z, self._C = (GrowingArray(widened(part.view, n_targets)) for part in (self._Z, self._C))
 
     def compact(self) -> None:
         """Drop the places of rows that were forgotten; those that stay keep their order."""
@@ -128,7 +128,7 @@ class KernelMemory(Renewed):
         new[kept] = np.arange(len(kept))
         self._at = new[self._at]
         self._rows = GrowingRows(self._rows.X[kept])
-        self._Z, self._C, self._alive = (Growing(part.view[kept]) for part in (self._Z, self._C, self._alive))
+        self._Z, self._C, self._alive = (GrowingArray(part.view[kept]) for part in (self._Z, self._C, self._alive))
 
     def drift(self) -> float:
         """How far rounding has come, measured: ‖(K + alpha I)C − Z‖ / ‖Z‖ of some rows and a few targets.
@@ -231,7 +231,7 @@ class KernelMemory(Renewed):
 
     def _install(self, solved: tuple[Any, ...]) -> None:
         self._inverse, self._at, C = solved
-        self._C = Growing(C)
+        self._C = GrowingArray(C)
         self._C.append(np.zeros((len(self.alive) - len(C), C.shape[1])))  # of rows that came meanwhile
         self._stale = False
 
@@ -395,7 +395,7 @@ class GrowingRows:
     def __init__(self, X: Any) -> None:
         self._d = X.shape[1]
         self._sparse = scipy.sparse.issparse(X)
-        self._parts = [Growing(part) for part in self._parts_of(X)]
+        self._parts = [GrowingArray(part) for part in self._parts_of(X)]
 
     def _parts_of(self, X: Any) -> list[NDArray[Any]]:
         if not self._sparse:

@@ -13,7 +13,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from ripml.base.parallel import blocks, map_blocks
-from ripml.base.products import Embedded, dense, gram_of, transposed_product
+from ripml.base.products import FactoredEmbedding, dense, gram_of, transposed_product
 
 __all__ = ["Factor", "PackedSums", "Sums"]
 
@@ -44,7 +44,7 @@ class Sums:
 
         Without `gram`, where XᵀX is known already, it is left empty.
         """
-        if not scipy.sparse.issparse(X) and not scipy.sparse.issparse(Z) and not isinstance(Z, Embedded):
+        if not scipy.sparse.issparse(X) and not scipy.sparse.issparse(Z) and not isinstance(Z, FactoredEmbedding):
             return cls._of_dense(X, Z, n_jobs, np.dtype(dtype), gram)
         XT = X.T.tocsr() if scipy.sparse.issparse(X) else None
         moment = np.asarray(transposed_product(X, Z.astype(dtype, copy=False), n_jobs, XT), dtype)

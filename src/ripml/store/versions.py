@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ripml.base.arrays import Growing
+from ripml.base.arrays import GrowingArray
 from ripml.base.errors import ModelFolderError, StoreError
 from ripml.datasets import Dataset
 from ripml.datasets.dataset import SparseRows, csr
@@ -119,15 +119,15 @@ class Version:
 
     change: int
     model: DocumentModel
-    rows: Growing  # row number ↦ document
-    labels: Growing  # column ↦ label
+    rows: GrowingArray  # row number ↦ document
+    labels: GrowingArray  # column ↦ label
 
     @classmethod
     def of(cls, change: int, model: DocumentModel, rows: Any, labels: Any) -> Version:
         """A model with the documents of its rows and the numbers of its labels."""
         numbers = [np.asarray(array, np.int64) for array in (rows, labels)]
         model = replace(model, row_documents=numbers[0], label_numbers=numbers[1])
-        return cls(change, model, Growing(numbers[0]), Growing(numbers[1]))
+        return cls(change, model, GrowingArray(numbers[0]), GrowingArray(numbers[1]))
 
     def features(self, states: Sequence[State]) -> Any:
         """The features of documents, CSR (n, d)."""
@@ -236,7 +236,7 @@ class _Naming:
             self._model.add_labels([label.name for label in self._new], [label.key for label in self._new])
             self.numbers.append(np.array([label.number for label in self._new], np.int64))
 
-    def finish(self) -> Growing:
+    def finish(self) -> GrowingArray:
         """Rename, retire and drop."""
         gone = [label.number for label in self._known if label.name is None]
         for label in (*self._known, *self._new):
@@ -250,5 +250,5 @@ class _Naming:
                 change(label.name)
         if gone:
             self._model.drop_labels([self._name(number) for number in gone])
-            self.numbers = Growing(np.delete(self.numbers.view, self._places(gone)))
+            self.numbers = GrowingArray(np.delete(self.numbers.view, self._places(gone)))
         return self.numbers
