@@ -1,4 +1,4 @@
-"""Labels that come, change their names, retire and go, and arrays that grow while others read them."""
+"""Labels are added, renamed, retired and removed; the columns of the others stay as they are."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 import scipy.sparse
 from numpy.typing import NDArray
 
-from ripml.base.arrays import GrowingArray
 from ripml.base.errors import DataError
 from ripml.labels.encoding import label_keys
 from ripml.labels.ensembles import Gaussian, PolynomialPhase
@@ -132,27 +131,6 @@ def test_vectors_of_more_labels_are_those_made_at_once() -> None:
 
 
 # ---------------------------------------------------------------------------------------------------- arrays that grow
-
-
-@pytest.mark.parametrize("axis", [0, 1])
-def test_what_was_handed_out_stays_as_it_is(axis: int) -> None:
-    start = np.arange(6.0).reshape(2, 3) if axis else np.arange(6.0).reshape(3, 2)
-    start.setflags(write=False)
-    growing = GrowingArray(start, axis)
-    views, copies = [growing.view], [start.copy()]
-    for size in (0, 1, 100, 3):
-        shape = (2, size) if axis else (size, 2)
-        more = np.full(shape, float(size))
-        views.append(growing.append(more))
-        copies.append(np.concatenate([copies[-1], more], axis=axis))
-    for view, copy in zip(views, copies, strict=True):
-        np.testing.assert_array_equal(view, copy)
-
-
-def test_one_more_row_is_not_a_copy_of_all() -> None:
-    growing = GrowingArray(np.zeros((1000, 3)))
-    first = growing.append(np.ones((1, 3)))
-    assert np.shares_memory(first, growing.append(np.ones((1, 3))))
 
 
 def test_packed_sums_are_the_same_sums() -> None:

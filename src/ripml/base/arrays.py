@@ -1,23 +1,32 @@
-"""Arrays that grow at their end, for a model that learns while others read it.
+"""Arrays that grow at their end, and specifications that the arrays of a model folder are checked against.
 
-What was handed out never changes: rows are written behind the last one of any view, into room that is kept free, and a
-new view is made of the old rows and the new ones. Workspace is taken anew, with an eighth to spare, when it runs out.
+A model that learns while others read it appends rows to its arrays. `GrowingArray` writes new rows behind the last one,
+into spare capacity, so that views handed out before never change.
+
+A folder may come from a stranger: a wrong index or shape would read past an array or give wrong scores. `ArraySpec`
+states what an array must be, `check_arrays` compares all arrays of a model with their specifications, and `csr_from`
+builds sparse matrices from checked arrays. What does not fit is a `ValueError` that names the array.
 """
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import NDArray
 
-__all__ = ["GrowingArray"]
+__all__ = ["ArraySpec", "GrowingArray", "check_arrays", "csr_from"]
 
-_SPARE, _LEAST = 8, 64
+_SPARE, _LEAST = 8, 64  # spare capacity: an eighth of the size, and 64 rows at least
+_KINDS = set("biuf")  # NumPy's letters for bool, int, unsigned int and float
 
 
 class GrowingArray:
-    """An array that grows along one axis; one writer holds it, and any number of readers the views that it gave.
+    """An array that grows along one axis; one writer holds it, and any number of readers hold views of it.
 
     >>> growing = GrowingArray(np.array([1, 2]))
     >>> before = growing.view
@@ -26,31 +35,150 @@ class GrowingArray:
     """
 
     def __init__(self, array: NDArray[Any], axis: int = 0) -> None:
-        """Start with this array, which is not copied before it has to grow."""
-        self._room, self._axis, self.size = array, axis, array.shape[axis]
+        """Start with this array, which is copied only when it has to grow."""
+        self._buffer, self._axis, self.size = array, axis, array.shape[axis]
 
     @property
     def view(self) -> NDArray[Any]:
-        """All there is."""
-        return self._room[self._part(0, self.size)]
+        """The whole array as it is now."""
+        return self._buffer[self._part(0, self.size)]
 
     def append(self, more: NDArray[Any]) -> NDArray[Any]:
-        """Write these behind the last and return the view of all."""
+        """Write these entries behind the last one and return the view of the whole array."""
         size = self.size + more.shape[self._axis]
-        if size > self._room.shape[self._axis]:
-            shape = list(self._room.shape)
+        if size > self._buffer.shape[self._axis]:
+            shape = list(self._buffer.shape)
             shape[self._axis] = size + max(size // _SPARE, _LEAST)
-            room = np.empty(shape, self._room.dtype)
-            room[self._part(0, self.size)] = self.view
-            self._room = room
-        if size > self.size:  # what was given at the start may be read-only, and stays so while nothing comes
-            self._room[self._part(self.size, size)] = more
+            buffer = np.empty(shape, self._buffer.dtype)
+            buffer[self._part(0, self.size)] = self.view
+            self._buffer = buffer
+        if size > self.size:  # the first array may be read-only, so an empty append must not write
+            self._buffer[self._part(self.size, size)] = more
         self.size = size
         return self.view
 
     def truncate(self, size: int) -> None:
-        """Have this size again. What came behind it must not have been handed to a reader."""
+        """Return to an earlier size. No reader may hold a view of the entries that this drops."""
         self.size = size
 
     def _part(self, start: int, stop: int) -> tuple[slice, ...]:
         return (*(slice(None),) * self._axis, slice(start, stop))
+
+
+@dataclass(frozen=True)
+class ArraySpec:
+    """What an array must be.
+
+    `dtype` is a name ("float32") or NumPy's letters for kinds of numbers: "f" for floats, "b" for bool, "iu" for whole
+    numbers. Each entry of `shape` is a number, a symbol that stands for the same number wherever it is used, or None
+    for any number. Bounds are numbers or symbols: `least` and `most` include the bound, `above` and `below` exclude it.
+    """
+
+    dtype: str
+    shape: tuple[int | str | None, ...]
+    least: float | str | None = None
+    most: float | str | None = None
+    above: float | str | None = None
+    below: float | str | None = None
+    finite: bool = False  # neither NaN nor infinity
+    rising: bool = False  # no entry is smaller than the one before it along the last axis
+    distinct: bool = False  # no two entries are equal
+    optional: bool = False  # the array may be missing
+
+
+def check_arrays(
+    specs: Mapping[str, ArraySpec], arrays: Mapping[str, NDArray[Any]], sizes: dict[str, int] | None = None
+) -> dict[str, NDArray[Any]]:
+    """The arrays that `specs` names, checked in the order of `specs`; an optional array that is missing is left out.
+
+    `sizes` maps symbols to their numbers. A symbol that it does not know is bound by its first use in a shape and added
+    to it. Whole numbers ("iu") are returned as int64, other arrays as they are. Arrays without a specification are
+    ignored. ValueError for the first array that does not fit.
+
+    >>> specs = {"Psi": ArraySpec("f", ("d", "M")), "intercept": ArraySpec("f", ("M",), finite=True)}
+    >>> sizes = {"d": 3}
+    >>> sorted(check_arrays(specs, {"Psi": np.ones((3, 2)), "intercept": np.zeros(2)}, sizes)), sizes
+    (['Psi', 'intercept'], {'d': 3, 'M': 2})
+    >>> check_arrays(specs, {"Psi": np.ones((3, 2)), "intercept": np.zeros(5)})
+    Traceback (most recent call last):
+    ValueError: the array 'intercept' has shape (5,), but (M) with M = 2 is expected
+    """
+    sizes = {} if sizes is None else sizes
+    checked = {}
+    for name, spec in specs.items():
+        if name in arrays:
+            checked[name] = _checked(name, spec, arrays[name], sizes)
+        elif not spec.optional:
+            raise ValueError(f"the array {name!r} is missing")
+    return checked
+
+
+def _checked(name: str, spec: ArraySpec, array: NDArray[Any], sizes: dict[str, int]) -> NDArray[Any]:
+    found = array.dtype
+    if not (found.kind in spec.dtype if set(spec.dtype) <= _KINDS else found.name == spec.dtype):
+        raise ValueError(f"the array {name!r} has dtype {found.name}, but {_dtype_name(spec)} is expected")
+    fits = array.ndim == len(spec.shape)
+    for symbol, length in zip(spec.shape, array.shape, strict=False) if fits else ():
+        expected = sizes.setdefault(symbol, length) if isinstance(symbol, str) else symbol
+        fits = fits and expected in (None, length)
+    if not fits:
+        raise ValueError(f"the array {name!r} has shape {array.shape}, but {_shape_text(spec, sizes)} is expected")
+    if spec.dtype == "iu":
+        if not np.can_cast(found, np.int64, "safe"):
+            raise ValueError(f"the array {name!r} has dtype {found.name}, which int64 does not hold")
+        array = array.astype(np.int64)
+    bounds = (
+        (spec.least, operator.ge, "at least"),
+        (spec.most, operator.le, "at most"),
+        (spec.above, operator.gt, "above"),
+        (spec.below, operator.lt, "below"),
+    )
+    for bound, holds, words in bounds:
+        limit = sizes[bound] if isinstance(bound, str) else bound
+        if limit is not None and not np.all(holds(array, limit)):
+            raise ValueError(f"the array {name!r} has values that are not {words} {limit}")
+    if spec.finite and not np.isfinite(array).all():
+        raise ValueError(f"the array {name!r} has values that are not finite")
+    if spec.rising and not (array[..., 1:] >= array[..., :-1]).all():
+        raise ValueError(f"the array {name!r} has values that are smaller than the one before")
+    if spec.distinct and len(np.unique(array)) < array.size:
+        raise ValueError(f"the array {name!r} has the same value twice")
+    return array
+
+
+def _dtype_name(spec: ArraySpec) -> str:
+    return {"f": "a float", "b": "bool", "iu": "a whole number"}.get(spec.dtype, spec.dtype)
+
+
+def _shape_text(spec: ArraySpec, sizes: Mapping[str, int]) -> str:
+    known = [f"{symbol} = {sizes[symbol]}" for symbol in spec.shape if isinstance(symbol, str) and symbol in sizes]
+    shape = ", ".join("any" if symbol is None else str(symbol) for symbol in spec.shape)
+    return f"({shape})" + (f" with {', '.join(dict.fromkeys(known))}" if known else "")
+
+
+def csr_from(
+    arrays: Mapping[str, NDArray[Any]], name: str, shape: tuple[int, int], data: NDArray[Any] | None = None
+) -> Any:
+    """The CSR matrix (n, m) of `{name}_indices`, `{name}_indptr` and `data`, which is `{name}_data` by default.
+
+    ValueError unless every index lies within the matrix: SciPy itself does not check, and would read past an array.
+
+    >>> arrays = {"sets_indices": np.array([1, 0]), "sets_indptr": np.array([0, 1, 2])}
+    >>> csr_from(arrays, "sets", (2, 2), data=np.ones(2)).toarray().tolist()
+    [[0.0, 1.0], [1.0, 0.0]]
+    """
+    n, m = shape
+    ends_name, indices_name, data_name = (f"{name}_{part}" for part in ("indptr", "indices", "data"))
+    specs = {
+        ends_name: ArraySpec("iu", (n + 1,), least=0, rising=True),
+        indices_name: ArraySpec("iu", ("entries",), least=0, below=m),
+    }
+    checked = check_arrays(specs, arrays)
+    ends, indices = checked[ends_name], checked[indices_name]
+    if ends[0] != 0 or ends[-1] != len(indices):
+        raise ValueError(f"the array {ends_name!r} must run from 0 to the {len(indices)} entries of {indices_name!r}")
+    if data is None:
+        data = check_arrays({data_name: ArraySpec("biuf", (len(indices),))}, arrays)[data_name]
+    elif data.shape != indices.shape:
+        raise ValueError(f"`data` has shape {data.shape}, but {indices_name!r} has {len(indices)} entries")
+    return scipy.sparse.csr_array((data, indices, ends), shape=shape)
