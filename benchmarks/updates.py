@@ -44,7 +44,7 @@ from ripml.datasets import Dataset
 from ripml.lab.generated import generate
 from ripml.model.features import unit_rows
 from ripml.regression import PackedSums, Sums
-from ripml.regression.linear_memory import LinearMemory
+from ripml.regression.incremental import IncrementalRidge
 from ripml.store import Store
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
@@ -160,7 +160,7 @@ def drift_of_sums(d: int, n_targets: int, n_inside: int, n_changes: int, ridge: 
     X = unit_rows(generate(4 * n_inside, d, 1000, 5.0)[0].astype(np.float64), None)
     Z = np.random.default_rng(1).normal(size=(len(X), n_targets)) / np.sqrt(n_targets)
     there = np.arange(len(X)) < n_inside
-    memory = LinearMemory.of(X[there], Z[there], ridge)
+    memory = IncrementalRidge.of(X[there], Z[there], ridge)
     errors, said, seconds = [], [], 0.0
     for number, (learn, row) in enumerate(coming_and_going(len(X), n_inside, n_changes, 2), 1):
         there[row] = learn

@@ -9,7 +9,7 @@ import pytest
 
 from ripml.base.errors import ParameterError
 from ripml.decoding.decoders import Blend, Decoder, LeastSquares, Sketch, Votes, WeightedVotes, resolve_decoder
-from ripml.model.settings import setting_from_json, setting_to_json
+from ripml.base.registry import from_json, to_json
 
 WORDS: dict[str, Decoder] = {
     "votes": Votes(),
@@ -33,7 +33,7 @@ def test_a_word_names_a_decoder(word: str) -> None:
 )
 def test_a_decoder_is_itself_and_comes_back_from_json(decoder: Decoder) -> None:
     assert resolve_decoder(decoder) is decoder
-    assert setting_from_json(setting_to_json("decoder", decoder)) == decoder
+    assert from_json(to_json("decoder", decoder)) == decoder
 
 
 @pytest.mark.parametrize("wrong", ["vote", "", "auto", None, 3, Votes])

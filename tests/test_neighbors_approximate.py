@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ripml.base.errors import DataError, MissingExtraError, ParameterError
 from ripml.base.registry import resolve
-from ripml.model.settings import setting_from_json, setting_to_json
+from ripml.base.registry import from_json, to_json
 from ripml.neighbors import HNSW, IVF, LSH, Auto, Exact, approximate, auto, choose_index
 
 Floats = NDArray[np.float32]
@@ -201,7 +201,7 @@ class TestOddInputs:
         laws.an_answer_is_true(index.build(wide[:, 5:12]).query(Q, 3), dict(enumerate(wide[:, 5:12])), Q, 3)
 
     def test_settings_survive_json(self, index: Index) -> None:
-        assert setting_from_json(setting_to_json("index", index)) == index
+        assert from_json(to_json("index", index)) == index
 
 
 # ---------------------------------------------------------------------------------------------------- hostile arrays

@@ -21,7 +21,7 @@ from ripml.decoding.decoders import LeastSquares, WeightedVotes
 from ripml.labels.ensembles import PolynomialPhase
 from ripml.model.updating import PartWriter
 from ripml.neighbors import LSH, Exact
-from ripml.regression import inverse, kernel_memory
+from ripml.regression import incremental_kernel, inverse
 from ripml.regression.kernels import RBF, Local
 
 Array = NDArray[Any]

@@ -16,9 +16,9 @@ from ripml.base import parallel as resources
 from ripml.base.errors import DataError, MemoryLimitError, ParameterError
 from ripml.regression import kernel_memory, linear_memory
 from ripml.regression.inverse import Inverse, started
-from ripml.regression.kernel_memory import DualMemory, KernelMemory
+from ripml.regression.incremental_kernel import IncrementalDualRidge, IncrementalKernelRidge
 from ripml.regression.kernels import RBF, Kernel, Linear
-from ripml.regression.linear_memory import LinearMemory
+from ripml.regression.incremental import IncrementalRidge
 from ripml.regression.sums import Sums
 
 Doubles = NDArray[np.float64]
@@ -59,7 +59,7 @@ class Linearly:
 
     def __init__(self, X: Doubles, Z: Doubles, alpha: float, kind: Callable[[Any], Any] = np.asarray) -> None:
         self.X, self.Z, self.alpha, self.kind = X, Z, alpha, kind
-        self.memory = LinearMemory.of(kind(X), Z, alpha)
+        self.memory = IncrementalRidge.of(kind(X), Z, alpha)
 
     def change(self, X: Doubles, Z: Doubles, gone: Any = ()) -> None:
         gone = np.asarray(gone, np.int64)
@@ -113,9 +113,9 @@ class Kernelly:
         self.kernel = kernel or Linear()
         self.places = np.arange(n)  # of the rows that are alive
         self.memory = (
-            KernelMemory(kernel, kind(self.X), self.Z, alpha)
+            IncrementalKernelRidge(kernel, kind(self.X), self.Z, alpha)
             if kernel is not None
-            else DualMemory(Linear(), kind(self.X), self.Z, alpha)
+            else IncrementalDualRidge(Linear(), kind(self.X), self.Z, alpha)
         )
 
     def learn(self, X: Doubles, Z: Doubles) -> None:
@@ -170,7 +170,7 @@ class Kernelly:
         assert np.flatnonzero(self.memory.alive).tolist() == self.places.tolist()
         assert not np.delete(self.memory.coefficients, self.places, axis=0).any()
         errors = [error(self.memory.coefficients, expected)]
-        if isinstance(self.memory, DualMemory):
+        if isinstance(self.memory, IncrementalDualRidge):
             errors.append(error(self.memory.Psi, self.X.T.astype(np.float64) @ expected))
         return max(errors)
 
@@ -353,12 +353,12 @@ class TestALinearMemory:
 
     def test_more_cannot_be_forgotten_than_was_learnt(self) -> None:
         X, Z = rows_of(3)
-        memory = LinearMemory.of(X[:1], Z[:1], 1.0)
+        memory = IncrementalRidge.of(X[:1], Z[:1], 1.0)
         with pytest.raises(DataError, match=r"2 more rows were forgotten than learnt"):
             memory.change(None, (X, Z))
 
     def test_nothing_changes_by_nothing(self) -> None:
-        memory = LinearMemory.of(*rows_of(10), 1.0)
+        memory = IncrementalRidge.of(*rows_of(10), 1.0)
         before = memory.Psi.copy()
         memory.change(None, None)
         memory.change((np.zeros((0, 12)), np.zeros((0, 5))), None)
@@ -367,7 +367,7 @@ class TestALinearMemory:
     @pytest.mark.parametrize("alpha", [-1.0, np.nan, np.inf, "auto"])
     def test_alpha_is_checked(self, alpha: Any) -> None:
         with pytest.raises(ParameterError, match=r"`alpha` must be a finite number ≥ 0; got"):
-            LinearMemory.of(*rows_of(3), alpha)
+            IncrementalRidge.of(*rows_of(3), alpha)
 
     def test_the_sums_are_those_of_the_rows_left(self) -> None:
         world = Linearly(*rows_of(30), 1.0)
@@ -429,7 +429,7 @@ class TestALinearMemory:
         X, Z = rows_of(60)
         X[:, 0] *= small
         X[50:, 0] = huge
-        memory = LinearMemory.of(X, Z, alpha) if how == "rows" else LinearMemory(Sums.of(X, Z), alpha)
+        memory = IncrementalRidge.of(X, Z, alpha) if how == "rows" else IncrementalRidge(Sums.of(X, Z), alpha)
         for rows in [slice(50, 60)] if at_once else [slice(row, row + 1) for row in range(50, 60)]:
             memory.change(None, (X[rows], Z[rows]))
         stacked = np.vstack([X[:50], np.sqrt(alpha) * np.eye(12)])
@@ -463,7 +463,7 @@ class TestALinearMemory:
         X, Z = rows_of(60)
         X[1:, 3] = 0
         X[0, 3] = 1e4
-        memory = LinearMemory.of(kind(X), Z, 1e-6) if how == "rows" else LinearMemory(Sums.of(X, Z), 1e-6)
+        memory = IncrementalRidge.of(kind(X), Z, 1e-6) if how == "rows" else IncrementalRidge(Sums.of(X, Z), 1e-6)
         memory.change(None, (kind(X[:1]), Z[:1]))
         assert not memory.sums.gram[3].any()
         assert not memory.sums.moment[3].any()
@@ -476,7 +476,7 @@ class TestALinearMemory:
     @pytest.mark.parametrize("how", ["rows", "sums"])
     def test_what_was_never_learnt_is_told_when_it_is_forgotten_and_shows(self, how: str, n_forgotten: int) -> None:
         X, Z = rows_of(60)
-        memory = LinearMemory.of(X, Z, 0.1) if how == "rows" else LinearMemory(Sums.of(X, Z), 0.1)
+        memory = IncrementalRidge.of(X, Z, 0.1) if how == "rows" else IncrementalRidge(Sums.of(X, Z), 0.1)
         other, targets = rows_of(1, seed=5)
         with pytest.raises(DataError, match=r"^the sums of rows are not those of any rows: .* never learnt; fit again"):
             memory.change(None, (np.repeat(20 * other, n_forgotten, axis=0), np.repeat(targets, n_forgotten, axis=0)))
@@ -486,7 +486,7 @@ class TestALinearMemory:
     def test_rounding_is_not_taken_for_what_was_never_learnt(self, how: str, size: float) -> None:
         X, Z = rows_of(20, 40)  # singular
         X[:10] *= size
-        memory = LinearMemory.of(X, Z, 1e-12) if how == "rows" else LinearMemory(Sums.of(X, Z), 1e-12)
+        memory = IncrementalRidge.of(X, Z, 1e-12) if how == "rows" else IncrementalRidge(Sums.of(X, Z), 1e-12)
         for row in range(10):
             memory.change(None, (X[[row]], Z[[row]]))
         assert memory.sums.n_rows == 10
@@ -543,7 +543,7 @@ class TestAKernelMemory:
             world.forget([place])
         assert not world.memory.coefficients.any()
         assert world.memory.drift() == 0
-        if isinstance(world.memory, DualMemory):
+        if isinstance(world.memory, IncrementalDualRidge):
             assert not world.memory.Psi.any()
         for row in range(15):
             world.learn(X[row : row + 1], Z[row : row + 1])
@@ -555,7 +555,7 @@ class TestAKernelMemory:
     def test_targets_and_rows_given_are_not_written_to(self) -> None:
         X, Z = rows_of(10)
         given = X.copy(), Z.copy()
-        memory = KernelMemory(Linear(), X, Z, 1.0)
+        memory = IncrementalKernelRidge(Linear(), X, Z, 1.0)
         memory.retarget([3], np.ones((1, 5)))
         memory.forget([2])
         np.testing.assert_array_equal(X, given[0])
@@ -563,7 +563,7 @@ class TestAKernelMemory:
 
     @pytest.mark.parametrize("places", [[2], [3, 3], [-1], [10]], ids=str)
     def test_only_rows_that_are_there_can_be_named(self, places: list[int]) -> None:
-        memory = KernelMemory(Linear(), *rows_of(10), 1.0)
+        memory = IncrementalKernelRidge(Linear(), *rows_of(10), 1.0)
         memory.forget([2])
         with pytest.raises(DataError, match="is not there; name rows that are alive, once"):
             memory.forget(places)
@@ -573,21 +573,21 @@ class TestAKernelMemory:
     @pytest.mark.parametrize("alpha", [0.0, -1.0, np.nan, "auto"])
     def test_alpha_is_checked(self, alpha: Any) -> None:
         with pytest.raises(ParameterError, match=r"`ridge` must be above 0 for rows of a kernel .* forgotten; got"):
-            KernelMemory(Linear(), *rows_of(3), alpha)
+            IncrementalKernelRidge(Linear(), *rows_of(3), alpha)
 
     def test_a_ridge_of_zero_is_told_as_it_was_given(self) -> None:
         with pytest.raises(ParameterError, match=r"to be learnt or forgotten; got 0\.$"):
-            KernelMemory(Linear(), *rows_of(3), 0.0)
+            IncrementalKernelRidge(Linear(), *rows_of(3), 0.0)
 
     def test_a_matrix_that_cannot_be_solved_is_told(self) -> None:
         X, Z = rows_of(30, 3)
         with pytest.raises(DataError, match="not positive definite at ridge = 1e-20; use a larger one"):
-            _ = KernelMemory(Linear(), X, Z, 1e-20).coefficients
+            _ = IncrementalKernelRidge(Linear(), X, Z, 1e-20).coefficients
 
     def test_a_matrix_without_room_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(resources, "available_memory", lambda: 1000)
         with pytest.raises(MemoryLimitError, match=r"matrix of n = 30 rows would need .*use kernel='linear'"):
-            _ = KernelMemory(Linear(), *rows_of(30), 1.0).coefficients
+            _ = IncrementalKernelRidge(Linear(), *rows_of(30), 1.0).coefficients
 
     def test_without_room_for_a_second_factor_the_first_is_dropped(self, monkeypatch: pytest.MonkeyPatch) -> None:
         world = Kernelly(30, RBF(0.5))
@@ -637,10 +637,10 @@ WORLDS: dict[str, Callable[[], Linearly | Kernelly]] = {
 def solution(world: Linearly | Kernelly) -> list[Doubles]:
     """All that was found, bit by bit."""
     memory = world.memory
-    if isinstance(memory, LinearMemory):
+    if isinstance(memory, IncrementalRidge):
         return [memory.Psi.copy()]
     found = [memory.coefficients.copy()]
-    return [*found, memory.Psi.copy()] if isinstance(memory, DualMemory) else found
+    return [*found, memory.Psi.copy()] if isinstance(memory, IncrementalDualRidge) else found
 
 
 def lived(make: Callable[[], Linearly | Kernelly], most: int | None) -> tuple[Linearly | Kernelly, list[list[Doubles]]]:

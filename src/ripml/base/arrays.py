@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,43 +27,56 @@ _KINDS = set("biuf")  # NumPy's letters for bool, int, unsigned int and float
 
 
 class GrowingArray:
-    """An array that grows along one axis; one writer holds it, and any number of readers hold views of it.
+    """An array that grows along one axis; views handed out before, and arrays appended to, never change.
 
-    >>> growing = GrowingArray(np.array([1, 2]))
-    >>> before = growing.view
-    >>> growing.append(np.array([3])).tolist(), before.tolist()
+    >>> array = GrowingArray(np.array([1, 2]))
+    >>> longer = array.appended(np.array([3]))
+    >>> longer.view.tolist(), array.view.tolist()
     ([1, 2, 3], [1, 2])
     """
 
     def __init__(self, array: NDArray[Any], axis: int = 0) -> None:
         """Start with this array, which is copied only when it has to grow."""
-        self._buffer, self._axis, self.size = array, axis, array.shape[axis]
+        self._buffer, self._axis, self.size = _Buffer(array, array.shape[axis]), axis, array.shape[axis]
 
     @property
     def view(self) -> NDArray[Any]:
         """The whole array as it is now."""
-        return self._buffer[self._part(0, self.size)]
+        return self._buffer.array[self._part(0, self.size)]
 
     def append(self, more: NDArray[Any]) -> NDArray[Any]:
         """Write these entries behind the last one and return the view of the whole array."""
         size = self.size + more.shape[self._axis]
-        if size > self._buffer.shape[self._axis]:
-            shape = list(self._buffer.shape)
+        if size == self.size:  # the first array may be read-only, so an empty append must not write
+            return self.view
+        buffer = self._buffer
+        # Behind the last entry there may be those of another array that was appended to this one.
+        if buffer.used > self.size or size > buffer.array.shape[self._axis]:
+            shape = list(buffer.array.shape)
             shape[self._axis] = size + max(size // _SPARE, _LEAST)
-            buffer = np.empty(shape, self._buffer.dtype)
-            buffer[self._part(0, self.size)] = self.view
-            self._buffer = buffer
-        if size > self.size:  # the first array may be read-only, so an empty append must not write
-            self._buffer[self._part(self.size, size)] = more
-        self.size = size
+            buffer = _Buffer(np.empty(shape, buffer.array.dtype), self.size)
+            buffer.array[self._part(0, self.size)] = self.view
+        buffer.array[self._part(self.size, size)] = more
+        buffer.used = size
+        self._buffer, self.size = buffer, size
         return self.view
 
-    def truncate(self, size: int) -> None:
-        """Return to an earlier size. No reader may hold a view of the entries that this drops."""
-        self.size = size
+    def appended(self, more: NDArray[Any]) -> GrowingArray:
+        """Another array with these entries behind the last one; it shares the memory of this one, which stays as it is."""
+        longer = copy(self)
+        longer.append(more)
+        return longer
 
     def _part(self, start: int, stop: int) -> tuple[slice, ...]:
         return (*(slice(None),) * self._axis, slice(start, stop))
+
+
+@dataclass
+class _Buffer:
+    """Memory with spare capacity behind the entries in use."""
+
+    array: NDArray[Any]
+    used: int
 
 
 @dataclass(frozen=True)

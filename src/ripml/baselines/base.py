@@ -24,9 +24,9 @@ from ripml.base.errors import MemoryLimitError, ModelFolderError, ParameterError
 from ripml.base.parallel import blocks
 from ripml.decoding import scores as decoding
 from ripml.labels.encoding import names_from_arrays, names_to_arrays
-from ripml.model.decisions import mean_precision
-from ripml.model.multilabel import Multilabel
-from ripml.model.settings import setting_from_json, setting_to_json
+from ripml.decoding.calibration import best_threshold, mean_precision
+from ripml.model.multilabel import Multilabel, TrainingData
+from ripml.base.registry import from_json, to_json
 
 __all__ = [
     "Baseline",
@@ -99,7 +99,13 @@ class Baseline(Multilabel):
         if self.regularised:
             check_ridge("ridge", self.ridge)
 
+    def _fit(self, data: TrainingData) -> None:
+        self.classes_, self.frequency_ = data.names, data.frequency
+        self.n_rows_, self.n_unlabelled_ = data.X.shape[0], data.n_unlabelled
+        self._learn(data.X, data.Y)
+
     def _learn(self, X: Any, Y: Any) -> None:
+        """Learn from valid features (n, d) and labels, CSR (n, L) with a label in every row."""
         self.seed_ = drawn_seed(self.random_state)
         self.n_labels_ = Y.shape[1]
         seen, asked = held_out_rows(X.shape[0], self.seed_)
@@ -116,7 +122,7 @@ class Baseline(Multilabel):
         else:
             self.ridge_, self.tried_ = float(given), []
         scores = scores_at(self.ridge_)
-        self.threshold_ = decoding.best_threshold(truth, scores)
+        self.threshold_ = best_threshold(truth, scores)
         self.left_out_precision_ = {f"P@{k}": metrics.precision_at_k(truth, scores, k=k) for k in (1, 3, 5)}
         if len(seen) < X.shape[0]:
             del learner
@@ -134,7 +140,7 @@ class Baseline(Multilabel):
             found.append(scores if scipy.sparse.issparse(scores) else best_candidates(scores))
         return scipy.sparse.vstack(found, format="csr", dtype=np.float64)
 
-    def _plain_scores(self, X: Any) -> Any:
+    def _raw_scores(self, X: Any) -> Any:
         X = self._valid_question(X)
         return self._candidates(self.learnt_, X)
 
@@ -163,7 +169,7 @@ class Baseline(Multilabel):
     def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """All that was learnt, as JSON values and arrays."""
         parameters = {
-            "settings": {name: setting_to_json(name, value) for name, value in self.get_params(deep=False).items()},
+            "settings": {name: to_json(name, value) for name, value in self.get_params(deep=False).items()},
             "n_features": int(self.n_features_in_),
             "feature_names": [str(name) for name in getattr(self, "feature_names_in_", [])],
             "sparse": {name: list(value.shape) for name, value in self.learnt_.items() if scipy.sparse.issparse(value)},
@@ -183,7 +189,7 @@ class Baseline(Multilabel):
         try:
             if any(array.dtype.kind not in "fiu" for array in arrays.values()):
                 raise ValueError("an array has neither integers nor real numbers")
-            model = cls(**{name: setting_from_json(value) for name, value in parameters["settings"].items()})
+            model = cls(**{name: from_json(value) for name, value in parameters["settings"].items()})
             model.check_settings()
             for name in _SAVED_VALUES:
                 setattr(model, f"{name}_", parameters[name])

@@ -31,9 +31,9 @@ from ripml.baselines.sleec_embedding import (
     sparse_regression,
     unseen_neighbors,
 )
-from ripml.decoding import scores as decoding
+from ripml.decoding.votes import tally, vote_weights
 from ripml.model.clustering import assign, partition
-from ripml.model.decisions import mean_precision
+from ripml.decoding.calibration import mean_precision
 from ripml.model.features import unit_rows
 from ripml.neighbors import Exact
 
@@ -223,8 +223,8 @@ def _votes(ids: NDArray[np.int64], Y: Any) -> Any:
     """The mean labels of the rows `ids` (n, learners, k), −1 for none, over k and then over learners, CSR (n, L)."""
     n, n_learners, k = ids.shape
     counts = np.append(np.ones(Y.shape[0], np.int64), 0)  # the last is that of −1
-    weights = decoding.vote_weights(ids.reshape(-1, k), counts, k, n_learners)
-    return decoding.tally(np.maximum(ids, 0).reshape(n, -1), weights.reshape(n, -1) / n_learners, Y)
+    weights = vote_weights(ids.reshape(-1, k), counts, k, n_learners)
+    return tally(np.maximum(ids, 0).reshape(n, -1), weights.reshape(n, -1) / n_learners, Y)
 
 
 @dataclass(frozen=True)

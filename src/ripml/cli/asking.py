@@ -26,7 +26,6 @@ from ripml.cli.output import (
 )
 from ripml.cli.questions import Questions, Words
 from ripml.datasets import Dataset
-from ripml.decoding import blend as blending
 from ripml.decoding import scores as decoding
 from ripml.model.estimator import RIPML
 from ripml.tagging.documents import DocumentModel
@@ -75,7 +74,7 @@ def run_predict(
         else:
             best = decoding.top(scores, n)
         if probabilities and isinstance(model, RIPML):
-            best.data = blending.in_steps(best.data, model.steps_)
+            best.data = model.model_.calibration.probabilities(best.data)
         silent += int((np.diff(scores.indptr) == 0).sum())
         for start, end in zip(best.indptr[:-1], best.indptr[1:], strict=True):
             pairs = [(names[j], float(v)) for j, v in zip(best.indices[start:end], best.data[start:end], strict=True)]

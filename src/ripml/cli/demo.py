@@ -15,7 +15,7 @@ from ripml import datasets, metrics
 from ripml.cli.output import print_json, table, working
 from ripml.cli.summaries import chosen
 from ripml.datasets import Dataset
-from ripml.decoding import scores as decoding
+from ripml.decoding.votes import tally
 from ripml.model.estimator import RIPML
 
 __all__ = ["run_demo"]
@@ -74,7 +74,7 @@ def _feature_neighbors(train: Dataset, test: Dataset) -> Any:
     """Votes of the nearest training rows by cosine (tf-idf rows have length 1)."""
     similar = (test.X @ train.X.T).toarray()
     nearest = np.argsort(-similar, axis=1, kind="stable")[:, :_NEIGHBORS]
-    return decoding.tally(nearest, np.full(nearest.shape, 1 / _NEIGHBORS), train.Y)
+    return tally(nearest, np.full(nearest.shape, 1 / _NEIGHBORS), train.Y)
 
 
 def _popularity(train: Dataset, n: int) -> Any:

@@ -25,8 +25,9 @@ from ripml.cli.wording import option_of
 from ripml.datasets import Dataset
 from ripml.model.estimator import RIPML
 from ripml.model.multilabel import Multilabel
-from ripml.model.settings import setting_from_json
-from ripml.regression.kernels import RBF, Kernel, Local, resolve_kernel
+from ripml.base import registry
+from ripml.base.registry import from_json
+from ripml.regression.kernels import RBF, Kernel, Local
 from ripml.search.space import PRESETS
 from ripml.store import Store
 from ripml.store.database import is_unfinished
@@ -152,7 +153,7 @@ def saved_settings(file: Path) -> dict[str, Any]:
     """RIPML's settings out of a JSON file like the best.json of a study."""
     try:
         values = json.loads(file.read_bytes())
-        found = {name: setting_from_json(value) for name, value in values.items()}
+        found = {name: from_json(value) for name, value in values.items()}
     except (ValueError, AttributeError, KeyError, TypeError):
         raise ParameterError(f"{file}: this is not a file of settings; ripml tune writes one, best.json.") from None
     if unknown := [name for name in found if name not in RIPML().get_params()]:
@@ -232,7 +233,7 @@ _OPTIONS = ("n_dims", "n_neighbors", "n_learners", "n_clusters", "n_probe", "rid
 
 def _of_width(kernel: Any, gamma: float) -> Kernel:
     """A kernel by its word, or of a file of settings, with this γ."""
-    found = resolve_kernel("rbf" if kernel == "auto" else kernel)
+    found = registry.resolve("kernel", "rbf" if kernel == "auto" else kernel)
     if not isinstance(found, (RBF, Local)):
         raise ParameterError("--gamma is the width of a kernel; say --kernel rbf or --kernel local with it.")
     return replace(found, gamma=gamma)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from ripml.base.parallel import blocks, map_blocks
 
-__all__ = ["Candidates", "Trees", "expected_calibration_error", "fit_steps", "fit_trees", "in_steps"]
+__all__ = ["Candidates", "Trees", "fit_blend", "fit_trees"]
 
 Floats = NDArray[np.float32]
 
@@ -171,6 +171,20 @@ def fit_trees(candidates: Candidates, right: NDArray[np.bool_], seed: int) -> Tr
     return _as_arrays(booster)
 
 
+def fit_blend(
+    candidates: Candidates, right: NDArray[np.bool_], seed: int, n_jobs: int | None
+) -> tuple[Trees | None, Floats]:
+    """The mean of trees learnt on each half of the rows, and the scores of each half by the trees of the other."""
+    half = np.arange(len(right)) % 2 == 0
+    first, second = map_blocks(lambda rows: fit_trees(candidates[rows], right[rows], seed), (half, ~half), n_jobs)
+    values = candidates.simple_score()
+    if first is None or second is None:
+        return None, values
+    values[~half] = candidates[~half].scores(first, n_jobs)
+    values[half] = candidates[half].scores(second, n_jobs)
+    return first.averaged(second), values
+
+
 def _as_arrays(booster: Any) -> Trees:
     """scikit-learn's trees as full binary trees; a leaf that ends early is handed down to all places below it."""
     trees = [predictor.nodes for (predictor,) in booster._predictors]
@@ -198,36 +212,3 @@ def _not_above(threshold: float) -> Any:
     """The largest float32 ≤ threshold, which splits float32 signals exactly as the threshold itself does."""
     rounded = np.float32(threshold)
     return rounded if float(rounded) <= threshold else np.float32(np.nextafter(rounded, np.float32(-np.inf)))
-
-
-# ---------------------------------------------------------------------------------------------------- calibration
-
-
-def fit_steps(scores: NDArray[Any], outcome: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Isotonic regression of outcome on score: the corners (x, y) of a rising line, to be read by `in_steps`.
-
-    >>> fit_steps(np.array([0.1, 0.2, 0.3, 0.4]), np.array([0, 1, 0, 1]))
-    (array([0.1, 0.2, 0.3, 0.4]), array([0. , 0.5, 0.5, 1. ]))
-    """
-    from sklearn.isotonic import IsotonicRegression
-
-    line = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip")
-    line.fit(np.asarray(scores, np.float64), np.asarray(outcome, np.float64))
-    return np.asarray(line.X_thresholds_), np.asarray(line.y_thresholds_)
-
-
-def in_steps(scores: NDArray[Any], corners: tuple[NDArray[Any], NDArray[Any]]) -> NDArray[np.float64]:
-    """The probability that belongs to each score."""
-    return np.asarray(np.interp(scores, *corners))
-
-
-def expected_calibration_error(probabilities: NDArray[Any], outcome: NDArray[Any], n_bins: int = 15) -> float:
-    """Σ_b n_b/n |mean outcome − mean probability| over bins b of equal numbers of probabilities.
-
-    >>> round(expected_calibration_error(np.array([0.2, 0.2, 0.8, 0.8]), np.array([0, 0, 1, 0]), n_bins=2), 3)
-    0.25
-    """
-    order = np.argsort(probabilities, kind="stable")
-    parts = [part for part in np.array_split(order, n_bins) if len(part)]
-    gaps = [len(part) * abs(float(np.mean(outcome[part]) - np.mean(probabilities[part]))) for part in parts]
-    return float(sum(gaps) / max(len(order), 1))

@@ -18,7 +18,7 @@ from ripml.distributed.memory import Sized, alone
 from ripml.distributed.tasks import Block
 from ripml.labels.label_sets import fingerprints
 from ripml.labels.projection import Embedder, Projection
-from ripml.model.passes import sums_by_cluster
+from ripml.model.streaming import sums_by_cluster
 from ripml.neighbors import Exact
 
 __all__ = [

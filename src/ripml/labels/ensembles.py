@@ -76,6 +76,8 @@ def _signs(packed: NDArray[np.uint8], n_dims: int) -> Floats:
 class Ensemble(ABC):
     """A family of matrices, as a rule for a column."""
 
+    exact: ClassVar[bool] = False  # whether every label keeps a dimension of its own
+
     def capacity(self, n_dims: int) -> int | None:
         """How many labels the family has columns for at m = `n_dims`; None for any 64-bit key."""
         return None
@@ -135,6 +137,8 @@ class Gaussian(Ensemble):
 @dataclass(frozen=True)
 class Identity(Ensemble):
     """Every label has a dimension of its own: nothing is squeezed, and the regression solves for Y itself."""
+
+    exact: ClassVar[bool] = True
 
     def capacity(self, n_dims: int) -> int | None:
         """One label a dimension."""

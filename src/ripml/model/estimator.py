@@ -1,25 +1,24 @@
-"""RIPML: the estimator, its settings, and the walk through the stages.
+"""RIPML: the estimator. It holds the settings, validates rows and labels, and delegates to its model, a value.
 
-fit      read → validate once → `ripml.model.fitting.learn`
-predict  validate → weigh features → assign → ẑ → neighbours and values of candidates → scores → top
+fit      validate → `ripml.model.fitting.fit` → `model_`
+scores   validate → `model_.scores`
+learn    validate → `model_ = model_.changed(change)`
 """
 
 from __future__ import annotations
 
-import copy
 import zlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
 
+from ripml.base import registry
 from ripml.base.errors import (
     DataError,
     ModelFolderError,
@@ -29,39 +28,29 @@ from ripml.base.errors import (
     check_ridge,
     is_number,
 )
-from ripml.base.parallel import blocks as row_blocks
-from ripml.base.parallel import map_blocks, one_blas_thread
-from ripml.base.products import column_counts
-from ripml.base.registry import resolve
+from ripml.base.parallel import one_blas_thread
 from ripml.base.workspace import DiskWorkspace, Workspace
-from ripml.decoding import blend as blending
-from ripml.decoding import scores as decoding
-from ripml.decoding.decoders import Blend, Decoder, Votes, resolve_decoder
+from ripml.decoding.decoders import Blend, Decoder
 from ripml.labels.encoding import LabelColumns, check_names, label_keys
 from ripml.labels.ensembles import Ensemble
-from ripml.labels.label_sets import distinct_sets
 from ripml.labels.propensity import weigh
 from ripml.labels.vocabulary import Vocabulary
-from ripml.model import state as model_state
-from ripml.model.clustering import nearest_centres
+from ripml.model import state
+from ripml.model.cluster import Cluster
 from ripml.model.explain import Explanation, explain
-from ripml.model.features import weighted
-from ripml.model.fitting import Learnt, Settings, learn
-from ripml.model.online import Online, no_changes
-from ripml.model.part import Decode, Part
-from ripml.model.probing import probed_votes
-from ripml.model.settings import setting_from_json
-from ripml.model.spool import Spool
+from ripml.model.fitting import Settings, fit
+from ripml.model.model import Model
+from ripml.model.multilabel import TrainingData
+from ripml.model.streaming import RowFiles
+from ripml.model.update import Updatable
 from ripml.neighbors import Index
 from ripml.regression import RidgeSolver, resolve_solver
-from ripml.regression.kernels import Kernel, Local, resolve_kernel
+from ripml.regression.kernels import Kernel
 
 __all__ = ["RIPML"]
 
-_QUERY_BLOCK = 8192
 
-
-class RIPML(Online):
+class RIPML(Updatable):
     """Multilabel learning by label embeddings, ridge regression and nearest neighbours.
 
     Every "auto" is chosen on training rows that were left out, never on anything else.
@@ -226,101 +215,87 @@ class RIPML(Online):
         >>> model.classes_.tolist()
         ['cold', 'hot', 'ice', 'tea']
         """
-        with self._unchanged_on_failure():
-            self.check_settings()
-            check_count("memory", memory, least=1 << 20)
-            place = Path(folder)
-            spool, columns = Spool(place / "rows", f"normalize={bool(self.normalize)}"), LabelColumns()
-            names: list[Any] = []
-            for X, Y in blocks:
-                n_rows, n_labelled = (part.shape[0] if hasattr(part, "shape") else len(part) for part in (X, Y))
-                if n_rows == n_labelled == 0:
-                    continue
-                valid, labels = self._validated(X, reset=True), columns.encode(Y)
-                names.append(getattr(self, "feature_names_in_", None))
-                if not np.array_equal(names[0], names.pop() if len(names) > 1 else names[0]):
-                    raise DataError("the feature names of a block are not those of the first one, in its order.")
-                if valid.shape[0] != labels.shape[0]:
-                    raise DataError(
-                        f"a block has {valid.shape[0]} rows of X and {labels.shape[0]} of Y; they must be as many."
-                    )
-                spool.append(valid, labels)
-            workspace = DiskWorkspace.in_folder(place, memory)
-            self._learn_spooled(spool, columns, workspace, label_names() if callable(label_names) else label_names)
-        return self
+        self.check_settings()
+        check_count("memory", memory, least=1 << 20)
+        place, fitted = Path(folder), self._unfitted()
+        files, columns = RowFiles(place / "rows", f"normalize={bool(self.normalize)}"), LabelColumns()
+        names: list[Any] = []
+        for X, Y in blocks:
+            n_rows, n_labelled = (part.shape[0] if hasattr(part, "shape") else len(part) for part in (X, Y))
+            if n_rows == n_labelled == 0:
+                continue
+            valid, labels = fitted._validated(X, reset=True), columns.encode(Y)
+            names.append(getattr(fitted, "feature_names_in_", None))
+            if not np.array_equal(names[0], names.pop() if len(names) > 1 else names[0]):
+                raise DataError("the feature names of a block are not those of the first one, in its order.")
+            if valid.shape[0] != labels.shape[0]:
+                raise DataError(
+                    f"a block has {valid.shape[0]} rows of X and {labels.shape[0]} of Y; the numbers must be the same."
+                )
+            files.append(valid, labels)
+        workspace = DiskWorkspace.in_folder(place, memory)
+        fitted._fit_files(files, columns, workspace, label_names() if callable(label_names) else label_names)
+        return self._adopt(fitted)
 
-    def _learn_spooled(
-        self, spool: Spool, columns: LabelColumns, workspace: DiskWorkspace, label_names: Sequence[str] | None
+    def _fit_files(
+        self, files: RowFiles, columns: LabelColumns, workspace: DiskWorkspace, label_names: Sequence[str] | None
     ) -> None:
-        X, Y = spool.matrices()
+        X, Y = files.matrices()
         self.n_features_in_ = X.shape[1]
-        self.n_rows_, self.n_unlabelled_ = X.shape[0], spool.n_unlabelled
-        if not self.n_rows_:
+        if not X.shape[0]:
             raise NoLabelsError(
-                f"none of the {self.n_unlabelled_:,} rows carries a label, so there is nothing to learn."
+                f"none of the {files.n_unlabelled:,} rows carries a label, so there is nothing to learn."
             )
-        self.classes_ = columns.names
+        names = columns.names
         if columns.named:
-            order = np.argsort(self.classes_, kind="stable")
+            order = np.argsort(names, kind="stable")
             column = np.empty(len(order), np.int64)
             column[order] = np.arange(len(order))
-            Y, self.classes_ = workspace.move_columns(Y, column, "labels"), self.classes_[order]
+            Y, names = workspace.move_columns(Y, column, "labels"), names[order]
         if label_names is not None:
-            self.classes_ = check_names(label_names, Y.shape[1])
-        self.frequency_ = column_counts(Y)
-        apart = ("n_jobs", "ridge", "index", "n_probe", "n_neighbors", "tail")  # what the passes do not depend on
-        fixed = {name: value for name, value in self.get_params(deep=False).items() if name not in apart}
-        workspace = replace(workspace, work_id=f"{fixed} {X.shape} {zlib.crc32(label_keys(self.classes_).tobytes())}")
+            names = check_names(label_names, Y.shape[1])
+        # Files of an interrupted run are used again only where the passes would be the same.
+        independent = ("n_jobs", "ridge", "index", "n_probe", "n_neighbors", "tail")
+        fixed = {name: value for name, value in self.get_params(deep=False).items() if name not in independent}
+        workspace = replace(workspace, about=f"{fixed} {X.shape} {zlib.crc32(label_keys(names).tobytes())}")
         workspace.discard_stale_files()
-        self._learn(X, Y, workspace)
+        self._fit_rows(X, Y, names, files.n_unlabelled, workspace)
 
-    def _learn(self, X: Any, Y: Any, workspace: Workspace | None = None) -> None:
-        if not isinstance(self.n_neighbors, str):
-            self._require_rows("n_neighbors", self.n_neighbors)
-        self._require_rows("n_clusters", self.n_clusters)
-        random = check_random_state(self.random_state)
-        self.seed_ = int(random.randint(2**62, dtype=np.int64))
-        sets = distinct_sets(Y, label_keys(self.classes_))
-        self._adopt(learn(self._settings(), X, Y, self.classes_, sets, self.seed_, workspace))
+    def _fit(self, data: TrainingData) -> None:
+        self._fit_rows(data.X, data.Y, data.names, data.n_unlabelled, Workspace())
 
-    def _adopt(self, learnt: Learnt) -> None:
-        """Take over all that was learnt."""
-        self.parts_, self.centres_, self.weights_ = learnt.parts, learnt.centres, learnt.weights
-        self.kernel_, self.ensemble_, self.n_dims_ = learnt.choice.kernel, learnt.ensemble, learnt.n_dims
-        self.chosen_, self.solutions_ = learnt.chosen(), learnt.solutions
-        decided = learnt.decided
-        self.decode_, self.trees_, self.steps_ = decided.how, decided.trees, decided.steps
-        self.threshold_, self.left_out_precision_ = decided.threshold, decided.precision
-        self.calibration_error_ = decided.calibration_error
-        self.ridge_ = np.array([solution["ridge"] for solution in self.solutions_])
-        self.labels_, self.n_seen_, self._writers = Vocabulary.of(self.classes_), self.n_rows_, {}
-        self.changes_ = no_changes(self.n_rows_, len(self.classes_))
-        self.structure_ = self._structure()
+    def _fit_rows(self, X: Any, Y: Any, names: NDArray[Any], n_unlabelled: int, workspace: Workspace) -> None:
+        seed = self._seed(X.shape[0], n_unlabelled)
+        self.model_ = fit(self.stages(), X, Y, names, n_unlabelled, seed, workspace)
 
-    def _require_rows(self, name: str, value: Any) -> None:
-        """Raise if a number of neighbours or clusters is above that of the rows learnt from."""
-        if value > self.n_rows_:
-            raise ParameterError(
-                f"`{name}` = {value} is more than the {self.n_rows_} rows that carry labels "
-                f"(n_samples = {self.n_rows_ + self.n_unlabelled_})."
-            )
+    def _seed(self, n_rows: int, n_unlabelled: int) -> int:
+        """What everything random is drawn from, once the settings are known to fit to the number of rows."""
+        for name in ("n_neighbors", "n_clusters"):
+            value = getattr(self, name)
+            if not isinstance(value, str) and value > n_rows:
+                raise ParameterError(
+                    f"`{name}` = {value} is more than the {n_rows} rows that carry labels "
+                    f"(n_samples = {n_rows + n_unlabelled})."
+                )
+        return int(check_random_state(self.random_state).randint(2**62, dtype=np.int64))
 
-    def _settings(self) -> Settings:
-        """The settings with "auto" as None and words as stages."""
+    def stages(self) -> Settings:
+        """The settings with "auto" as None and words turned into stages."""
         return Settings(
             n_dims=None if self.n_dims == "auto" else int(self.n_dims),
             n_neighbors=None if self.n_neighbors == "auto" else int(self.n_neighbors),
             n_learners=self.n_learners,
             n_clusters=self.n_clusters,
-            kernel=resolve_kernel(self.kernel),
+            kernel=None if self.kernel == "auto" else registry.resolve("kernel", self.kernel),
             relevance=None if self.relevance == "auto" else float(self.relevance),
             ridge=None if self.ridge == "auto" else float(self.ridge),
-            ensemble=None if self.ensemble == "auto" else resolve("ensemble", self.ensemble),
+            ensemble=None if self.ensemble == "auto" else registry.resolve("ensemble", self.ensemble),
             solver=self.solver,
-            index=resolve("index", self.index),
-            decoder=resolve_decoder(self.decoder),
+            index=registry.resolve("index", self.index),
+            decoder=registry.resolve("decoder", self.decoder),
             normalize=bool(self.normalize),
             n_jobs=self.n_jobs,
+            structure=self._structure(),
         )
 
     def check_settings(self) -> None:
@@ -336,34 +311,24 @@ class RIPML(Online):
             raise ParameterError(f"`tail` must be a finite number ≥ 0; got {self.tail!r}.")
         super().check_settings()
         if self.ensemble != "auto":
-            resolve("ensemble", self.ensemble)
-        kernel, decoder = resolve_kernel(self.kernel), resolve_decoder(self.decoder)
-        resolve("index", self.index)
+            registry.resolve("ensemble", self.ensemble)
+        registry.resolve("index", self.index)
         resolve_solver(self.solver, 1, 1)
-        if isinstance(kernel, Local) and not isinstance(decoder, Blend):
-            raise ParameterError(
-                f"kernel='local' is a signal among others, with decoder='blend'; got decoder={self.decoder!r}."
-            )
-        if self.n_probe > 1 and not isinstance(decoder, Votes):
-            raise ParameterError(
-                f"`n_probe` > 1 is for decoder='votes'; got n_probe={self.n_probe} and decoder={self.decoder!r}."
-            )
-        if isinstance(decoder, Votes) and kernel is not None and kernel.word != "linear":
-            raise ParameterError(
-                f"decoder='votes' is the paper's, with kernel='linear'; got kernel={self.kernel!r}: use 'weighted'."
-            )
+        kernel = None if self.kernel == "auto" else registry.resolve("kernel", self.kernel)
+        registry.resolve("decoder", self.decoder).check(kernel, self.n_probe)
 
     def _check_unchanged(self) -> None:
         """Raise if `set_params` made a fitted model contradict itself."""
         self.check_settings()
-        changed = [name for name, value in self._structure().items() if value != self.structure_.get(name)]
+        fitted = self.model_.structure
+        changed = [name for name, value in self._structure().items() if value != fitted.get(name)]
         if changed:
             raise ParameterError(f"{', '.join(f'`{n}`' for n in changed)} was changed after the fit; fit again.")
 
     def _structure(self) -> dict[str, str]:
         """The settings that a fitted model cannot change, as text."""
         names = ["n_dims", "n_learners", "n_clusters", "kernel", "relevance", "ensemble", "decoder", "normalize"]
-        if not isinstance(resolve_decoder(self.decoder), Votes):  # votes alone can be counted anew for another k
+        if not registry.resolve("decoder", self.decoder).recounts:
             names.append("n_neighbors")
         values = {name: getattr(self, name) for name in names}
         return {name: repr(value.item() if isinstance(value, np.generic) else value) for name, value in values.items()}
@@ -374,103 +339,44 @@ class RIPML(Online):
         """Scores, CSR (n, L): of the candidate labels of each row only, in [0, 1].
 
         With decoder="blend" a score is the probability that the label is right; with "votes" it is the share of votes,
-        a ten-thousandth of which is nearness to break ties. A row whose features are all zero says nothing, so it has
-        no score at all.
+        a ten-thousandth of which is nearness to break ties. A row whose features are all zero has no score at all.
         """
-        scores = self._plain_scores(X)
+        scores = self._raw_scores(X)
         if self.tail and (p := self.propensities()) is not None:
             least = p.min(where=self.frequency_ > 0, initial=1.0)  # a label that no row carries has no score
             scores = weigh(scores, p, float(self.tail)) * least ** float(self.tail)
         return scores
 
-    def _plain_scores(self, X: Any) -> Any:
-        """Scores before rare labels are put forward: of one version of the model, whoever changes it meanwhile."""
-        check_is_fitted(self, "parts_")
+    def _raw_scores(self, X: Any) -> Any:
+        """Scores before rare labels are put forward: of one version of the model, even if it is changed meanwhile."""
+        return self._scores_of(self._answering(), X)
+
+    def _scores_of(self, model: Model, X: Any) -> Any:
         with one_blas_thread():  # once for all blocks
-            return copy.copy(self)._scores_of_version(X)
+            return model.scores(self._validated(X, reset=False), self.n_jobs, self.n_probe)
 
-    def _scores_of_version(self, X: Any) -> Any:
+    def _answering(self) -> Model:
+        """The model, with the number of neighbours as it is set now."""
+        model = self._fitted_model()
         self._check_unchanged()
-        X = self._seen(self._validated(X, reset=False))
-        if not self.n_rows_:  # all of them were forgotten
-            return scipy.sparse.csr_array((X.shape[0], len(self.classes_)))
-        decoder = resolve_decoder(self.decoder)
-        near = self._nearest_clusters(X)
-        cluster = near[:, 0].copy()
-        cluster[np.asarray((X != 0).sum(axis=1)).ravel() == 0] = -1
-        silent = np.flatnonzero(cluster == -1)
-        found, order = [], []
-        if len(silent):
-            found, order = [scipy.sparse.csr_array((len(silent), len(self.classes_)))], [silent]
-        how = self._how()
-        if near.shape[1] > 1:
-            rows = np.flatnonzero(cluster >= 0)
-            for block in row_blocks(len(rows), _QUERY_BLOCK):
-                own = rows[block]
-                found.append(probed_votes(self.parts_, X[own], near[own], how.n_neighbors, self.n_jobs))
-                order.append(own)
-        else:
-            asked = [
-                (part, rows[block])
-                for c, part in enumerate(self.parts_)
-                for rows in [np.flatnonzero(cluster == c)]
-                for block in row_blocks(len(rows), _QUERY_BLOCK)
-            ]
-            if len(asked) == 1:
-                found.append(self._scores(asked[0][0], X[asked[0][1]], how, decoder))
-            else:  # each on a thread, with what they share made before
-                for part, _ in asked:
-                    part.prepare(isinstance(decoder, Votes))
-                alone = replace(how, n_jobs=1)
-                found += map_blocks(lambda ask: self._scores(ask[0], X[ask[1]], alone, decoder), asked, self.n_jobs)
-            order += [rows for _, rows in asked]
-        scores = scipy.sparse.vstack(found, format="csr")
-        if len(found) > 1:
-            scores = scores[np.argsort(np.concatenate(order), kind="stable")]
-        return decoding.without_labels(scores, self.labels_.retired) if self.labels_.retired.any() else scores
-
-    def _seen(self, X: Any) -> Any:
-        """Valid features as the regression sees them: float32 but for the paper's votes, and weighed."""
-        if not isinstance(resolve_decoder(self.decoder), Votes):
-            X = X.astype(np.float32, copy=False)
-        return X if self.weights_ is None else weighted(X, self.weights_, bool(self.normalize))
-
-    def _how(self) -> Decode:
-        """How embeddings are read, with the number of neighbours and threads as they are set now."""
-        how = replace(self.decode_, n_jobs=self.n_jobs)
-        return how if isinstance(self.n_neighbors, str) else replace(how, n_neighbors=int(self.n_neighbors))
-
-    def _nearest_clusters(self, X: Any) -> NDArray[np.int64]:
-        """The clusters whose rows are asked, (n, p), nearest first, of those that have rows at all."""
-        there = np.flatnonzero([part.n_sets > 0 for part in self.parts_])
-        if len(there) == len(self.parts_):
-            return nearest_centres(X, self.centres_, self.n_probe, self.n_jobs)
-        return there[nearest_centres(X, self.centres_[there], self.n_probe, self.n_jobs)]
-
-    def _scores(self, part: Part, X: Any, how: Decode, decoder: Decoder) -> Any:
-        if isinstance(decoder, Votes):
-            return part.votes(part.embed(X, how.n_jobs), how.n_neighbors, how.n_jobs)
-        candidates = part.candidates(X, how)
-        if isinstance(decoder, Blend):
-            values = candidates.scores(self.trees_, how.n_jobs)
-        else:
-            values = np.clip(candidates.signals[decoder.signal], 0, 1)
-        return decoding.as_scores(candidates.labels, values, len(self.classes_))
+        if isinstance(self.n_neighbors, str):
+            return model
+        return replace(model, decoder=model.decoder.with_neighbors(int(self.n_neighbors)))
 
     def predict_proba(self, X: Any) -> Any:
-        """Calibrated probabilities, CSR (n, L): of a label that is no candidate it is 0.
+        """Calibrated probabilities, CSR (n, L); 0 for labels that are not candidates.
 
-        The line from scores to probabilities is the isotonic regression on rows left out; `calibration_error_` is what
-        it is off by on average.
+        They come from the scores by isotonic regression on left-out rows; `calibration_error_` is the expected error.
         """
-        probabilities = self._plain_scores(X)
-        probabilities.data = blending.in_steps(probabilities.data, self.steps_)
+        model = self._answering()
+        probabilities = self._scores_of(model, X)
+        probabilities.data = model.calibration.probabilities(probabilities.data)
         return probabilities
 
     def explain(self, X: Any, n: int = 5, n_examples: int = 5, n_features: int = 10) -> list[list[Explanation]]:
         """For each row, why its n best labels have their scores.
 
-        Of each label the `n_examples` stored examples with the largest shares of the score, and the `n_features`
+        For each label the `n_examples` stored examples with the largest shares of the score, and the `n_features`
         features that pulled most towards it or away; see `ripml.model.explain.Explanation`. Shares add up to the score.
 
         >>> X = [[1, 0], [0.9, 0.1], [0, 1], [0.1, 0.9]]
@@ -479,26 +385,147 @@ class RIPML(Online):
         >>> why.label, "tea" in why.examples[0].labels, why.features[0][0]
         ('tea', True, 0)
         """
-        check_is_fitted(self, "parts_")
-        return explain(
-            copy.copy(self), X, n, n_examples, n_features
-        )  # one version throughout, whoever writes meanwhile
+        self._fitted_model()
+        return explain(self.__copy__(), X, n, n_examples, n_features)  # one version throughout
+
+    # ------------------------------------------------------------------------------------------------- what was learnt
+
+    @property
+    def vocabulary_(self) -> Vocabulary:
+        """The labels: names, keys, and which are retired."""
+        return self.model_.vocabulary
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """Label names, strings or integers."""
+        return self.model_.vocabulary.names
+
+    @property
+    def clusters_(self) -> tuple[Cluster, ...]:
+        """For each cluster its regression, index and rows."""
+        return self.model_.clusters
+
+    @property
+    def centres_(self) -> NDArray[Any]:
+        """The centres of the clusters, (C, d)."""
+        return self.model_.centres
+
+    @property
+    def weights_(self) -> NDArray[np.float32] | None:
+        """The weights of the features, (d,); None where they are all 1."""
+        return self.model_.weights
+
+    @property
+    def chosen_(self) -> dict[str, Any]:
+        """What was chosen, as plain numbers."""
+        return {"relevance": self.model_.relevance, **asdict(self.model_.decoder.choices)}
+
+    @property
+    def kernel_(self) -> Kernel:
+        """The kernel with its width."""
+        return self.model_.kernel
+
+    @property
+    def ensemble_(self) -> Ensemble:
+        """The family of random matrices in use."""
+        return self.model_.decoder.embedding.projection.ensemble
+
+    @property
+    def n_dims_(self) -> int:
+        """m in use."""
+        return self.model_.decoder.embedding.projection.n_dims
+
+    @property
+    def ridge_(self) -> NDArray[np.float64]:
+        """The regularisation in use in each cluster, (C,)."""
+        return np.array([solution["ridge"] for solution in self.model_.solutions], np.float64)
+
+    @property
+    def solutions_(self) -> list[dict[str, Any]]:
+        """For each cluster how its regression was solved."""
+        return list(self.model_.solutions)
+
+    @property
+    def threshold_(self) -> float:
+        """The score from which `predict` says yes."""
+        return self.model_.calibration.threshold
+
+    @property
+    def left_out_precision_(self) -> dict[str, float]:
+        """P@1, P@3 and P@5 on left-out training rows."""
+        return self.model_.calibration.precision
+
+    @property
+    def calibration_error_(self) -> float:
+        """The expected calibration error of `predict_proba` on left-out rows."""
+        return self.model_.calibration.error
+
+    @property
+    def frequency_(self) -> NDArray[np.int64]:
+        """Training rows of each label, (L,)."""
+        return self.model_.frequency
+
+    @property
+    def n_rows_(self) -> int:
+        """Rows learnt from."""
+        return self.model_.n_rows
+
+    @property
+    def n_unlabelled_(self) -> int:
+        """Rows left out because they carry no label."""
+        return self.model_.n_unlabelled
+
+    @property
+    def n_seen_(self) -> int:
+        """Rows ever learnt, numbered in their order."""
+        return self.model_.n_seen
+
+    @property
+    def seed_(self) -> int:
+        """What everything random was drawn from."""
+        return self.model_.seed
 
     # ------------------------------------------------------------------------------------------------ save and load
 
     def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """All that was learnt, as JSON values and arrays."""
-        return model_state.to_state(self)
+        settings = {name: registry.to_json(name, value) for name, value in self.get_params(deep=False).items()}
+        values, arrays = state.to_state(self._fitted_model(), self.n_jobs)
+        feature_names = [str(name) for name in getattr(self, "feature_names_in_", [])]
+        return {"settings": settings, **values, "feature_names": feature_names}, arrays
 
     @classmethod
     def from_state(cls, parameters: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> RIPML:
         """The inverse of `to_state`; arrays may be memory-mapped and are not copied."""
         try:
-            settings = {name: setting_from_json(value) for name, value in parameters["settings"].items()}
-            model = cls(**settings)
-            model.check_settings()
-            model.structure_ = model._structure()
-            model_state.restore(model, parameters, arrays)
+            settings = {name: registry.from_json(value) for name, value in parameters["settings"].items()}
+            estimator = cls(**settings)
+            estimator.check_settings()
+            estimator._restore(parameters, arrays)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, UnicodeDecodeError) as error:
             raise ModelFolderError(f"the model's parameters and arrays do not fit together: {error}.") from error
-        return model
+        return estimator
+
+    def _restore(self, parameters: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
+        self.model_ = state.from_state(self.stages(), parameters, arrays)
+        self.n_features_in_ = self.model_.n_features
+        names = parameters["feature_names"]
+        if type(names) is not list or not all(type(name) is str for name in names):
+            raise ValueError("the feature names are not a list of strings")
+        if len(names) not in (0, self.n_features_in_):
+            raise ValueError(f"there are {len(names)} feature names for {self.n_features_in_} features")
+        if names:
+            self.feature_names_in_ = np.array(names, object)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickled as the arrays of a model folder, which hold no threads or objects of other libraries."""
+        pickled: dict[str, Any] = super().__getstate__()
+        if "model_" in pickled:
+            pickled = {**pickled, "model_": state.to_state(self.model_, self.n_jobs)}
+        return pickled
+
+    def __setstate__(self, pickled: dict[str, Any]) -> None:
+        learnt = pickled.pop("model_", None)
+        super().__setstate__(pickled)
+        if learnt is not None:
+            self.model_ = state.from_state(self.stages(), *learnt)

@@ -23,28 +23,22 @@ are the pulls of a linear regression.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import NDArray
 
 from ripml.base.errors import check_count
-from ripml.base.parallel import blocks
-from ripml.decoding import scores as decoding
-from ripml.decoding.decoders import Blend, Votes, resolve_decoder
-from ripml.model.part import Decode, Part
-from ripml.model.probing import probed_votes
-from ripml.regression.kernels import RBF, Linear, Local, squared_lengths
+from ripml.decoding import scores as scoring
+from ripml.decoding.fitted import Contributions
+from ripml.model.model import Model
 
 __all__ = ["Example", "Explanation", "explain", "explained"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-
-_ROW_BLOCK = 4096  # training rows whose features are compared at a time
 
 
 @dataclass(frozen=True)
@@ -84,8 +78,8 @@ class Explanation:
         return asdict(self) | {"examples": examples, "features": [list(pair) for pair in self.features]}
 
 
-def explain(model: Any, X: Any, n: int = 5, n_examples: int = 5, n_features: int = 10) -> list[list[Explanation]]:
-    """For each row of X, why each of its n best labels has its score: those that `model.recommend(X, n)` has.
+def explain(estimator: Any, X: Any, n: int = 5, n_examples: int = 5, n_features: int = 10) -> list[list[Explanation]]:
+    """For each row of X, why each of its n best labels has its score: those that `estimator.recommend(X, n)` gives.
 
     `n_examples` and `n_features` are listed of each label, the largest first. If no signal says yes to a label (which
     trees may still give some chance), its score goes to the rows of a kernel by the size of their terms, whatever the
@@ -101,215 +95,123 @@ def explain(model: Any, X: Any, n: int = 5, n_examples: int = 5, n_features: int
     [0]
     """
     check_count("n", n)
-    return explained(model, X, decoding.top(model.decision_function(X), n), n_examples, n_features)
+    return explained(estimator, X, scoring.top(estimator.decision_function(X), n), n_examples, n_features)
 
 
-def explained(model: Any, X: Any, best: Any, n_examples: int, n_features: int) -> list[list[Explanation]]:
-    """The same of these scores, CSR (n, L), each row in the order in which its labels are explained."""
+def explained(estimator: Any, X: Any, best: Any, n_examples: int, n_features: int) -> list[list[Explanation]]:
+    """The same for these scores, CSR (n, L), each row in the order in which its labels are explained."""
     for name, value in {"n_examples": n_examples, "n_features": n_features}.items():
         check_count(name, value)
     found: list[list[Explanation]] = [[] for _ in range(best.shape[0])]
     if not best.nnz:
         return found
-    X, near, how = _prepared(model, X)
-    listener = _Listener(model, how)
-    for row, heard in listener.heard(X, near, np.flatnonzero(np.diff(best.indptr))):
-        own = slice(best.indptr[row], best.indptr[row + 1])
-        labels, scores = best.indices[own].astype(np.int64), best.data[own].tolist()
-        found[row] = listener.explained(heard, X[row : row + 1], labels, scores, n_examples, n_features)
+    model, n_jobs = estimator._answering(), estimator.n_jobs
+    X = model.features(estimator._validated(X, reset=False))
+    near = model.nearest_clusters(X, estimator.n_probe, n_jobs)
+    explainer = _Explainer(model, getattr(estimator, "feature_names_in_", None), n_examples, n_features)
+    rows = np.flatnonzero(np.diff(best.indptr))
+    for row, contributions in model.decoder.contributions(model.clusters, X, near, rows, n_jobs):
+        stored = slice(best.indptr[row], best.indptr[row + 1])
+        labels, scores = best.indices[stored].astype(np.int64), best.data[stored].tolist()
+        found[row] = explainer.explain(contributions, X[row : row + 1], labels, scores)
     return found
 
 
-def _prepared(model: Any, X: Any) -> tuple[Any, Ints, Decode]:
-    """Rows as the regression sees them, the clusters near to each, nearest first, and how their embeddings are read."""
-    X = model._seen(model._validated(X, reset=False))
-    return X, model._nearest_clusters(X), model._how()
+class _Explainer:
+    """Turns what contributed to the scores of a row into explanations of its labels."""
 
+    def __init__(self, model: Model, feature_names: Any, n_examples: int, n_features: int) -> None:
+        self.model, self.decoder, self.clusters = model, model.decoder, model.clusters
+        self.feature_names, self.n_examples, self.n_features = feature_names, n_examples, n_features
+        self.starts = np.cumsum([0, *(cluster.index.sets.shape[0] for cluster in self.clusters)])
 
-# ------------------------------------------------------------------------------------------------- who speaks for what
+    def explain(self, contributions: Contributions, x: Any, labels: Ints, scores: list[float]) -> list[Explanation]:
+        """Why these labels of the row x (1, d) have these scores."""
+        cluster = self.clusters[contributions.cluster]
+        g = self.decoder.functionals(labels, contributions.candidates)
 
+        def read(coefficients: Any) -> Floats:
+            """What lines of coefficients (r, M) say of the labels, (r, len(labels)): ⟨C_i, g_l⟩."""
+            return np.asarray(coefficients[:, labels] if g is None else coefficients @ g.T, np.float64)
 
-class _Heard(NamedTuple):
-    """What there is to be heard about one row.
-
-    A speaker is a row of the row's own cluster, by its place there, or a label set, by −1 − its number over all
-    clusters.
-    """
-
-    cluster: int
-    voices: dict[str, tuple[Ints, Floats]]  # of each signal, who speaks, and with what weight for the labels it carries
-    likeness: NDArray[Any] | None  # the kernel with all rows of the cluster, where regression is by kernel
-    candidates: Ints | None  # the labels that least squares sees
-
-
-class _Listener:
-    """A model, arranged so that it says who speaks instead of what is said.
-
-    Every signal is a product W·sets. With the identity in place of `sets` the model's own code gives W: the weight of
-    each label set, or of each row if each has a set of its own. The model was asked for scores before, so the searchers
-    that are needed are there.
-    """
-
-    def __init__(self, model: Any, how: Decode) -> None:
-        self.parts: list[Part] = model.parts_
-        self.how, self.decoder = how, resolve_decoder(model.decoder)
-        self.names, self.feature_names = model.classes_, getattr(model, "feature_names_in_", None)
-        self.starts = np.cumsum([0, *(part.sets.shape[0] for part in self.parts)])
-        self.by_set = [
-            replace(part, sets=_one_each(start, part.sets.shape[0], self.starts[-1])).with_searchers_of(part)
-            for part, start in zip(self.parts, self.starts[:-1].tolist(), strict=True)
-        ]
-
-    def speaks(self, signal: str) -> bool:
-        """Whether a signal has a part in the scores."""
-        return isinstance(self.decoder, Blend) or self.decoder.signal == signal
-
-    def heard(self, X: Any, near: Ints, rows: Ints) -> Iterator[tuple[int, _Heard]]:
-        """For each of these rows of X, and the clusters `near` to it, what there is to be heard."""
-        if isinstance(self.decoder, Votes):
-            weights = probed_votes(self.by_set, X[rows], near[rows], self.how.n_neighbors, self.how.n_jobs)
-            for i, row in enumerate(rows.tolist()):
-                yield row, _Heard(int(near[row, 0]), {"votes": _entries(weights, i, sets=True)}, None, None)
-            return
-        for c, part in enumerate(self.parts):
-            own = rows[near[rows, 0] == c]
-            for block in blocks(len(own), part.rows_at_a_time):
-                yield from zip(own[block].tolist(), self._heard_in(c, X[own[block]]), strict=True)
-
-    def _heard_in(self, c: int, X: Any) -> Iterator[_Heard]:
-        part, how = self.parts[c], self.how
-        likeness = part.likeness(X, how.n_jobs) if part.rows is not None else None
-        Z = part.embed(X, how.n_jobs, likeness).astype(np.float32, copy=False)
-        local = part.kernel if isinstance(part.kernel, Local) else None
-        said = {}
-        if how.n_neighbors and self.speaks("votes"):
-            by_set = self.by_set[c]
-            said["votes"] = by_set.vote(by_set.nearest(Z, how), part.n_sets, how.temperature)
-        if likeness is not None and (how.n_similar or local):
-            n = likeness.shape[1]
-            by_row = replace(part, sets=_one_each(0, n, n), set_of_row=np.arange(n))
-            ids, similarity = part.alike(likeness, max(how.n_similar, local.n_rows if local else 0))
-            if how.n_similar:
-                near = by_row.near_rows(*part.first_alike(ids, similarity, how.n_similar))
-                said["similar"] = by_row.vote(near, how.n_similar, how.similar_temperature)
-            if local:
-                nearest = part.first_alike(ids, similarity, local.n_rows)
-                (said["local"],) = by_row.solved_nearby(*nearest, squared_lengths(X), [local])
-        labels = part.candidates(X, how).labels if how.epsilon is not None else None
-        for i in range(X.shape[0]):
-            yield _Heard(
-                cluster=c,
-                voices={name: _entries(weights, i, sets=name == "votes") for name, weights in said.items()},
-                likeness=None if isinstance(part.kernel, Linear) or likeness is None else likeness[i],
-                candidates=None if labels is None else labels[i][labels[i] >= 0],
-            )
-
-    def explained(
-        self, heard: _Heard, x: Any, labels: Ints, scores: list[float], n_examples: int, n_features: int
-    ) -> list[Explanation]:
-        """Why these labels have these scores, x (1, d)."""
-        part = self.parts[heard.cluster]
-        g = self._functionals(part, labels, heard.candidates)
+        # The terms of each signal's sum over examples: (examples, (examples, labels)).
         terms = {}
-        for name, (speakers, weights) in heard.voices.items():
-            terms[name] = (speakers, weights[:, None] * self._carried(heard.cluster, speakers, labels))
-        if heard.likeness is None:
-            features, pulls, intercept = _linear_pulls(part, x, labels, g)
-        else:
-            coefficients = _read(part.Psi, labels, g)
-            features, pulls, intercept = _kernel_pulls(part, x, coefficients)
-            if self.speaks("value"):
-                likeness = np.where(np.isfinite(heard.likeness), heard.likeness, 0)  # −∞ for rows that were forgotten
-                terms["kernel"] = (np.arange(len(likeness)), likeness[:, None] * coefficients)
+        for name, (examples, weights) in contributions.examples.items():
+            terms[name] = (examples, weights[:, None] * self._carried(contributions.cluster, examples, labels))
+        rows = None if cluster.rows is None else cluster.rows.X
+        features, pulls, intercept, by_examples = cluster.regression.contributions(
+            x, read, rows, contributions.likeness
+        )
+        if by_examples is not None and self.decoder.reads("value"):
+            terms["kernel"] = by_examples
         found = []
-        for i, (label, score) in enumerate(zip(self.names[labels].tolist(), scores, strict=True)):
+        for i, (label, score) in enumerate(zip(self.model.vocabulary.names[labels].tolist(), scores, strict=True)):
             value = float(pulls[:, i].sum() + intercept[i])
-            said = value if heard.likeness is None and self.speaks("value") else 0.0
-            shares, regression = _shared(score, {name: term[:, i] for name, (_, term) in terms.items()}, said)
-            said_by = {name: (terms[name][0], share) for name, share in shares.items()}
-            examples, others = self._examples(heard.cluster, said_by, n_examples)
-            pulled = self._features(features, pulls[:, i], n_features)
+            linear_value = value if by_examples is None and self.decoder.reads("value") else 0.0
+            shares, regression = _shared(score, {name: term[:, i] for name, (_, term) in terms.items()}, linear_value)
+            of_examples = {name: (terms[name][0], share) for name, share in shares.items()}
+            examples, others = self._examples(contributions.cluster, of_examples)
+            pulled = self._features(features, pulls[:, i])
             found.append(Explanation(label, score, examples, others, regression, pulled, value, float(intercept[i])))
         return found
 
-    def _functionals(self, part: Part, labels: Ints, candidates: Ints | None) -> NDArray[Any] | None:
-        """g (len(labels), M) with value = ⟨g_l, ẑ⟩; None where it is the label's own dimension of ẑ."""
-        if candidates is None or self.how.epsilon is None:
-            own_dimension = self.how.exact and not isinstance(self.decoder, Votes)
-            return None if own_dimension else np.asarray(self.how.columns(labels) / np.float32(part.n_learners))
-        S = np.union1d(candidates, labels)
-        Phi: NDArray[Any] = self.how.columns(S).astype(np.float64)
-        solved = np.linalg.solve(Phi @ Phi.T + self.how.epsilon * np.eye(len(S)), Phi)
-        return np.asarray(solved[np.searchsorted(S, labels)], np.float32)
-
-    def _places(self, cluster: int, speakers: Ints) -> tuple[Ints, Ints]:
-        """The cluster and the label set there of each speaker."""
-        numbers = -1 - speakers
+    def _places(self, cluster: int, examples: Ints) -> tuple[Ints, Ints]:
+        """The cluster and the label set there of each example."""
+        numbers = -1 - examples
         clusters = np.where(numbers >= 0, np.searchsorted(self.starts, numbers, side="right") - 1, cluster)
         sets = numbers - self.starts[clusters]
-        rows = speakers >= 0
-        sets[rows] = self.parts[cluster].set_of_row[speakers[rows]]
+        are_rows = examples >= 0
+        rows = self.clusters[cluster].rows
+        if are_rows.any() and rows is not None:
+            sets[are_rows] = rows.set_of_row[examples[are_rows]]
         return clusters, sets
 
-    def _carried(self, cluster: int, speakers: Ints, labels: Ints) -> NDArray[np.bool_]:
-        """Whether each speaker carries each label, (speakers, labels)."""
-        carried = np.zeros((len(speakers), len(labels)), bool)
-        clusters, sets = self._places(cluster, speakers)
+    def _carried(self, cluster: int, examples: Ints, labels: Ints) -> NDArray[np.bool_]:
+        """Whether each example carries each label, (examples, labels)."""
+        carried = np.zeros((len(examples), len(labels)), bool)
+        clusters, sets = self._places(cluster, examples)
         for c in np.unique(clusters):
-            own = clusters == c
-            asked = np.broadcast_to(labels, (int(own.sum()), len(labels)))
-            carried[own] = decoding.carried(self.parts[c].sets[sets[own]], asked)
+            mine = clusters == c
+            asked = np.broadcast_to(labels, (int(mine.sum()), len(labels)))
+            carried[mine] = scoring.carried(self.clusters[c].index.sets[sets[mine]], asked)
         return carried
 
-    def _examples(
-        self, cluster: int, said_by: Mapping[str, tuple[Ints, Floats]], n: int
-    ) -> tuple[list[Example], float]:
-        """The n speakers of the largest shares in all that they say, and the share of the others.
+    def _examples(self, cluster: int, shares_of: Mapping[str, tuple[Ints, Floats]]) -> tuple[list[Example], float]:
+        """The examples of the largest shares over all signals, and the share of the others.
 
-        `said_by` has, of each signal, who speaks and the share of each.
+        `shares_of` has, for each signal, the examples and the share of each.
         """
-        if not said_by:
+        if not shares_of:
             return [], 0.0
-        speakers, shares = (np.concatenate(both) for both in zip(*said_by.values(), strict=True))
-        everybody, which = np.unique(speakers, return_inverse=True)
-        share = np.bincount(which, shares, len(everybody))
+        examples, shares = (np.concatenate(both) for both in zip(*shares_of.values(), strict=True))
+        distinct, which = np.unique(examples, return_inverse=True)
+        share = np.bincount(which, shares, len(distinct))
         order = np.argsort(-share, kind="stable")
-        first = order[:n][share[order[:n]] > 0]
+        first = order[: self.n_examples][share[order[: self.n_examples]] > 0]
         found = []
-        for speaker, of_score, c, number in zip(
-            everybody[first].tolist(), share[first].tolist(), *self._places(cluster, everybody[first]), strict=True
+        for example, of_score, c, number in zip(
+            distinct[first].tolist(), share[first].tolist(), *self._places(cluster, distinct[first]), strict=True
         ):
-            part, row = self.parts[c], speaker >= 0
+            index, rows, is_row = self.clusters[c].index, self.clusters[c].rows, example >= 0
+            labels = index.sets.indices[slice(*index.sets.indptr[number : number + 2])]
             found.append(
                 Example(
-                    labels=tuple(self.names[part.sets.indices[slice(*part.sets.indptr[number : number + 2])]].tolist()),
+                    labels=tuple(self.model.vocabulary.names[labels].tolist()),
                     share=of_score,
-                    n_rows=1 if row else int(part.counts[number]),
-                    row=int(part.row_numbers[speaker]) if row else None,
+                    n_rows=1 if is_row else int(index.counts[number]),
+                    row=int(rows.numbers[example]) if is_row and rows is not None else None,
                     cluster=int(c),
-                    how="+".join(name for name, (who, said) in said_by.items() if said[who == speaker].any()),
+                    how="+".join(name for name, (who, some) in shares_of.items() if some[who == example].any()),
                 )
             )
-        return found, float(share[order[n:]].sum())
+        return found, float(share[order[self.n_examples :]].sum())
 
-    def _features(self, features: Ints, pulls: Floats, n: int) -> list[tuple[Any, float]]:
-        order = np.argsort(-np.abs(pulls), kind="stable")[:n]
+    def _features(self, features: Ints, pulls: Floats) -> list[tuple[Any, float]]:
+        order = np.argsort(-np.abs(pulls), kind="stable")[: self.n_features]
         order = order[pulls[order] != 0]
         numbers = features[order]
         names = numbers if self.feature_names is None else self.feature_names[numbers]
         return list(zip(names.tolist(), pulls[order].tolist(), strict=True))
-
-
-def _one_each(start: int, n: int, width: int) -> Any:
-    """The identity (n, n) from column `start` of `width`, CSR."""
-    return scipy.sparse.csr_array((np.ones(n), np.arange(start, start + n), np.arange(n + 1)), shape=(n, width))
-
-
-def _entries(weights: Any, row: int, sets: bool) -> tuple[Ints, Floats]:
-    """Who speaks about a row of W (n, speakers), CSR, and with what weight."""
-    own = slice(weights.indptr[row], weights.indptr[row + 1])
-    numbers = weights.indices[own].astype(np.int64)
-    return -1 - numbers if sets else numbers, weights.data[own]
 
 
 def _shared(score: float, terms: Mapping[str, Floats], value: float) -> tuple[dict[str, Floats], float]:
@@ -326,45 +228,3 @@ def _shared(score: float, terms: Mapping[str, Floats], value: float) -> tuple[di
         yes = np.maximum(term, 0)
         shares[name] = score * (said[name] / total) * (yes / (yes.sum() or 1.0))
     return shares, score * (max(value, 0.0) / total)
-
-
-# ------------------------------------------------------------------------------------------------------------ features
-
-
-def _read(coefficients: Any, labels: Ints, g: Any) -> Floats:
-    """What lines of coefficients (r, M) say of labels, (r, len(labels)): ⟨C_i, g_l⟩."""
-    return np.asarray(coefficients[:, labels] if g is None else coefficients @ g.T, np.float64)
-
-
-def _entries_of(x: Any) -> tuple[Ints, Floats]:
-    """The features that a row (1, d) has, and their values."""
-    if scipy.sparse.issparse(x):
-        there = x.data != 0
-        return x.indices[there].astype(np.int64), x.data[there].astype(np.float64)
-    features = np.flatnonzero(x[0])
-    return features, np.asarray(x[0, features], np.float64)
-
-
-def _linear_pulls(part: Part, x: Any, labels: Ints, g: Any) -> tuple[Ints, Floats, Floats]:
-    """The features of x, the pull x_j·⟨Psi_j, g_l⟩ of each towards each label, and the intercepts."""
-    features, values = _entries_of(x)
-    return features, values[:, None] * _read(part.Psi[features], labels, g), _read(part.intercept[None], labels, g)[0]
-
-
-def _kernel_pulls(part: Part, x: Any, coefficients: Floats) -> tuple[Ints, Floats, Floats]:
-    """The same of a kernel with the coefficients ⟨C_i, g_l⟩, (rows, labels)."""
-    assert part.rows is not None
-    assert isinstance(part.kernel, RBF)
-    features, values = _entries_of(x)
-    rows, gamma = part.rows.all(), float(part.kernel.gamma)
-    pulls, intercepts = np.zeros((len(features), coefficients.shape[1])), np.zeros(coefficients.shape[1])
-    for block in blocks(len(coefficients), _ROW_BLOCK):
-        shared = rows[block][:, features]
-        products = np.asarray(shared @ values)
-        slope = np.divide(
-            np.expm1(2 * gamma * products), products, np.full(len(products), 2 * gamma), where=products != 0
-        )
-        apart = np.exp(-gamma * (values @ values + part.rows.squares[block]))[:, None] * coefficients[block]
-        pulls += values[:, None] * (shared.T @ (slope[:, None] * apart))
-        intercepts += apart.sum(axis=0)
-    return features, pulls, intercepts

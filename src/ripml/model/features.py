@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ripml.base.parallel import blocks, map_blocks
 
-__all__ = ["relevance", "unit_rows", "weighted", "with_ones"]
+__all__ = ["relevance", "unit_rows", "weighted"]
 
 _ROW_BLOCK = 1024  # dense rows at a time: they stay in the cache from the first pass to the last
 
@@ -91,13 +91,3 @@ def weighted(X: Any, weights: NDArray[Any], unit: bool = True) -> Any:
     else:
         product = X * weights
     return unit_rows(product) if unit else product
-
-
-def with_ones(X: Any) -> Any:
-    """X with a column of ones behind the others, for the intercept.
-
-    >>> with_ones(np.array([[2.0]])).tolist()
-    [[2.0, 1.0]]
-    """
-    one = np.ones((X.shape[0], 1), np.float32)
-    return scipy.sparse.hstack([X, one], format="csr") if scipy.sparse.issparse(X) else np.hstack([X, one])

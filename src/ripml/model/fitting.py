@@ -1,16 +1,21 @@
-"""The walk of fit: what is tuned, the regression of each cluster, and what rows left out say about it all.
+"""The walk of fit: labels, tuning, clusters, the regression and index of each cluster, and what left-out rows decide.
 
     labels → embeddings → relevance of features → settings on a sample → clusters → regression and index of each
-           → rows left out → neighbours, blend, threshold, calibration
+           → left-out rows → neighbours, blend, threshold, calibration
 
-Everything chosen here is chosen on training rows, each left out of the model that is asked about it.
+Everything chosen here is chosen on training rows, each left out of the model that predicts it. The two families of
+decoders fit their clusters in two ways: `VotesFitting` chooses the ridge by the votes themselves, as the paper leaves it
+open; `SignalsFitting` takes the ridge that was tuned on a sample.
 """
 
 from __future__ import annotations
 
 import logging
 import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -19,38 +24,50 @@ import scipy.sparse
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from ripml.base.parallel import blocks
+from ripml.base.parallel import blocks, map_blocks
 from ripml.base.products import IndexedEmbedding, column_counts, dense, predict_embedding
 from ripml.base.workspace import Workspace, read_rows, release, row_slice
-from ripml.decoding.decoders import Blend, Decoder, Votes
+from ripml.decoding.calibration import Calibration, mean_precision
+from ripml.decoding.decoders import Decoder
+from ripml.decoding.embedding import LabelEmbedding
+from ripml.decoding.fitted import FittedDecoder, LeftOut
+from ripml.decoding.label_set_index import LabelSetIndex, as_stored, storage_scale
+from ripml.decoding.training_rows import TrainingRows
+from ripml.decoding.votes import tally
 from ripml.labels.encoding import label_keys
 from ripml.labels.ensembles import Ensemble, Gaussian, Identity
-from ripml.labels.label_sets import LabelSets
+from ripml.labels.label_sets import distinct_sets
 from ripml.labels.projection import Projection
 from ripml.labels.vocabulary import Vocabulary
+from ripml.model.cluster import Cluster
 from ripml.model.clustering import partition
-from ripml.model.decisions import Answer, Decisions, decide, fitted_nearby
-from ripml.model.features import relevance, weighted, with_ones
-from ripml.model.part import Decode, KeptRows, Part, as_stored, storage_scale
-from ripml.model.passes import Entries, embed_and_sum
-from ripml.model.reading import searchable, start_of, targets_of
+from ripml.model.features import relevance, weighted
+from ripml.model.model import Model, no_changes
+from ripml.model.streaming import ClusterSets, embed_and_sum
 from ripml.model.tuning import Choice, choose
-from ripml.model.voting import SMALL, Asked, most_left_out, vote
 from ripml.neighbors import Index
 from ripml.neighbors.exact import BlockwiseExact
-from ripml.regression import Primal, RidgeSolver, Solve, Sums, resolve_solver
-from ripml.regression.kernel_ridge import require_room, solve_kernel
-from ripml.regression.kernels import RBF, Kernel, Linear, Local, Rows
+from ripml.regression import RidgeSolver, Solution, Solve, Sums, resolve_solver
+from ripml.regression.kernel_ridge import require_kernel_memory, solve_kernel
+from ripml.regression.kernels import Kernel, Linear, Local, Rows, squared_lengths
+from ripml.regression.regression import KernelRegression, LinearRegression, with_ones
 
-__all__ = ["Learnt", "Settings", "answered", "embedding_of", "learn", "stored"]
+__all__ = ["ClusterFit", "Settings", "VotesFitting", "choose_embedding", "finished", "fit"]
 
-_log = logging.getLogger("ripml")  # what fit is doing, for those who listen
+_log = logging.getLogger("ripml")
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 
+# Training rows that are left out one by one. Each costs a solve, so there are more of them where the side of the
+# factorised matrix is _SMALL.
 _LEFT_OUT_TO_BLEND = {"kernel": 5000, "local": 3000, "primal": 1000, "dual": 2000, "small": 1500}
-_HELD_OUT = 3000  # of the regression altogether, where leaving out one by one would cost a solve a row
+_LEFT_OUT_TO_TUNE, _LEFT_OUT_TO_TUNE_SMALL, _LEFT_OUT_TO_CUT = 2000, 5000, 500
+_LEFT_OUT_ITERATIVE = 200  # where the leverage of a row costs as much as a target
+_SMALL = 2500
+_HELD_OUT = 3000  # of the regression altogether, where leaving out one by one would cost a solve for each row
+# A ridge that is chosen by votes starts here (times the mean squared length of a row) and walks by half decades.
+_RIDGE_START, _RIDGE_STEP, _RIDGE_MOST_STEPS = 0.3, 10**0.5, 8
 
 _KERNEL_ROWS = 20_000  # the most rows whose kernel matrix "auto" factorises: 1.6 GB, half a minute on two cores
 _SAMPLE = {True: 600, False: 3000}  # rows that settings are tuned on: linear, or with a kernel
@@ -60,11 +77,13 @@ _CG_STEPS = 12  # of conjugate gradients: six times as many were measured to add
 _DIMS, _DIMS_ITERATIVE = 768, 512  # of the embedding otherwise
 _RELEVANCE_DIMS = 64
 _SUMS_BYTES = 1 << 30  # of the sums of all clusters, to have them in one pass
+_GAMMAS, _RIDGES = (0.25, 0.5, 1.0, 2.0), (0.03, 0.1, 0.3, 1.0)  # tried for kernel ridge near a query
+_ROWS_TO_TUNE_LOCAL = 1000  # left-out rows that these are chosen on
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of an estimator with words turned into stages."""
+    """The settings of an estimator with words turned into stages; None for "auto"."""
 
     n_dims: int | None
     n_neighbors: int | None
@@ -79,120 +98,125 @@ class Settings:
     decoder: Decoder
     normalize: bool
     n_jobs: int | None
+    structure: dict[str, str]  # the settings that a fitted model cannot change, as text
 
 
 @dataclass(frozen=True)
-class Learnt:
-    """All that fit finds out."""
+class ClusterFit:
+    """A fitted cluster, how its regression was solved, and what it says of left-out rows."""
 
-    parts: list[Part]
-    centres: NDArray[Any]
-    weights: Floats | None  # (d,) of features
-    choice: Choice
-    ensemble: Ensemble
-    n_dims: int
-    decided: Decisions
-    solutions: list[dict[str, Any]]  # of each cluster
-
-    def chosen(self) -> dict[str, Any]:
-        """What was chosen, as plain numbers that can be printed and saved."""
-        names = ("n_neighbors", "temperature", "n_similar", "similar_temperature", "epsilon", "n_candidates")
-        return {"relevance": self.choice.power, **{name: getattr(self.decided.how, name) for name in names}}
+    cluster: Cluster
+    solution: dict[str, Any]
+    left_out: LeftOut
 
 
-def learn(
-    settings: Settings,
-    X: Any,
-    Y: Any,
-    names: NDArray[Any],
-    sets: LabelSets,
-    seed: int,
-    workspace: Workspace | None = None,
-) -> Learnt:
-    """Fit rows X (n, d), each with labels, to the label sets they carry; Y is CSR (n, L).
+def fit(
+    settings: Settings, X: Any, Y: Any, names: NDArray[Any], n_unlabelled: int, seed: int, workspace: Workspace
+) -> Model:
+    """Fit rows X (n, d) to their labels Y, CSR (n, L), of which every row has at least one.
 
     `workspace` is where arrays of the size of the data are made, and how much else may be held at a time.
     """
-    workspace = workspace or Workspace()
-    plain = isinstance(settings.decoder, Votes)
-    if not plain:
-        X = X.astype(np.float32, copy=False)
-    rank = np.random.default_rng(seed).permutation(X.shape[0])  # the order in which rows are left out
-    choice, weights = _tuned(settings, X, Y, names, sets, rank, seed)
+    decoder, n_jobs = settings.decoder, settings.n_jobs
+    n, L = Y.shape
+    vocabulary = Vocabulary.of(names)
+    rank = np.random.default_rng(seed).permutation(n)  # the order in which rows are left out
+    feature_type = decoder.embedding_type.feature_type
+    if feature_type is not None:
+        X = X.astype(feature_type, copy=False)
+    # The kernel, the ridge and the weights of features: given, or chosen on a sample.
+    choice, weights = _tuned(settings, X, Y, names, rank, seed)
     if weights is not None:
         X = weighted(X, weights, settings.normalize)
-    elif not plain and not settings.normalize and workspace.in_memory:
+    elif feature_type is not None and not settings.normalize and workspace.in_memory:
         X = X.copy()  # rows are kept, and these may be the caller's
-    n, L = Y.shape
-    ensemble, n_dims = embedding_of(settings, choice.kernel, X.shape, L)
+    # What labels become, and the decoder before anything of it is chosen.
+    ensemble, n_dims = choose_embedding(settings, choice.kernel, X.shape, L)
     projection = Projection(ensemble, n_dims, settings.n_learners, seed)
     projection.check_capacity(L)
-    n_targets = settings.n_learners * n_dims
-    centres, cluster = partition(X, settings.n_clusters, seed, settings.n_jobs)
-    entries = Entries.of(sets, cluster, len(centres))
-    labels = workspace.take_rows(Y, entries.first, "sets")
     frequency = column_counts(Y)
-    Z: Floats | None = None
-    sums: list[Sums | None] = [None] * len(centres)
-    if plain:
-        e = len(entries.first)
-        workspace.require_memory(4.0 * e * n_targets, f"{n_targets:,} targets of {e:,} label sets")
-        _log.info("embedding %s label sets into %s dimensions", f"{e:,}", f"{n_targets:,}")
-        Z = workspace.empty("Z", (settings.n_learners, e, n_dims), np.float32)
-        keys = Vocabulary.of(names).column_keys(ensemble, n_dims)
-        summed = _summed(settings, np.bincount(cluster), X.shape[1], n_targets)
-        sums = embed_and_sum(
-            X, Y, labels, projection, keys, frequency, entries, cluster, summed, Z, workspace, settings.n_jobs
-        )
-    else:
-        workspace.require_memory(8.0 * n * n_targets, f"{n_targets:,} targets for {n:,} rows")
-    how = start_of(
-        settings.decoder, settings.n_neighbors, projection, names, frequency, float(Y.nnz / n), settings.n_jobs
-    )
-    parts, facts, answers = [], [], []
+    choices = decoder.start(ensemble.exact, L, float(Y.nnz / n), settings.n_neighbors)
+    embedding = decoder.embedding(projection, vocabulary, choices.n_neighbors)
+    draft = decoder.fitted(embedding, choices, frequency, L, choice.kernel, {})
+    # The regression and the index of each cluster.
+    centres, cluster = partition(X, settings.n_clusters, seed, n_jobs)
+    groups = ClusterSets.of(distinct_sets(Y, label_keys(names)), cluster, len(centres))
+    askable = n if weights is None else _most_asked(n)
+    family = SignalsFitting if decoder.tunes_ridge else VotesFitting
+    fitting: ClusterFitting = family(settings, choice, draft, X, Y, groups, cluster, rank, askable, workspace)
+    fits = []
     for c in range(len(centres)):
         rows = np.arange(n) if len(centres) == 1 else np.flatnonzero(cluster == c)
-        own = slice(int(entries.ends[c]), int(entries.ends[c + 1]))
-        of_row = entries.of_row[rows] - own.start
         _log.info("cluster %d of %d: %s rows", c + 1, len(centres), f"{len(rows):,}")
-        sub = row_slice(labels, own)
-        draft = Part(
-            Psi=np.empty((0, 0), np.float32),
-            intercept=np.zeros(n_targets, np.float32),
-            Z=Z[:, own] if Z is not None else searchable(sub, how)[None],
-            sets=sub,
-            counts=entries.counts[own],
-            index=settings.index if workspace.in_memory else BlockwiseExact(),
-            n_learners=settings.n_learners,
-            kernel=choice.kernel,
-        )
-        if plain:
-            part, solution, answer = _vote(settings, draft, X, rows, of_row, rank[rows], sums[c])
-        else:
-            all_of_them = rows if len(centres) > 1 else slice(None)
-            labels_of_rows = sub[of_row]
-            targets = targets_of(labels_of_rows, how, n_targets)
-            askable = n if weights is None else most_asked(n)
-            part, solution, answer = _regress(
-                settings, choice, how, draft, X[all_of_them], targets, of_row, rows, rank[rows], askable
-            )
-        parts.append(part)
-        facts.append(solution)
-        answers.append(answer)
-    if isinstance(choice.kernel, Local):
-        choice = replace(choice, kernel=fitted_nearby(choice.kernel, how, parts, answers))
-        parts = [replace(part, kernel=choice.kernel) for part in parts]
-    decided = decide(settings.decoder, settings.n_neighbors, how, parts, answers, seed)
-    parts = stored([_without_sets_of_rows(part) for part in parts], settings.index, workspace)
-    return Learnt(parts, centres, weights, choice, ensemble, n_dims, decided, facts)
+        fits.append(fitting.fit(c, rows))
+    # What left-out rows decide.
+    if choice.kernel.nearby is not None:
+        local = _tuned_local(choice.kernel.nearby, fits, n_jobs)
+        choice = replace(choice, kernel=local)
+        fits = [replace(one, cluster=_compared_by(one.cluster, local)) for one in fits]
+        draft = decoder.fitted(embedding, choices, frequency, L, local, {})
+    return finished(settings, choice, draft, fits, centres, weights, vocabulary, n, n_unlabelled, seed, workspace)
 
 
-def _without_sets_of_rows(part: Part) -> Part:
-    """The part once no row is left out any more: of rows that are not stored nothing is known one by one."""
-    if part.rows is not None:
-        return part
-    nothing = np.empty(0, np.int64)
-    return replace(part, set_of_row=nothing, row_numbers=nothing).with_searchers_of(part)
+def finished(
+    settings: Settings,
+    choice: Choice,
+    draft: FittedDecoder,
+    fits: Sequence[ClusterFit],
+    centres: NDArray[Any],
+    weights: Floats | None,
+    vocabulary: Vocabulary,
+    n_rows: int,
+    n_unlabelled: int,
+    seed: int,
+    workspace: Workspace,
+) -> Model:
+    """The model of fitted clusters, with the decoder and the calibration that their left-out rows decide."""
+    asked = [one for one in fits if one.left_out.truth.shape[0]]
+    clusters, left_out = [one.cluster for one in asked], [one.left_out for one in asked]
+    decoder, scores = settings.decoder.fit(draft, settings.n_neighbors, clusters, left_out, seed, settings.n_jobs)
+    truth = scipy.sparse.vstack([rows.truth for rows in left_out], format="csr")
+    return Model(
+        vocabulary=vocabulary,
+        weights=weights,
+        normalize=settings.normalize,
+        centres=centres,
+        clusters=tuple(store_embeddings([one.cluster for one in fits], settings.index, workspace)),
+        decoder=decoder,
+        calibration=Calibration.fit(truth, scores),
+        kernel=choice.kernel,
+        relevance=choice.power,
+        solutions=tuple(one.solution for one in fits),
+        seed=seed,
+        n_rows=n_rows,
+        n_unlabelled=n_unlabelled,
+        n_seen=n_rows,
+        changes=no_changes(n_rows, len(vocabulary)),
+        structure=settings.structure,
+    )
+
+
+def store_embeddings(clusters: Sequence[Cluster], index: Index, workspace: Workspace) -> list[Cluster]:
+    """The clusters with their embeddings as the index stores them, all in one array."""
+    if index.storage == "float32" and workspace.in_memory:
+        return list(clusters)
+    indexes = [cluster.index for cluster in clusters]
+    if index.storage == "float32":
+        stored = [(one.Z, 1.0) for one in indexes]
+    else:
+        n_learners, _, m = indexes[0].Z.shape
+        ends = np.cumsum([0, *(one.Z.shape[1] for one in indexes)])
+        out = workspace.empty(f"Z-{index.storage}", (n_learners, int(ends[-1]), m), index.storage)
+        scale = storage_scale(max(_largest(Z) for one in indexes for Z in one.Z), index.storage)
+        places = [slice(start, end) for start, end in pairwise(ends.tolist())]
+        stored = [
+            (as_stored(one.Z, scale, index.storage, out[:, place]), scale)
+            for one, place in zip(indexes, places, strict=True)
+        ]
+    return [
+        replace(cluster, index=type(one).of(one.sets, one.counts, Z, index, scale))
+        for cluster, one, (Z, scale) in zip(clusters, indexes, stored, strict=True)
+    ]
 
 
 def _largest(Z: NDArray[Any]) -> float:
@@ -204,197 +228,332 @@ def _largest(Z: NDArray[Any]) -> float:
     return found
 
 
-def stored(parts: list[Part], index: Index, workspace: Workspace) -> list[Part]:
-    """The parts with their embeddings as the index stores them, all in one array."""
-    if index.storage == "float32":
-        return parts if workspace.in_memory else [replace(part, index=index) for part in parts]
-    parts = [replace(part, index=index) for part in parts]
-    n_learners, _, m = parts[0].Z.shape
-    ends = np.cumsum([0, *(part.n_sets for part in parts)])
-    out = workspace.empty(f"Z-{index.storage}", (n_learners, int(ends[-1]), m), index.storage)
-    scale = storage_scale(max(_largest(Z) for part in parts for Z in part.Z), index.storage)
-    owns = [slice(start, end) for start, end in pairwise(ends.tolist())]
-    return [
-        replace(part, Z=as_stored(part.Z, scale, index.storage, out[:, own]), scale=scale)
-        for part, own in zip(parts, owns, strict=True)
-    ]
-
-
 # ------------------------------------------------------------------------------------------------- before regression
 
 
 def _tuned(
-    settings: Settings, X: Any, Y: Any, names: NDArray[Any], sets: LabelSets, rank: Ints, seed: int
+    settings: Settings, X: Any, Y: Any, names: NDArray[Any], rank: Ints, seed: int
 ) -> tuple[Choice, Floats | None]:
     """The kernel, the ridge and the weights of features: given, or chosen on a sample.
 
-    The relevance of features is learnt from rows that are never asked about: a rare feature's relevance is high where
-    the labels of its few rows agree, which would tell a row that is left out about its own labels.
+    The relevance of features is learnt from rows that are never left out: a rare feature's relevance is high where the
+    labels of its few rows agree, which would tell a left-out row about its own labels.
     """
     kernel = settings.kernel
     if kernel is None:
-        few = X.shape[0] <= _KERNEL_ROWS * settings.n_clusters and not isinstance(settings.decoder, Votes)
-        kernel = RBF() if few else Local() if isinstance(settings.decoder, Blend) else Linear()
+        kernel = settings.decoder.default_kernel(X.shape[0] <= _KERNEL_ROWS * settings.n_clusters)
     free = ["power"] if settings.relevance is None else []
-    if isinstance(kernel, RBF) and kernel.gamma == "auto":
-        kernel, free = RBF(0.5), [*free, "kernel"]
-    linear = isinstance(kernel, Linear)
+    if kernel.tunable:
+        kernel, free = kernel.start(), [*free, "kernel"]
+    linear = kernel.linear
     # Conjugate gradients need many steps at a small ridge, so there it stays at 1.
     iterative = linear and not resolve_solver(settings.solver, *X.shape)[0].exact
-    if settings.ridge is None and not isinstance(settings.decoder, Votes) and not iterative:
+    if settings.ridge is None and settings.decoder.tunes_ridge and not iterative:
         free.append("ridge")
     ridge = settings.ridge if settings.ridge is not None else (1.0 if linear else 0.1)
     start = Choice(0.25 if settings.relevance is None else settings.relevance, kernel, ridge)
     if not free and not start.power:
         return start, None
-    asked = rank < most_asked(X.shape[0])
+    asked = rank < _most_asked(X.shape[0])
     seen = np.flatnonzero(~asked)
     small = Projection(Gaussian(), _RELEVANCE_DIMS, 1, seed).embed(Y[seen], label_keys(names), settings.n_jobs)
     relevant = relevance(X[seen], small, settings.n_jobs)
     if free:
         askable = np.flatnonzero(asked)
-        choice = choose(
-            X, Y, relevant, start, free, askable, _SAMPLE[linear], settings.normalize, seed, settings.n_jobs
-        )
-        _log.info("on a sample: relevance %.3g, %s, ridge %.3g", choice.power, choice.kernel, choice.ridge)
-        start = choice
+        start = choose(X, Y, relevant, start, free, askable, _SAMPLE[linear], settings.normalize, seed, settings.n_jobs)
+        _log.info("on a sample: relevance %.3g, %s, ridge %.3g", start.power, start.kernel, start.ridge)
     return start, relevant**start.power if start.power else None
 
 
-def most_asked(n: int) -> int:
-    """The most of n rows that are left out where features are weighed: the others are enough to learn weights from."""
+def _most_asked(n: int) -> int:
+    """The most of n rows that are left out where features are weighted: the others are enough to learn weights from."""
     return min(max(_LEFT_OUT_TO_BLEND.values()), -(-n // 2))
 
 
-def embedding_of(settings: Settings, kernel: Kernel, shape: tuple[int, int], L: int) -> tuple[Ensemble, int]:
+def choose_embedding(settings: Settings, kernel: Kernel, shape: tuple[int, int], L: int) -> tuple[Ensemble, int]:
     """The ensemble and m: Y itself where that is given or cheap enough, else random dimensions."""
     n, d = shape[0] / settings.n_clusters, shape[1]
-    side = n if not isinstance(kernel, Linear) else min(n, d)
-    iterative = isinstance(kernel, Linear) and not resolve_solver(settings.solver, int(n), d)[0].exact
+    side = min(n, d) if kernel.linear else n
+    iterative = kernel.linear and not resolve_solver(settings.solver, int(n), d)[0].exact
     dims = _DIMS_ITERATIVE if iterative else _DIMS
-    if settings.ensemble is not None and not isinstance(settings.ensemble, Identity):
-        return settings.ensemble, settings.n_dims or dims
-    affordable = L <= _EXACT_LABELS and 2 * side**2 * L <= _EXACT_FLOPS[isinstance(kernel, Linear)] and not iterative
+    given = settings.ensemble
+    if given is not None and not given.exact:
+        return given, settings.n_dims or dims
+    affordable = L <= _EXACT_LABELS and 2 * side**2 * L <= _EXACT_FLOPS[kernel.linear] and not iterative
     fits = affordable if settings.n_dims is None else settings.n_dims * settings.n_learners >= L
-    if isinstance(settings.ensemble, Identity) or (fits and settings.n_learners == 1):
-        return Identity(), settings.n_dims if settings.n_dims and isinstance(settings.ensemble, Identity) else L
+    if given is not None or (fits and settings.n_learners == 1):
+        return Identity(), settings.n_dims if settings.n_dims and given is not None else L
     return Gaussian(), settings.n_dims or dims
 
 
 # -------------------------------------------------------------------------------------------------------- regression
 
 
-def _summed(settings: Settings, sizes: Ints, d: int, n_targets: int) -> list[bool]:
-    """The clusters, of these sizes, whose regression is solved from sums, as many as fit into memory together."""
-    solvers = [resolve_solver(settings.solver, int(size), d)[0] for size in sizes]
-    fits = 8 * d * (d + n_targets) * len(sizes) <= _SUMS_BYTES or len(sizes) == 1
-    return [fits and isinstance(solver, Primal) and solver.precision == "float64" for solver in solvers]
+@dataclass(frozen=True)
+class ClusterFitting(ABC):
+    """Fits the clusters of one model, one after the other."""
+
+    settings: Settings
+    choice: Choice
+    draft: Any  # the decoder before anything of it is chosen
+    X: Any  # (n, d)
+    Y: Any  # CSR (n, L)
+    groups: ClusterSets  # the label sets of all clusters, end to end
+    cluster_of_row: Ints  # (n,)
+    rank: Ints  # (n,), the order in which rows are left out
+    askable: int  # rows of a lower rank may be left out
+    workspace: Workspace
+
+    @abstractmethod
+    def fit(self, c: int, rows: Ints) -> ClusterFit:
+        """The cluster c, which has these rows of X."""
+
+    @property
+    def embedding(self) -> LabelEmbedding:
+        """What labels become."""
+        embedding: LabelEmbedding = self.draft.embedding
+        return embedding
+
+    @property
+    def index(self) -> Index:
+        """How label sets are searched while the model is fitted."""
+        return self.settings.index if self.workspace.in_memory else BlockwiseExact()
+
+    @cached_property
+    def sets(self) -> Any:
+        """The label sets of all clusters, CSR, end to end."""
+        return self.workspace.take_rows(self.Y, self.groups.first, "sets")
+
+    def _sets_of(self, c: int, rows: Ints) -> tuple[Any, Ints, Ints, slice]:
+        """The label sets of a cluster, how many rows carry each, the set of each row, and their place among all."""
+        place = slice(int(self.groups.ends[c]), int(self.groups.ends[c + 1]))
+        return row_slice(self.sets, place), self.groups.counts[place], self.groups.of_row[rows] - place.start, place
 
 
-def _vote(
-    settings: Settings, draft: Part, X: Any, rows: Ints, of_row: Ints, rank: Ints, sums: Sums | None
-) -> tuple[Part, dict[str, Any], Answer]:
-    """The paper's regression of one cluster, the `rows` of X, with the best ridge.
+class VotesFitting(ClusterFitting):
+    """The paper's regression from sums over rows, with the ridge at which left-out rows get the best votes."""
 
-    `sums` are those of its rows, if they are known; row i carries label set `of_row[i]`.
+    @cached_property
+    def _embedded(self) -> tuple[Floats, list[Sums | None]]:
+        """The embeddings of all label sets, (F, e, m), and the sums of each cluster that is solved from sums."""
+        projection, e, n_targets = self.embedding.projection, len(self.groups.first), self.embedding.n_targets
+        self.workspace.require_memory(4.0 * e * n_targets, f"{n_targets:,} targets of {e:,} label sets")
+        _log.info("embedding %s label sets into %s dimensions", f"{e:,}", f"{n_targets:,}")
+        Z = self.workspace.empty("Z", (projection.n_learners, e, projection.n_dims), np.float32)
+        summed = self._summed(np.bincount(self.cluster_of_row), self.X.shape[1])
+        sums = embed_and_sum(
+            self.X, self.Y, self.sets, projection, self.embedding.columns.keys, self.draft.frequency, self.groups,
+            self.cluster_of_row, summed, Z, self.workspace, self.settings.n_jobs,
+        )  # fmt: skip
+        return Z, sums
+
+    def _summed(self, sizes: Ints, d: int) -> list[bool]:
+        """The clusters, of these sizes, whose regression is solved from sums; all that fit into memory together."""
+        solvers = [resolve_solver(self.settings.solver, int(size), d)[0] for size in sizes]
+        fits = 8 * d * (d + self.embedding.n_targets) * len(sizes) <= _SUMS_BYTES or len(sizes) == 1
+        return [fits and solver.solves_sums for solver in solvers]
+
+    def fit(self, c: int, rows: Ints) -> ClusterFit:
+        """From the sums of its rows where they are known, else from the rows."""
+        X, settings = self.X, self.settings
+        Z, all_sums = self._embedded
+        sets, counts, of_row, place = self._sets_of(c, rows)
+        index = self.embedding.index_type.of(sets, counts, Z[:, place], self.index)
+        solver, reason = resolve_solver(settings.solver, len(rows), X.shape[1])
+        targets = IndexedEmbedding(index.Z, of_row)
+        _log.info("%s", reason if reason != "given" else f"solver='{solver.word}'")
+        sums, kept = all_sums[c], None
+        if sums is not None:
+            solve = solver.of_sums(sums, lambda some: (dense(read_rows(X, rows[some])), dense(targets[some])))
+            mean_square = float(np.trace(sums.gram)) / len(rows)
+        else:
+            mine = X[rows]
+            if solver.exact:
+                kept = TrainingRows(Rows(mine), of_row, of_row[:0], Linear(), searched=False)
+            solve = solver.prepare(mine, targets, settings.n_jobs)
+            mean_square = float(np.square(mine.data if scipy.sparse.issparse(mine) else mine).sum()) / len(rows)
+        most = self.most_left_out(settings, len(rows), X.shape[1], solver)
+        asked = np.sort(np.argsort(self.rank[rows])[:most])
+        fair = self.rank[rows][asked] < most  # the first rows of all, which are among the first of each cluster
+        return self.solved(
+            settings, self.draft, index, kept, sums, solve, asked, of_row[asked], fair, mean_square, reason
+        )
+
+    @staticmethod
+    def most_left_out(settings: Settings, n: int, d: int, solver: RidgeSolver) -> int:
+        """How many of n rows are left out: more where the ridge is to be chosen."""
+        if not solver.exact:
+            return _LEFT_OUT_ITERATIVE
+        if settings.ridge is not None:
+            return _LEFT_OUT_TO_CUT
+        return _LEFT_OUT_TO_TUNE_SMALL if min(n, d) <= _SMALL else _LEFT_OUT_TO_TUNE
+
+    @staticmethod
+    def solved(
+        settings: Settings,
+        draft: Any,
+        index: LabelSetIndex,
+        kept: TrainingRows | None,
+        sums: Sums | None,
+        solve: Solve,
+        asked: Ints,
+        asked_sets: Ints,
+        fair: NDArray[np.bool_],
+        mean_square: float,
+        reason: str,
+    ) -> ClusterFit:
+        """The cluster at the given ridge, or the best one, and the votes of those left-out rows that are `fair`.
+
+        `asked` are the rows to leave out, by their numbers as the solution knows them; `mean_square` is that of a row.
+        """
+        truth = index.sets[asked_sets]
+        unsolved = LinearRegression(
+            Linear(), 0.0, sums, 0, np.empty((0, 0), np.float32), np.zeros(draft.embedding.n_targets, np.float32), False
+        )
+        found = Cluster(unsolved, index, kept)
+
+        def attempt(ridge: float) -> _Attempt:
+            solution = solve(ridge)
+            release(index.sets.indices, index.sets.data)
+            scores = draft.votes(found, solution.left_out(asked), settings.n_jobs, left_out=asked_sets)
+            quality = mean_precision(truth, scores)
+            _log.info("ridge %.3g: mean P@1, 3, 5 on left-out rows %.2f %%", ridge, 100 * quality)
+            return _Attempt(ridge, quality, solution, scores)
+
+        if settings.ridge is not None:
+            best = attempt(settings.ridge)
+        else:
+            best = _climb(attempt, _RIDGE_START * (mean_square or 1.0))
+        Psi = np.ascontiguousarray(best.solution.Psi.astype(np.float32))
+        regression = replace(unsolved, ridge=best.ridge, Psi=Psi)
+        rows = np.flatnonzero(fair)
+        left_out = LeftOut(truth[rows], best.scores[rows])
+        return ClusterFit(replace(found, regression=regression), best.solution.facts(best.ridge, reason), left_out)
+
+
+@dataclass(frozen=True)
+class _Attempt:
+    """A ridge, and what it gave on the left-out rows."""
+
+    ridge: float
+    quality: float
+    solution: Solution
+    scores: Any  # CSR
+
+
+def _climb(attempt: Callable[[float], _Attempt], start: float) -> _Attempt:
+    """The best of the values met on a walk by factors of `_RIDGE_STEP` from `start`, first up, else down."""
+    best = attempt(start)
+    for factor in (_RIDGE_STEP, 1 / _RIDGE_STEP):
+        for _ in range(_RIDGE_MOST_STEPS):
+            candidate = attempt(best.ridge * factor)
+            if candidate.quality <= best.quality:
+                break
+            best = candidate
+        if best.ridge > start:
+            break
+    return best
+
+
+class SignalsFitting(ClusterFitting):
+    """The regression at the ridge that was tuned, and what it predicts for left-out rows.
+
+    Left out are rows whose `rank` among all is below `askable`, as many of them as the solver can afford.
     """
-    solver, reason = resolve_solver(settings.solver, len(rows), X.shape[1])
-    targets = IndexedEmbedding(draft.Z, of_row)
-    _log.info("%s", reason if reason != "given" else f"solver='{solver.word}'")
-    if sums is not None and isinstance(solver, Primal):
-        solve = solver.of_sums(sums, lambda asked: (dense(read_rows(X, rows[asked])), dense(targets[asked])))
-        mean_square = float(np.trace(sums.gram)) / len(rows)
-        draft = replace(draft, kept=sums)
-    else:
-        own = X[rows]
-        draft = replace(draft, kept=KeptRows(own, of_row) if solver.exact else None)
-        solve = solver.prepare(own, targets, settings.n_jobs)
-        mean_square = float(np.square(own.data if scipy.sparse.issparse(own) else own).sum()) / len(rows)
-    most = most_left_out(len(rows), X.shape[1], settings.ridge, solver)
-    asked = np.sort(np.argsort(rank)[:most])
-    fair = rank[asked] < most  # the first rows of all, which are among the first of each cluster
-    return answered(settings, draft, solve, Asked(asked, of_row[asked]), fair, mean_square, reason)
 
+    def fit(self, c: int, rows: Ints) -> ClusterFit:
+        """By a linear solver, or by kernel."""
+        n, n_targets = len(self.rank), self.settings.n_learners * self.embedding.projection.n_dims
+        self.workspace.require_memory(8.0 * n * n_targets, f"{n_targets:,} targets for {n:,} rows")
+        sets, counts, of_row, _ = self._sets_of(c, rows)
+        index = self.embedding.index_type.of(sets, counts, self.embedding.searched(sets), self.index)
+        targets = self.embedding.targets(sets[of_row], self.settings.n_jobs)
+        X = self.X if len(rows) == n else self.X[rows]
+        if self.choice.kernel.linear:
+            return self._linear(index, X, targets, of_row, rows, self.rank[rows])
+        return self._by_kernel(index, X, targets, of_row, rows, self.rank[rows])
 
-def answered(
-    settings: Settings,
-    draft: Part,
-    solve: Solve,
-    asked: Asked,
-    fair: NDArray[np.bool_],
-    mean_square: float,
-    reason: str,
-) -> tuple[Part, dict[str, Any], Answer]:
-    """The regression of a cluster at the best ridge, how it was found, and what it says of the `fair` of the rows."""
-    k = settings.n_neighbors or 5
-    voted = vote(draft, solve, asked, settings.ridge, mean_square, k, settings.n_jobs)
-    part = replace(draft, Psi=voted.solution.Psi.astype(np.float32)).with_searchers_of(draft)
-    rows = np.flatnonzero(fair)
-    return part, voted.solution.facts(voted.ridge, reason), Answer(voted.truth[rows], voted.scores[rows])
-
-
-def _regress(
-    settings: Settings,
-    choice: Choice,
-    how: Decode,
-    draft: Part,
-    X: Any,
-    targets: Any,
-    of_row: Ints,
-    numbers: Ints,
-    rank: Ints,
-    askable: int,
-) -> tuple[Part, dict[str, Any], Answer]:
-    """The regression of one cluster at the ridge that was chosen, and what it says of rows left out.
-
-    `numbers` are those of its rows among all. Left out are rows whose `rank` among all is below `askable`, as many as
-    the solver can afford.
-    """
-    n = X.shape[0]
-    rows = kept = None
-    if isinstance(choice.kernel, Linear):
+    def _linear(
+        self, index: LabelSetIndex, X: Any, targets: Any, of_row: Ints, numbers: Ints, rank: Ints
+    ) -> ClusterFit:
+        settings, kernel, ridge = self.settings, self.choice.kernel, self.choice.ridge
         wide = with_ones(X)
         solver, reason = resolve_solver(settings.solver, *X.shape)
         if settings.solver == "auto":
             solver = replace(solver, **({"precision": "float32"} if solver.exact else {"max_steps": _CG_STEPS}))
             reason += "" if solver.exact else f", stopped after {_CG_STEPS} steps, which regularises"
         _log.info("%s", reason if reason != "given" else f"solver='{solver.word}'")
-        local = isinstance(choice.kernel, Local)
+        # Rows are left out one by one where that is cheap, and held out of the regression together where it is not.
         most = min(_HELD_OUT, -(-len(rank) // 10))
         if solver.exact:
-            kind = "local" if local else "small" if min(X.shape) <= SMALL else solver.word
-            most = min(_LEFT_OUT_TO_BLEND[kind], askable)
+            kind = "local" if kernel.nearby else "small" if min(X.shape) <= _SMALL else solver.word
+            most = min(_LEFT_OUT_TO_BLEND[kind], self.askable)
         asked = np.flatnonzero(rank < most)
         seen = slice(None) if solver.exact else np.flatnonzero(rank >= most)
         with warnings.catch_warnings():
             if settings.solver == "auto":  # stopped on purpose
                 warnings.simplefilter("ignore", ConvergenceWarning)
-            solution = solver.prepare(wide[seen], targets[seen], settings.n_jobs, once=True)(choice.ridge)
+            solution = solver.prepare(wide[seen], targets[seen], settings.n_jobs, once=True)(ridge)
         left_out = np.zeros((0, targets.shape[1]), np.float32)
         if len(asked) and solver.exact:
             left_out = solution.left_out(asked).astype(np.float32, copy=False)
         elif len(asked):
             left_out = np.asarray(predict_embedding(wide[asked], solution.Psi, settings.n_jobs), np.float32)
         Psi, intercept = solution.Psi[:-1].astype(np.float32), solution.Psi[-1].astype(np.float32)
-        rows = Rows(X) if how.n_similar or local else None
-        kept = KeptRows(X, of_row) if solver.exact and rows is None else None
-        facts = solution.facts(choice.ridge, reason)
-    else:
-        require_room(n, targets.shape[1])
-        most = min(_LEFT_OUT_TO_BLEND["kernel"], askable)
-        order = np.argsort(-rank, kind="stable")  # the rows to be asked come last
+        regression = LinearRegression(kernel, ridge, None, 0, np.ascontiguousarray(Psi), intercept, True)
+        # Rows are kept where answers need them, or where the regression can go on learning from them.
+        rows = None
+        if self.draft.choices.n_similar or kernel.nearby:
+            rows = TrainingRows(Rows(X), of_row, numbers, kernel)
+        elif solver.exact:
+            rows = TrainingRows(Rows(X), of_row, of_row[:0], kernel, searched=False)
+        held = LeftOut(index.sets[of_row[asked]], None, X[asked], left_out, asked, of_row[asked])
+        return ClusterFit(Cluster(regression, index, rows), solution.facts(ridge, reason), held)
+
+    def _by_kernel(
+        self, index: LabelSetIndex, X: Any, targets: Any, of_row: Ints, numbers: Ints, rank: Ints
+    ) -> ClusterFit:
+        kernel, ridge, n = self.choice.kernel, self.choice.ridge, X.shape[0]
+        require_kernel_memory(n, targets.shape[1])
+        most = min(_LEFT_OUT_TO_BLEND["kernel"], self.askable)
+        order = np.argsort(-rank, kind="stable")  # the rows to be left out come last
         X, of_row, rank, numbers = X[order], of_row[order], rank[order], numbers[order]
         asked = np.arange(n - np.count_nonzero(rank < most), n)
-        reason = f"{choice.kernel} of n = {n:,} rows: factorise K"
+        reason = f"{kernel} of n = {n:,} rows: factorise K"
         _log.info("%s", reason)
-        K = choice.kernel.lower_triangle(X, settings.n_jobs)
-        kernel_solution = solve_kernel(
-            K, dense(targets[order]).astype(np.float32, copy=False), choice.ridge, len(asked)
-        )
-        Psi, left_out, rows = kernel_solution.coefficients, kernel_solution.left_out, Rows(X)
-        intercept = np.zeros(Psi.shape[1], np.float32)
-        facts = {"ridge": choice.ridge, "solver": "kernel", "reason": reason, "converged": True, "steps": 0,
-                 "residual": 0.0}  # fmt: skip
-    part = replace(draft, Psi=Psi, intercept=intercept, rows=rows, set_of_row=of_row, row_numbers=numbers, kept=kept)
-    truth = draft.sets[of_row[asked]]
-    return part, facts, Answer(truth, X=X[asked], Z=left_out, rows=asked)
+        K = kernel.lower_triangle(X, self.settings.n_jobs)
+        solution = solve_kernel(K, dense(targets[order]).astype(np.float32, copy=False), ridge, len(asked))
+        regression = KernelRegression(kernel, ridge, None, 0, np.ascontiguousarray(solution.coefficients))
+        rows = TrainingRows(Rows(X), of_row, numbers, kernel)
+        facts = {"ridge": ridge, "solver": "kernel", "reason": reason, "converged": True, "steps": 0, "residual": 0.0}
+        held = LeftOut(index.sets[of_row[asked]], None, X[asked], solution.left_out, asked, of_row[asked])
+        return ClusterFit(Cluster(regression, index, rows), facts, held)
+
+
+def _tuned_local(kernel: Local, fits: Sequence[ClusterFit], n_jobs: int | None) -> Local:
+    """The local kernel with the γ and the ridge that are best on left-out rows of the cluster that has most of them."""
+    gammas = _GAMMAS if kernel.gamma == "auto" else (kernel.gamma,)
+    ridges = _RIDGES if kernel.ridge == "auto" else (kernel.ridge,)
+    options = [replace(kernel, gamma=gamma, ridge=ridge) for gamma in gammas for ridge in ridges]
+    largest = fits[int(np.argmax([one.left_out.truth.shape[0] for one in fits]))]
+    most = int(np.clip(_ROWS_TO_TUNE_LOCAL * (200 / kernel.n_rows) ** 2, 100, _ROWS_TO_TUNE_LOCAL))
+    rows, sample, sets = largest.cluster.rows, largest.left_out[:most], largest.cluster.index.sets
+    if len(options) == 1 or not sample.truth.shape[0]:
+        return replace(kernel, gamma=gammas[len(gammas) // 2], ridge=ridges[len(ridges) // 2])
+    assert rows is not None
+
+    def of_block(block: slice) -> list[Any]:
+        likeness = rows.likeness(sample.X[block], 1)
+        ids, similarity = rows.most_similar(likeness, kernel.n_rows, sample.rows[block])
+        weights = rows.local_weights(ids, similarity, squared_lengths(sample.X[block]), options)
+        return [tally(rows.set_of_row[ids], some, sets) for some in weights]
+
+    found = map_blocks(of_block, blocks(sample.X.shape[0], rows.rows_at_a_time), n_jobs)
+    scores = [scipy.sparse.vstack(of_option, format="csr") for of_option in zip(*found, strict=True)]
+    return options[int(np.argmax([mean_precision(sample.truth, score) for score in scores]))]
+
+
+def _compared_by(cluster: Cluster, kernel: Kernel) -> Cluster:
+    """The cluster with another local kernel."""
+    rows = None if cluster.rows is None else replace(cluster.rows, kernel=kernel)
+    return replace(cluster, regression=replace(cluster.regression, kernel=kernel), rows=rows)

@@ -1,16 +1,16 @@
-"""What every estimator here has in common: how rows and labels come in, and how scores go out.
+"""What every estimator has in common: how rows and labels come in, and how scores go out.
 
-fit      validate once → leave out rows without labels → `_learn`
-predict  validate → `_plain_scores` (CSR, candidates only) → top, threshold, P@1
+fit      validate once → leave out rows without labels → `_fit`
+predict  validate → `_raw_scores` (CSR, candidates only) → top, threshold, P@1
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from dataclasses import dataclass
 from os import PathLike
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import scipy.sparse
@@ -24,13 +24,24 @@ from ripml.base import model_folder
 from ripml.base.errors import DataError, NoLabelsError, ParameterError, check_count
 from ripml.base.parallel import thread_count
 from ripml.base.products import column_counts
-from ripml.decoding import scores as decoding
+from ripml.decoding import scores as scoring
 from ripml.labels.encoding import check_names, encode_labels
 from ripml.model.features import unit_rows
 
-__all__ = ["Multilabel"]
+__all__ = ["Multilabel", "TrainingData"]
 
 Self = TypeVar("Self", bound="Multilabel")
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """Valid features (n, d), labels, CSR (n, L), with a label in every row, and the rows that were left out."""
+
+    X: Any
+    Y: Any
+    names: NDArray[Any]  # (L,)
+    frequency: NDArray[np.int64]  # (L,) rows of each label
+    n_unlabelled: int
 
 
 class Multilabel(BaseEstimator, ABC):  # type: ignore[misc]
@@ -38,11 +49,24 @@ class Multilabel(BaseEstimator, ABC):  # type: ignore[misc]
 
     normalize: bool
     n_jobs: int | None
-    classes_: NDArray[Any]
-    threshold_: float
-    n_rows_: int
-    n_unlabelled_: int
-    frequency_: NDArray[np.int64]  # rows that carry each label
+
+    if TYPE_CHECKING:  # attributes of an estimator, or properties of the model that it holds
+
+        @property
+        def classes_(self) -> NDArray[Any]:
+            """The names of the labels."""
+
+        @property
+        def threshold_(self) -> float:
+            """The score from which a label is predicted."""
+
+        @property
+        def n_rows_(self) -> int:
+            """Rows learnt from."""
+
+        @property
+        def frequency_(self) -> NDArray[np.int64]:
+            """Training rows of each label."""
 
     def fit(self: Self, X: Any, Y: Any, label_names: Sequence[str] | None = None) -> Self:
         """Learn from features X (n, d) and labels Y.
@@ -51,28 +75,33 @@ class Multilabel(BaseEstimator, ABC):  # type: ignore[misc]
         row (strings or integers). `label_names` names the L columns of an indicator; without it they are 0 … L − 1.
         Rows without labels are left out and counted in `n_unlabelled_`. A fit that fails leaves the model as it was.
         """
-        with self._unchanged_on_failure():
-            self.check_settings()
-            self._learn(*self._training_rows(X, Y, label_names))
+        self.check_settings()
+        # Everything happens in another estimator of the same settings: a fit that fails changes nothing here.
+        fitted = self._unfitted()
+        fitted._fit(fitted._training_data(X, Y, label_names))
+        return self._adopt(fitted)
+
+    def _unfitted(self: Self) -> Self:
+        """Another estimator with the same settings."""
+        return type(self)(**self.get_params(deep=False))
+
+    def _adopt(self: Self, fitted: Self) -> Self:
+        """Take over all that another estimator of the same settings learnt."""
+        settings = self.get_params(deep=False)
+        for name in set(vars(self)) - set(vars(fitted)) - set(settings):
+            delattr(self, name)
+        for name, value in vars(fitted).items():
+            if name not in settings:
+                setattr(self, name, value)
         return self
 
-    @contextmanager
-    def _unchanged_on_failure(self) -> Iterator[None]:
-        before = dict(self.__dict__)
-        try:
-            yield
-        except BaseException:
-            self.__dict__.clear()
-            self.__dict__.update(before)
-            raise
+    @abstractmethod
+    def _fit(self, data: TrainingData) -> None:
+        """Learn from valid rows."""
 
     @abstractmethod
-    def _learn(self, X: Any, Y: Any) -> None:
-        """Learn from valid features (n, d) and labels, CSR (n, L) with a label in every row."""
-
-    @abstractmethod
-    def _plain_scores(self, X: Any) -> Any:
-        """Scores of candidates, CSR (n, L), before anything is put forward."""
+    def _raw_scores(self, X: Any) -> Any:
+        """Scores of candidates, CSR (n, L), before rare labels are put forward."""
 
     @abstractmethod
     def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
@@ -89,23 +118,24 @@ class Multilabel(BaseEstimator, ABC):  # type: ignore[misc]
             raise ParameterError(f"`normalize` must be True or False; got {self.normalize!r}.")
         thread_count(self.n_jobs)
 
-    def _training_rows(self, X: Any, Y: Any, label_names: Sequence[str] | None) -> tuple[Any, Any]:
+    def _training_data(self, X: Any, Y: Any, label_names: Sequence[str] | None) -> TrainingData:
         X = self._validated(X, reset=True)
         if label_names is not None and getattr(Y, "ndim", 1) != 2:
             raise DataError("`label_names` names the columns of an indicator; the labels given here have names.")
-        Y, self.classes_ = encode_labels(Y)
+        Y, names = encode_labels(Y)
         if label_names is not None:
-            self.classes_ = check_names(label_names, n_labels=Y.shape[1])
+            names = check_names(label_names, n_labels=Y.shape[1])
         if X.shape[0] != Y.shape[0]:
             raise DataError(f"X has {X.shape[0]} rows and Y has {Y.shape[0]}; they must have the same number.")
         labelled = np.diff(Y.indptr) > 0
-        self.n_rows_ = int(labelled.sum())
-        self.n_unlabelled_ = int(len(labelled) - self.n_rows_)
-        if not self.n_rows_:
+        if not labelled.any():
             raise NoLabelsError(f"none of the {len(labelled):,} rows carries a label, so there is nothing to learn.")
-        self.frequency_ = column_counts(Y)
         # z = 0 would be the nearest neighbour of every shrunken prediction, so empty rows must not be in the index.
-        return (X, Y) if not self.n_unlabelled_ else (X[labelled], Y[labelled])
+        n_unlabelled = int(np.count_nonzero(~labelled))
+        frequency = column_counts(Y)
+        if n_unlabelled:
+            X, Y = X[labelled], Y[labelled]
+        return TrainingData(X, Y, names, frequency, n_unlabelled)
 
     def _validated(self, X: Any, reset: bool) -> Any:
         """X as a CSR or dense float array, with rows of length 1 if so set."""
@@ -119,19 +149,19 @@ class Multilabel(BaseEstimator, ABC):  # type: ignore[misc]
 
     def decision_function(self, X: Any) -> Any:
         """Scores, CSR (n, L): of the candidate labels of each row only."""
-        return self._plain_scores(X)
+        return self._raw_scores(X)
 
     def recommend(self, X: Any, n: int = 5) -> list[list[tuple[Any, float]]]:
         """The n best labels of each row as (name, score), best first; fewer where there are fewer candidates."""
         check_count("n", n)
-        best = decoding.top(self.decision_function(X), n)
+        best = scoring.top(self.decision_function(X), n)
         names, values = self.classes_[best.indices].tolist(), best.data.tolist()
         pairs = list(zip(names, values, strict=True))
         return [pairs[start:end] for start, end in zip(best.indptr[:-1], best.indptr[1:], strict=True)]
 
     def predict(self, X: Any) -> Any:
         """The label sets, CSR indicator (n, L): labels whose score reaches `threshold_`."""
-        return decoding.keep_above(self._plain_scores(X), self.threshold_)
+        return scoring.keep_above(self._raw_scores(X), self.threshold_)
 
     def score(self, X: Any, Y: Any) -> float:
         """P@1: the share of rows whose best label is right. Rows without labels are not counted."""

@@ -1,160 +1,363 @@
-"""A fitted RIPML ⇄ JSON values and plain arrays: what is in a model folder."""
+"""A model ⇄ JSON values and plain arrays: what a model folder holds (format 1, see docs/model-folder.md).
+
+The arrays of all clusters lie end to end. `_SPECS` says what each of them must be; loading checks them against it before
+anything is made of them, as a folder may come from a stranger.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import NDArray
 
-from ripml.base.registry import resolve
-from ripml.decoding.blend import Trees
-from ripml.decoding.decoders import Votes, resolve_decoder
-from ripml.labels.ensembles import Identity
+from ripml.base import registry
+from ripml.base.arrays import ArraySpec, check_arrays, csr_from
+from ripml.base.workspace import row_slice
+from ripml.decoding.calibration import Calibration
+from ripml.decoding.embedding import LabelEmbedding
+from ripml.decoding.fitted import Choices
+from ripml.decoding.label_set_index import LabelSetIndex
+from ripml.decoding.training_rows import TrainingRows
 from ripml.labels.projection import Projection
 from ripml.labels.vocabulary import Vocabulary
-from ripml.model.online import no_changes
-from ripml.model.part import SEARCHED
-from ripml.model.part_arrays import parts_from_arrays, parts_to_arrays
-from ripml.model.reading import decode_of
-from ripml.model.settings import setting_from_json, setting_to_json
-from ripml.regression.kernels import Linear, Local
+from ripml.model.cluster import Cluster
+from ripml.model.fitting import Settings
+from ripml.model.model import Model, no_changes
+from ripml.regression.kernels import Kernel, Rows
+from ripml.regression.regression import KernelRegression, LinearRegression, Regression
+from ripml.regression.sums import PackedSums
 
-__all__ = ["restore", "to_state"]
+__all__ = ["from_state", "to_state"]
 
-_SAVED_VALUES = (
-    "seed",
-    "threshold",
-    "n_rows",
-    "n_unlabelled",
-    "left_out_precision",
-    "calibration_error",
-    "solutions",
-    "chosen",
-    "n_dims",
-    "n_seen",
-    "changes",
-)
+Arrays = Mapping[str, NDArray[Any]]
+Ints = NDArray[np.int64]
+
+# C clusters, d features, L labels, M targets, F searches, e label sets, m dimensions, n stored rows, k rows kept only to
+# go on learning, s clusters with sums over D = d or d + 1 features.
+_SPECS = {
+    # Psi is (C, d, M), or (n, M) with a kernel; Z is (F, e, m) in the type in which the index stores it.
+    "intercept": ArraySpec("f", ("C", "M")),
+    "part_ends": ArraySpec("iu", ("C",), least=0, most="e", rising=True),
+    "scale": ArraySpec("float64", (1,), above=0, finite=True, optional=True),
+    "counts": ArraySpec("iu", ("e",), least=1),
+    "centres": ArraySpec("f", ("C", "d")),
+    "weights": ArraySpec("f", ("d",), optional=True),
+    "frequency": ArraySpec("iu", ("L",), least=0),
+    "calibration": ArraySpec("f", (2, "steps"), rising=True),
+    "set_of_row": ArraySpec("iu", ("n",), least=0, optional=True),
+    "row_ends": ArraySpec("iu", ("C",), least=0, most="n", rising=True, optional=True),
+    "row_numbers": ArraySpec("iu", ("n",), distinct=True, optional=True),
+    "rows": ArraySpec("float32", ("n", "d"), optional=True),
+    "rows_data": ArraySpec("float32", (None,), optional=True),
+    "summed": ArraySpec("iu", ("s", 2), least=0, optional=True),
+    "gram": ArraySpec("float64", ("s", None), optional=True),
+    "moment": ArraySpec("float64", ("s", "D", "M"), optional=True),
+    "added_up": ArraySpec("float64", ("s", "D"), least=0, optional=True),
+    "kept_parts": ArraySpec("iu", (None, 2), least=0, optional=True),
+    "kept_set_of_row": ArraySpec("iu", ("k",), least=0, optional=True),
+    "kept": ArraySpec("f", ("k", "d"), optional=True),
+    "kept_data": ArraySpec("f", (None,), optional=True),
+}
 
 
-def to_state(model: Any) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+# ---------------------------------------------------------------------------------------------------------------- writing
+
+
+def to_state(model: Model, n_jobs: int | None) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """All that a model learnt, as JSON values and arrays."""
-    settings = {name: setting_to_json(name, value) for name, value in model.get_params(deep=False).items()}
-    parameters = {
-        "settings": settings,
-        **{name: getattr(model, f"{name}_") for name in _SAVED_VALUES},
-        "kernel": setting_to_json("kernel", model.kernel_),
-        "ensemble": setting_to_json("ensemble", model.ensemble_),
-        "n_features": int(model.n_features_in_),
-        "feature_names": [str(name) for name in getattr(model, "feature_names_in_", [])],
+    model = model.settled(n_jobs)
+    projection, calibration = model.decoder.embedding.projection, model.calibration
+    values = {
+        "seed": model.seed,
+        "threshold": calibration.threshold,
+        "n_rows": model.n_rows,
+        "n_unlabelled": model.n_unlabelled,
+        "left_out_precision": calibration.precision,
+        "calibration_error": calibration.error,
+        "solutions": list(model.solutions),
+        "chosen": {"relevance": model.relevance, **asdict(model.decoder.choices)},
+        "n_dims": projection.n_dims,
+        "n_seen": model.n_seen,
+        "changes": model.changes,
+        "kernel": registry.to_json("kernel", model.kernel),
+        "ensemble": registry.to_json("ensemble", projection.ensemble),
+        "n_features": model.n_features,
     }
     arrays = {
-        **parts_to_arrays(model.settled_parts()),
-        **model.labels_.arrays(),
-        "centres": model.centres_,
-        "frequency": model.frequency_,
-        "calibration": np.stack(model.steps_),
+        **_clusters_to_arrays(model.clusters),
+        **model.vocabulary.to_arrays(),
+        "centres": model.centres,
+        "frequency": model.frequency,
+        "calibration": np.stack(calibration.steps),
+        **model.decoder.arrays(),
     }
-    if model.weights_ is not None:
-        arrays["weights"] = model.weights_
-    return parameters, arrays | (model.trees_.to_arrays() if model.trees_ is not None else {})
+    if model.weights is not None:
+        arrays["weights"] = model.weights
+    return values, arrays
 
 
-def restore(model: Any, parameters: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Give a new model what was learnt. What contradicts itself raises one of Python's own errors."""
-    model.labels_ = Vocabulary.from_arrays(arrays)
-    model.classes_, model._writers = model.labels_.names, {}
-    n_rows = parameters["n_rows"]
-    of_older_models = {"n_seen": n_rows, "changes": no_changes(n_rows, len(model.labels_))}
-    for name in _SAVED_VALUES:
-        setattr(model, f"{name}_", {**of_older_models, **parameters}[name])
-    model.kernel_ = setting_from_json(parameters["kernel"])
-    model.ensemble_ = setting_from_json(parameters["ensemble"])
-    model.ridge_ = np.array([solution["ridge"] for solution in model.solutions_], np.float64)
-    model.n_features_in_ = parameters["n_features"]
-    if parameters["feature_names"]:
-        model.feature_names_in_ = np.array(parameters["feature_names"], object)
-    model.centres_, model.weights_ = arrays["centres"], arrays.get("weights")
-    model.frequency_ = arrays["frequency"].astype(np.int64, casting="safe")
-    model.steps_ = tuple(arrays["calibration"])
-    n_signals = (
-        6 + (model.chosen_["n_neighbors"] > 0) + (model.chosen_["n_similar"] > 0) + isinstance(model.kernel_, Local)
+def _clusters_to_arrays(clusters: Sequence[Cluster]) -> dict[str, NDArray[Any]]:
+    regressions, indexes = [cluster.regression for cluster in clusters], [cluster.index for cluster in clusters]
+    arrays = {
+        **_coefficients_to_arrays(regressions),
+        "Z": _end_to_end([index.Z for index in indexes], axis=1),
+        **({"scale": np.array([indexes[0].scale])} if indexes[0].scale != 1 else {}),
+        "counts": _end_to_end([index.counts for index in indexes]),
+        "part_ends": np.cumsum([index.n_sets for index in indexes], dtype=np.int64),
+        "sets_indices": _end_to_end([index.sets.indices for index in indexes]),
+        "sets_indptr": np.concatenate(
+            [[0], np.cumsum(np.concatenate([np.diff(index.sets.indptr) for index in indexes]))]
+        ),
+    }
+    for c, index in enumerate(indexes):
+        for f, searcher in enumerate(index.searchers.made()):
+            arrays |= {f"index_{c}_{f}_{name}": array for name, array in searcher.arrays().items()}
+    arrays |= _sums_to_arrays(regressions)
+    stored = [cluster.searched_rows for cluster in clusters]
+    if stored[0] is not None:
+        rows = [some for some in stored if some is not None]
+        arrays["row_numbers"] = np.concatenate([some.numbers for some in rows])
+        arrays["set_of_row"] = np.concatenate([some.set_of_row for some in rows])
+        arrays["row_ends"] = np.cumsum([len(some) for some in rows], dtype=np.int64)
+        return arrays | _features_to_arrays("rows", rows)
+    kept = [(c, cluster.rows) for c, cluster in enumerate(clusters) if cluster.rows is not None]
+    if kept:
+        arrays["kept_parts"] = np.array([(c, len(some)) for c, some in kept], np.int64)
+        arrays["kept_set_of_row"] = np.concatenate([some.set_of_row for _, some in kept])
+        arrays |= _features_to_arrays("kept", [some for _, some in kept])
+    return arrays
+
+
+def _coefficients_to_arrays(regressions: Sequence[Regression]) -> dict[str, NDArray[Any]]:
+    """Psi (C, d, M) of linear regressions, or the coefficients (n, M) of all rows end to end."""
+    linear = [regression for regression in regressions if isinstance(regression, LinearRegression)]
+    if linear:
+        intercept = np.stack([regression.intercept for regression in linear])
+        return {"Psi": np.stack([regression.Psi for regression in linear]), "intercept": intercept}
+    kernels = [regression for regression in regressions if isinstance(regression, KernelRegression)]
+    Psi = np.concatenate([regression.coefficients for regression in kernels])
+    return {"Psi": Psi, "intercept": np.zeros((len(kernels), Psi.shape[1]), np.float32)}
+
+
+def _sums_to_arrays(regressions: Sequence[Regression]) -> dict[str, NDArray[Any]]:
+    """The sums of clusters that go on learning from them; of XᵀX the lower triangle."""
+    packed = [(c, regression.packed_sums()) for c, regression in enumerate(regressions)]
+    sums = {c: some for c, some in packed if some is not None}
+    if not sums:
+        return {}
+    arrays = {
+        "summed": np.array([(c, some.n_rows) for c, some in sums.items()], np.int64),
+        "gram": np.stack([some.triangle for some in sums.values()]),
+        "moment": np.stack([some.moment for some in sums.values()]),
+    }
+    if any(some.added_up is not None for some in sums.values()):
+        nothing = np.zeros(arrays["moment"].shape[1])
+        arrays["added_up"] = np.stack([nothing if some.added_up is None else some.added_up for some in sums.values()])
+    return arrays
+
+
+def _features_to_arrays(name: str, rows: Sequence[TrainingRows]) -> dict[str, NDArray[Any]]:
+    features = [some.X.all() for some in rows]
+    if not scipy.sparse.issparse(features[0]):
+        return {name: np.concatenate(features)}
+    sparse = scipy.sparse.vstack(features, format="csr")
+    return {f"{name}_data": sparse.data, f"{name}_indices": sparse.indices, f"{name}_indptr": sparse.indptr}
+
+
+def _end_to_end(pieces: Sequence[NDArray[Any]], axis: int = 0) -> NDArray[Any]:
+    """The pieces joined; where they are those of one array, that array itself."""
+    shape = list(pieces[0].shape)
+    shape[axis] = sum(piece.shape[axis] for piece in pieces)
+    whole: Any = pieces[0]
+    while isinstance(whole, np.ndarray) and list(whole.shape) != shape:
+        whole = whole.base
+    if isinstance(whole, np.ndarray) and all(np.may_share_memory(whole, piece) for piece in pieces):
+        return whole
+    return np.concatenate(pieces, axis=axis)
+
+
+# ---------------------------------------------------------------------------------------------------------------- reading
+
+
+def from_state(settings: Settings, values: Mapping[str, Any], arrays: Arrays) -> Model:
+    """The inverse of `to_state`; large arrays are not copied. What contradicts itself raises one of Python's errors."""
+    vocabulary = Vocabulary.from_arrays(arrays)
+    kernel, ensemble = registry.from_json(values["kernel"]), registry.from_json(values["ensemble"])
+    n_rows, n_features, n_dims = (_whole(values, name) for name in ("n_rows", "n_features", "n_dims"))
+    # Older models have neither of these two.
+    values = {"n_seen": n_rows, "changes": no_changes(n_rows, len(vocabulary)), **values}
+    changes = _changes(values["changes"])
+    if settings.n_dims not in (None, n_dims) and not ensemble.exact:
+        raise ValueError(f"n_dims is {settings.n_dims} in the settings and {n_dims} in what was learnt")
+    projection = Projection(ensemble, n_dims, settings.n_learners, _whole(values, "seed"))
+    arrays = _checked(settings, kernel, arrays, n_features, len(vocabulary))
+    chosen = dict(values["chosen"])
+    relevance, choices = chosen.pop("relevance"), Choices(**chosen)
+    decoder = settings.decoder
+    embedding = decoder.embedding(projection, vocabulary, choices.n_neighbors, int(arrays["Psi"].shape[-1]))
+    solutions = tuple(values["solutions"])
+    if len(solutions) != len(arrays["centres"]):
+        raise ValueError(f"there are {len(solutions)} solutions for {len(arrays['centres'])} clusters")
+    indexes = _indexes(settings, embedding, arrays, len(vocabulary))
+    regressions = _regressions(embedding, kernel, solutions, arrays)
+    rows = _rows(kernel, indexes, arrays, n_features)
+    clusters = tuple(Cluster(*parts) for parts in zip(regressions, indexes, rows, strict=True))
+    if sum(index.counts.sum(dtype=np.float64) for index in indexes) != n_rows:
+        raise ValueError(f"the label sets do not stand for the {n_rows} rows")
+    fitted = decoder.fitted(embedding, choices, arrays["frequency"], changes["labels_at_fit"], kernel, arrays)
+    fitted.check(clusters)
+    for index in indexes:
+        if index.searchers.restorable:  # what does not fit is found now, and not by the first query
+            index.searchers.get()
+    return Model(
+        vocabulary=vocabulary,
+        weights=arrays.get("weights"),
+        normalize=settings.normalize,
+        centres=arrays["centres"],
+        clusters=clusters,
+        decoder=fitted,
+        calibration=_calibration(values, arrays["calibration"]),
+        kernel=kernel,
+        relevance=relevance,
+        solutions=solutions,
+        seed=projection.seed,
+        n_rows=n_rows,
+        n_unlabelled=_whole(values, "n_unlabelled"),
+        n_seen=_whole(values, "n_seen"),
+        changes=changes,
+        structure=settings.structure,
     )
-    model.trees_ = Trees.from_arrays(arrays, n_signals) if "tree_feature" in arrays else None
-    model.parts_ = parts_from_arrays(
-        arrays,
-        len(model.classes_),
-        model.n_features_in_,
-        resolve("index", model.index),
-        model.n_learners,
-        model.kernel_,
-    )
-    projection = Projection(model.ensemble_, model.n_dims_, model.n_learners, model.seed_)
-    model.decode_ = decode_of(
-        model.chosen_, projection, model.labels_, model.frequency_, model.changes_["labels_at_fit"]
-    )
-    _check_choices(model.chosen_, arrays["calibration"])
-    _check(model, parameters["feature_names"])
-    plain = isinstance(resolve_decoder(model.decoder), Votes)
-    for part in model.parts_:
-        if part.index_arrays:  # what does not fit is found now, and not by the first who asks
-            _ = part.searchers if plain else part.searcher
 
 
-def _check_choices(chosen: Any, calibration: NDArray[Any]) -> None:
-    """Raise ValueError where numbers are out of their range."""
-    epsilon = chosen["epsilon"]
-    temperatures = [chosen["temperature"], chosen["similar_temperature"], *([] if epsilon is None else [epsilon])]
-    x, y = calibration if calibration.ndim == 2 and len(calibration) == 2 else (np.zeros(0), np.zeros(0))
-    consistent = (
-        all(type(chosen[name]) is int and chosen[name] >= 0 for name in ("n_neighbors", "n_similar", "n_candidates"))
-        and all(type(value) is float and 0 < value < np.inf for value in temperatures)
-        and calibration.dtype.kind == "f"
-        and len(x) > 0
-        and (np.diff(x) >= 0).all()
-        and (np.diff(y) >= 0).all()
-        and 0 <= y[0] <= y[-1] <= 1
-    )
-    if not consistent:
-        raise ValueError("what was chosen is out of its range")
+def _whole(values: Mapping[str, Any], name: str) -> int:
+    if type(values[name]) is not int or values[name] < 0:
+        raise ValueError(f"`{name}` must be a whole number; got {values[name]!r}")
+    return int(values[name])
 
 
-def _check(model: Any, feature_names: list[Any]) -> None:
-    """Raise ValueError where what was loaded contradicts itself."""
-    d, L = model.n_features_in_, len(model.classes_)
-    numbers_of = (model.seed_, model.n_rows_, model.n_unlabelled_, model.n_seen_, d, model.n_dims_)
-    floats = (model.threshold_, model.calibration_error_, *model.left_out_precision_.values())
-    part, how = model.parts_[0], model.decode_
-    plain = isinstance(resolve_decoder(model.decoder), Votes)
-    exact = how.exact and not plain
-    n_targets = part.Psi.shape[1] if exact else model.n_learners * model.n_dims_
-    widest = n_targets if plain or how.searched is None else SEARCHED
-    consistent = (
-        all(type(number) is int and number >= 0 for number in numbers_of)
-        and all(type(value) is float for value in floats)
-        and type(feature_names) is list
-        and len(feature_names) in (0, d)
-        and all(type(name) is str for name in feature_names)
-        and type(model.changes_) is dict
-        and model.changes_.keys() == no_changes(0, 0).keys()
-        and all(type(count) is int and count >= 0 for count in model.changes_.values())
-        and model.centres_.dtype.kind == "f"
-        and model.centres_.shape == (len(model.solutions_), d)
-        and part.Psi.shape[1] == n_targets
-        and (not exact or n_targets <= min(L, model.n_dims_))
-        and (model.n_dims in ("auto", model.n_dims_) or isinstance(model.ensemble_, Identity))
-        and (not isinstance(part.kernel, Linear) or len(part.Psi) == d)
-        and (exact or int(model.labels_.slots.max(initial=0)) < (model.ensemble_.capacity(model.n_dims_) or np.inf))
-        and len(model.parts_) == len(model.centres_)
-        and len(part.Z) == (model.n_learners if plain else 1)
-        and part.Z.shape[2] == (model.n_dims_ if plain else min(widest, SEARCHED) if how.n_neighbors else 0)
-        and (model.weights_ is None or (model.weights_.shape == (d,) and model.weights_.dtype.kind == "f"))
-        and model.frequency_.shape == (L,)
-        and how.n_neighbors >= (not how.exact and not how.dense)
-        and how.n_candidates > 0
-        and (part.rows is not None or not (how.n_similar or isinstance(part.kernel, Local)))
-        and sum(part.counts.sum(dtype=np.float64) for part in model.parts_) == model.n_rows_
-    )
-    if not consistent:
-        raise ValueError("types, shapes or sums disagree")
+def _changes(changes: Any) -> dict[str, int]:
+    if type(changes) is not dict or changes.keys() != no_changes(0, 0).keys():
+        raise ValueError("the counts of changes are not those of a model")
+    return {name: _whole(changes, name) for name in changes}
+
+
+def _calibration(values: Mapping[str, Any], corners: NDArray[Any]) -> Calibration:
+    x, y = corners
+    numbers = (values["threshold"], values["calibration_error"], *values["left_out_precision"].values())
+    if not all(type(number) is float for number in numbers):
+        raise ValueError("the threshold, the calibration error and the precision must be numbers")
+    if not len(x) or not 0 <= y[0] <= y[-1] <= 1:
+        raise ValueError("the calibration does not lead to probabilities")
+    return Calibration((x, y), values["threshold"], values["left_out_precision"], values["calibration_error"])
+
+
+def _checked(settings: Settings, kernel: Kernel, arrays: Arrays, d: int, L: int) -> dict[str, NDArray[Any]]:
+    """The arrays, each checked against its specification."""
+    found = dict(arrays)
+    if found["Z"].ndim == 2:  # of older models: the learners side by side
+        found["Z"] = found["Z"].reshape(len(found["Z"]), settings.n_learners, -1).transpose(1, 0, 2)
+    specs = {
+        "Psi": ArraySpec("f", ("C", "d", "M") if kernel.linear else ("n", "M")),
+        "Z": ArraySpec(settings.index.storage, ("F", "e", "m")),
+        **_SPECS,
+    }
+    sizes = {"d": d, "L": L}
+    found |= check_arrays(specs, found, sizes)
+    if found["part_ends"][-1:].tolist() != [sizes["e"]]:
+        raise ValueError("the label sets of the clusters are not those of the embeddings")
+    if not kernel.linear and "set_of_row" not in found:
+        raise ValueError("a kernel needs its rows")
+    return found
+
+
+def _indexes(settings: Settings, embedding: LabelEmbedding, arrays: Arrays, n_labels: int) -> list[LabelSetIndex]:
+    Z, counts = arrays["Z"], arrays["counts"]
+    if (len(Z), Z.shape[2]) != embedding.search_shape:
+        raise ValueError(f"the embeddings have shape {Z.shape}, but their searches {embedding.search_shape}")
+    sets = csr_from(arrays, "sets", (Z.shape[1], n_labels), np.ones(len(arrays["sets_indices"]), np.float32))
+    scale = float(arrays["scale"][0]) if "scale" in arrays else 1.0
+    return [
+        embedding.index_type.of(
+            row_slice(sets, place), counts[place], Z[:, place], settings.index, scale, _index_arrays(arrays, c, len(Z))
+        )
+        for c, place in enumerate(_places(arrays["part_ends"]))
+    ]
+
+
+def _places(ends: Ints) -> list[slice]:
+    return [slice(start, end) for start, end in pairwise([0, *ends.tolist()])]
+
+
+def _index_arrays(arrays: Arrays, cluster: int, n_searches: int) -> list[dict[str, NDArray[Any]]]:
+    """What the searchers of a cluster were saved with."""
+    found = []
+    for f in range(n_searches):
+        start = f"index_{cluster}_{f}_"
+        found.append({name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)})
+    if any("numbers" in of_search for of_search in found):
+        raise ValueError("the rows of a model's index are numbered from 0")
+    return found if any(found) else []
+
+
+def _regressions(
+    embedding: LabelEmbedding, kernel: Kernel, solutions: Sequence[Mapping[str, Any]], arrays: Arrays
+) -> list[Regression]:
+    Psi, ridges = arrays["Psi"], [float(solution["ridge"]) for solution in solutions]
+    if Psi.shape[-1] != embedding.n_targets:
+        raise ValueError(f"the regression has {Psi.shape[-1]} targets, but the embedding {embedding.n_targets}")
+    if not kernel.linear:
+        places = _places(arrays["row_ends"])
+        return [
+            KernelRegression(kernel, ridge, None, 0, np.ascontiguousarray(Psi[place]))
+            for ridge, place in zip(ridges, places, strict=True)
+        ]
+    sums = _sums(arrays, len(Psi))
+    intercept, with_intercept = arrays["intercept"], embedding.with_intercept
+    return [
+        LinearRegression(kernel, ridge, sums.get(c), 0, np.ascontiguousarray(Psi[c]), intercept[c], with_intercept)
+        for c, ridge in enumerate(ridges)
+    ]
+
+
+def _sums(arrays: Arrays, n_clusters: int) -> dict[int, PackedSums]:
+    """The sums of each cluster that has them."""
+    if "summed" not in arrays:
+        return {}
+    summed, triangle, moment = arrays["summed"], arrays["gram"], arrays["moment"]
+    d, D = arrays["centres"].shape[1], moment.shape[1]
+    clusters = summed[:, 0].tolist()
+    if D not in (d, d + 1) or triangle.shape[1] != D * (D + 1) // 2:
+        raise ValueError("the sums are not over the features of the model")
+    if len(set(clusters)) != len(clusters) or max(clusters, default=0) >= n_clusters:
+        raise ValueError("the sums are not those of the clusters")
+    added_up = arrays.get("added_up", np.zeros((len(summed), D)))
+    return {c: PackedSums(triangle[i], moment[i], n_rows, added_up[i]) for i, (c, n_rows) in enumerate(summed.tolist())}
+
+
+def _rows(kernel: Kernel, indexes: Sequence[LabelSetIndex], arrays: Arrays, d: int) -> list[TrainingRows | None]:
+    """The training rows of each cluster, stored for answers or kept to go on learning."""
+    found: list[TrainingRows | None] = [None] * len(indexes)
+    if "set_of_row" in arrays:
+        sets, places = arrays["set_of_row"], _places(arrays["row_ends"])
+        X = arrays["rows"] if "rows" in arrays else csr_from(arrays, "rows", (len(sets), d))
+        numbers = arrays["row_numbers"] if "row_numbers" in arrays else np.arange(len(sets))
+        if places[-1].stop != len(sets):
+            raise ValueError("the rows of the clusters are not all rows")
+        for c, place in enumerate(places):
+            found[c] = TrainingRows(Rows(X[place]), sets[place], numbers[place], kernel)
+    elif "kept_parts" in arrays:
+        sets, kept = arrays["kept_set_of_row"], arrays["kept_parts"]
+        X = arrays["kept"] if "kept" in arrays else csr_from(arrays, "kept", (len(sets), d))
+        if kept[:, 1].sum() != len(sets) or kept[:, 0].max(initial=0) >= len(indexes):
+            raise ValueError("the rows that were kept are not those of the clusters")
+        for c, place in zip(kept[:, 0].tolist(), _places(np.cumsum(kept[:, 1])), strict=True):
+            found[c] = TrainingRows(Rows(X[place]), sets[place], sets[:0], kernel, searched=False)
+    for rows, index in zip(found, indexes, strict=True):
+        if rows is not None and len(rows) and rows.set_of_row.max() >= len(index.counts):
+            raise ValueError("a row has a label set that is not in the index")
+    return found

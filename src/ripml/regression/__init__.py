@@ -16,16 +16,21 @@ that it had not seen, without another fit (see `predicted_without`).
 
 from __future__ import annotations
 
-from ripml.base.errors import ParameterError
+from ripml.base import registry
 from ripml.regression.closed_form import Dual, Primal
 from ripml.regression.iterative import ConjugateGradient, GradientDescent
-from ripml.regression.solver import RidgeSolver, Solution, Solve
+from ripml.regression.kernels import RBF, Kernel, Linear, Local
+from ripml.regression.solver import CLOSED_FORM_LIMIT, RidgeSolver, Solution, Solve
 from ripml.regression.sums import PackedSums, Sums
 
 __all__ = [
+    "RBF",
     "ConjugateGradient",
     "Dual",
     "GradientDescent",
+    "Kernel",
+    "Linear",
+    "Local",
     "PackedSums",
     "Primal",
     "RidgeSolver",
@@ -35,12 +40,6 @@ __all__ = [
     "choose_solver",
     "resolve_solver",
 ]
-
-_CLOSED_FORM_LIMIT = 12_000  # the side of the largest system that `auto` factorises: 2 × 1.2 GB, about 10 s on 2 cores
-
-_WORDS: dict[str, type[RidgeSolver]] = {
-    solver.word: solver for solver in (Primal, Dual, ConjugateGradient, GradientDescent)
-}
 
 
 def choose_solver(n: int, d: int) -> tuple[RidgeSolver, str]:
@@ -53,7 +52,7 @@ def choose_solver(n: int, d: int) -> tuple[RidgeSolver, str]:
     >>> choose_solver(n=91_818, d=32_956)[1]
     'n = 91,818 and d = 32,956 are both above 12,000: conjugate gradients'
     """
-    limit = _CLOSED_FORM_LIMIT
+    limit = CLOSED_FORM_LIMIT
     if d <= min(n, limit):
         return Primal(), f"d = {d:,} ≤ n = {n:,} and ≤ {limit:,}: factorise XᵀX"
     if n <= limit:
@@ -63,10 +62,6 @@ def choose_solver(n: int, d: int) -> tuple[RidgeSolver, str]:
 
 def resolve_solver(solver: str | RidgeSolver, n: int, d: int) -> tuple[RidgeSolver, str]:
     """A solver from its word or itself, and why."""
-    if isinstance(solver, RidgeSolver):
-        return solver, "given"
-    if solver == "auto":
+    if isinstance(solver, str) and solver == "auto":
         return choose_solver(n, d)
-    if isinstance(solver, str) and solver in _WORDS:
-        return _WORDS[solver](), "given"
-    raise ParameterError(f"`solver` must be auto, {', '.join(_WORDS)} or a RidgeSolver; got {solver!r}.")
+    return registry.resolve("solver", solver), "given"

@@ -37,6 +37,11 @@ class Primal(_ClosedForm):
 
     word: ClassVar[str] = "primal"
 
+    @property
+    def solves_sums(self) -> bool:
+        """In float64."""
+        return self.precision == "float64"
+
     def memory(self, n: int, d: int, n_targets: int) -> tuple[float, str]:
         """XᵀX and its factor, Z, XᵀZ and Psi."""
         size = np.dtype(self.precision).itemsize

@@ -176,9 +176,13 @@ class Renewed(ABC):
     """A system that is corrected, change by change, and factorised anew once there were many of them."""
 
     max_corrections: int | None = None  # ranks after which that is begun; None is by the size of the system
-    _inverse: Inverse | None = None
-    _job: Future[Any] | None = None
-    _n_solved = 0
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()  # held while it is changed or measured
+        self.version: int | None = 0  # counts changes; None in the middle of one, or after one that failed
+        self._inverse: Inverse | None = None
+        self._job: Future[Any] | None = None
+        self._n_solved = 0
 
     @property
     def n_refactorised(self) -> int:

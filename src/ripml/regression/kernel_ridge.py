@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from ripml.base.errors import DataError
 from ripml.base.parallel import require_memory
 
-__all__ = ["KernelSolution", "leave_out", "require_room", "solve_kernel", "weights_of_rows"]
+__all__ = ["KernelSolution", "leave_out", "require_kernel_memory", "solve_kernel", "weights_of_rows"]
 
 Floats = NDArray[np.float32]
 
@@ -34,7 +34,7 @@ class KernelSolution:
     left_out: Floats
 
 
-def require_room(n: int, n_targets: int) -> None:
+def require_kernel_memory(n: int, n_targets: int) -> None:
     """Raise if the kernel matrix of n rows and the targets do not fit into memory."""
     require_memory(4.0 * n * (n + 3 * n_targets), f"the kernel matrix of n = {n:,} rows", "use kernel='linear'")
 

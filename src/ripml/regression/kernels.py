@@ -25,7 +25,7 @@ from ripml.base.errors import ParameterError, check_positive
 from ripml.base.parallel import blocks, map_blocks, thread_count
 from ripml.base.products import FREQUENT
 
-__all__ = ["RBF", "Kernel", "Linear", "Local", "Rows", "most_alike", "resolve_kernel", "squared_lengths"]
+__all__ = ["RBF", "Kernel", "Linear", "Local", "Rows", "most_alike", "squared_lengths"]
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
@@ -190,6 +190,25 @@ class Kernel(ABC):
     """A measure of likeness, with its options."""
 
     word: ClassVar[str]
+    linear: ClassVar[bool] = False  # whether the regression with it is linear in the features
+
+    @property
+    def nearby(self) -> Local | None:
+        """The kernel of the rows near to a query, where it is another one there."""
+        return None
+
+    @property
+    def tunable(self) -> bool:
+        """Whether an option is "auto", to be tuned on a sample before the fit."""
+        return False
+
+    def start(self) -> Kernel:
+        """The kernel from which tuning starts."""
+        return self
+
+    def likeness(self, X: Any, rows: Rows, n_jobs: int | None = None) -> Floats:
+        """How similar feature rows are to training rows, (len(X), n): the larger the nearer."""
+        return self.between(X, rows, n_jobs)
 
     @abstractmethod
     def of_products(self, products: Floats, left: Floats, right: Floats) -> None:
@@ -231,6 +250,7 @@ class Linear(Kernel):
     """⟨x, x'⟩: ridge regression as the paper has it."""
 
     word: ClassVar[str] = "linear"
+    linear: ClassVar[bool] = True
 
     def of_products(self, products: Floats, left: Floats, right: Floats) -> None:
         """Nothing is left to do."""
@@ -246,6 +266,15 @@ class RBF(Kernel):
 
     def __post_init__(self) -> None:
         check_positive("gamma", self.gamma)
+
+    @property
+    def tunable(self) -> bool:
+        """Whether γ is "auto"."""
+        return self.gamma == "auto"
+
+    def start(self) -> Kernel:
+        """γ = 0.5."""
+        return RBF(0.5)
 
     def of_products(self, products: Floats, left: Floats, right: Floats) -> None:
         """exp(γ(2⟨x, x'⟩ − ‖x‖² − ‖x'‖²)), at most 1."""
@@ -282,20 +311,13 @@ class Local(Linear):
         if isinstance(n, bool) or not isinstance(n, numbers.Integral) or n < 1:
             raise ParameterError(f"`n_rows` must be an integer ≥ 1; got {n!r}.")
 
+    @property
+    def nearby(self) -> Local | None:
+        """This kernel."""
+        return self
 
-_WORDS: dict[str, type[Kernel]] = {kernel.word: kernel for kernel in (Linear, RBF, Local)}
-
-
-def resolve_kernel(kernel: str | Kernel) -> Kernel | None:
-    """A kernel from its word, or itself; None for "auto", which leaves the choice to the tuning.
-
-    >>> resolve_kernel("rbf")
-    RBF(gamma='auto')
-    """
-    if isinstance(kernel, Kernel):
-        return kernel
-    if isinstance(kernel, str) and kernel == "auto":
-        return None
-    if isinstance(kernel, str) and kernel in _WORDS:
-        return _WORDS[kernel]()
-    raise ParameterError(f"`kernel` must be auto, {', '.join(_WORDS)} or a Kernel; got {kernel!r}.")
+    def likeness(self, X: Any, rows: Rows, n_jobs: int | None = None) -> Floats:
+        """⟨x, x'⟩ − ½‖x'‖², which ranks rows by their distance from x, whatever their length."""
+        values = self.between(X, rows, n_jobs)
+        values -= rows.squares / 2
+        return values

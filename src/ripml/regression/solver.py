@@ -10,12 +10,15 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ripml.base.errors import ParameterError
 from ripml.base.parallel import require_memory
 
-__all__ = ["RidgeSolver", "Solution", "Solve", "predicted_without", "predicted_without_by"]
+__all__ = ["CLOSED_FORM_LIMIT", "RidgeSolver", "Solution", "Solve", "predicted_without", "predicted_without_by"]
 
 Floats = NDArray[np.floating[Any]]
 Solve = Callable[[float], "Solution"]
+
+CLOSED_FORM_LIMIT = 12_000  # the side of the largest system that "auto" factorises: 2 × 1.2 GB, about 10 s on 2 cores
 
 
 @dataclass(frozen=True)
@@ -74,9 +77,18 @@ class RidgeSolver(ABC):
     word: ClassVar[str]
     exact: ClassVar[bool] = True  # closed form, with leave-one-out at little cost
 
+    @property
+    def solves_sums(self) -> bool:
+        """Whether sums over rows are all that it needs, see `Primal.of_sums`."""
+        return False
+
     @abstractmethod
     def memory(self, n: int, d: int, n_targets: int) -> tuple[float, str]:
         """Bytes taken beyond X and Z, and what for."""
+
+    def of_sums(self, sums: Any, rows_of: Any, remake: Any = None) -> Solve:
+        """What `prepare` gives for rows that were summed already."""
+        raise ParameterError(f"solver='{self.word}' cannot solve from sums over rows; use 'primal'.")
 
     @abstractmethod
     def _prepare(self, X: Any, Z: Any, n_jobs: int | None, once: bool) -> Solve: ...

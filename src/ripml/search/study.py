@@ -30,7 +30,7 @@ import numpy as np
 from ripml.base.errors import MissingExtraError, ParameterError, RipmlError, check_count
 from ripml.datasets import Dataset
 from ripml.model.estimator import RIPML
-from ripml.model.settings import setting_from_json, setting_to_json
+from ripml.base.registry import from_json, to_json
 from ripml.search.space import METRICS, PARTS, Judge
 
 __all__ = ["METRICS", "Study", "Trial", "tune"]
@@ -58,7 +58,7 @@ class Trial:
 
     def model(self) -> RIPML:
         """An untrained model with these settings."""
-        return RIPML(**{name: setting_from_json(value) for name, value in self.settings.items()})
+        return RIPML(**{name: from_json(value) for name, value in self.settings.items()})
 
 
 @dataclass(frozen=True)
@@ -316,7 +316,7 @@ def _settings(model: RIPML) -> dict[str, Any]:
     """The settings that are not RIPML's defaults, as JSON."""
     plain = RIPML().get_params()
     given = {name: value for name, value in model.get_params().items() if value != plain[name] and name != "n_jobs"}
-    return {name: setting_to_json(name, value) for name, value in given.items()}
+    return {name: to_json(name, value) for name, value in given.items()}
 
 
 def _since(start: float) -> float:

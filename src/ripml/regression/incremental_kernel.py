@@ -1,4 +1,4 @@
-"""Kernel ridge regression, and linear by its dual, whose rows come and go; see `ripml.regression.linear_memory`.
+"""Kernel ridge regression, and linear by its dual, whose rows come and go; see `ripml.regression.incremental`.
 
     (K + alpha I) C = Z,    a row and column of K come or go    O(n² + n M) a row
 
@@ -36,20 +36,20 @@ from ripml.regression.inverse import (
 )
 from ripml.regression.kernels import Kernel, Rows
 
-__all__ = ["DualMemory", "KernelMemory"]
+__all__ = ["IncrementalDualRidge", "IncrementalKernelRidge"]
 
 _TILE, _FEW = 1024, 64  # rows worked on at a time, and those for which sparse rows are not split by frequency
 _MEASURED_ROWS = 256  # that the drift is measured by
 
 
-class KernelMemory(Renewed):
+class IncrementalKernelRidge(Renewed):
     """C (n, M) of (K + alpha I) C = Z over the rows that are alive.
 
     A row keeps its place until `compact`. Targets are kept in the type that they have, and everything else is float64.
     It is for one thread at a time: reading may solve.
 
     >>> from ripml.regression.kernels import Linear
-    >>> memory = KernelMemory(Linear(), np.array([[1.0], [2.0]]), np.array([[1.0], [1.0]]), alpha=1.0)
+    >>> memory = IncrementalKernelRidge(Linear(), np.array([[1.0], [2.0]]), np.array([[1.0], [1.0]]), alpha=1.0)
     >>> memory.forget(memory.learn(np.array([[3.0]]), np.array([[1.0]]))[:0])
     >>> memory.forget(np.array([0, 1]))
     >>> memory.coefficients.round(12)
@@ -59,6 +59,7 @@ class KernelMemory(Renewed):
     """
 
     def __init__(self, kernel: Kernel, X: Any, Z: Any, alpha: float, n_jobs: int | None = None) -> None:
+        super().__init__()
         if not is_number(alpha) or not 0 < alpha < np.inf:
             got = f"{alpha:g}" if is_number(alpha) else repr(alpha)
             raise ParameterError(f"`ridge` must be above 0 for rows of a kernel to be learnt or forgotten; got {got}.")
@@ -296,11 +297,11 @@ class KernelMemory(Renewed):
         return Compared(self.kernel, self._rows.X, self._rows.squares)
 
 
-class DualMemory(KernelMemory):
+class IncrementalDualRidge(IncrementalKernelRidge):
     """Kernel ridge with the linear kernel, and Psi (d, M) = XᵀC of it, for fewer rows than features.
 
     >>> from ripml.regression.kernels import Linear
-    >>> memory = DualMemory(Linear(), np.array([[1.0, 2.0]]), np.array([[6.0]]), alpha=1.0)
+    >>> memory = IncrementalDualRidge(Linear(), np.array([[1.0, 2.0]]), np.array([[6.0]]), alpha=1.0)
     >>> memory.Psi.round(12).tolist()
     [[1.0], [2.0]]
     """

@@ -39,7 +39,7 @@ from ripml.regression.inverse import (
 )
 from ripml.regression.sums import Factor, Sums
 
-__all__ = ["LinearMemory"]
+__all__ = ["IncrementalRidge"]
 
 _CONDITION = 1e-10  # below, `Factor` takes the system for singular, and so does a memory
 _EPS = float(np.finfo(np.float64).eps)
@@ -48,19 +48,20 @@ _CLEARLY = 1e-6  # of what was added up: an eigenvalue that far below zero is no
 _ROWS = 8192  # counted at a time
 
 
-class LinearMemory(Renewed):
+class IncrementalRidge(Renewed):
     """Psi (d, M) of (XᵀX + alpha I) Psi = XᵀZ, from sums over rows that come and go.
 
     The sums are taken over and changed in place. Where the system is singular, or alpha is 0, every change solves it
     from the sums; so does a batch of more than d/4 rows. It is for one thread at a time: reading may solve.
 
-    >>> memory = LinearMemory.of(np.array([[1.0], [2.0]]), np.array([[2.0], [4.0]]), alpha=5.0)
+    >>> memory = IncrementalRidge.of(np.array([[1.0], [2.0]]), np.array([[2.0], [4.0]]), alpha=5.0)
     >>> memory.change(learnt=(np.array([[1.0]]), np.array([[3.0]])), forgotten=(np.array([[1.0]]), np.array([[2.0]])))
     >>> memory.Psi.round(12)
     array([[1.1]])
     """
 
     def __init__(self, sums: Sums, alpha: float, added_up: NDArray[Any] | None = None) -> None:
+        super().__init__()
         if not is_number(alpha) or not 0 <= alpha < np.inf:
             raise ParameterError(f"`alpha` must be a finite number ≥ 0; got {alpha!r}.")
         gram, moment = (np.require(array, np.float64, ["C", "W"]) for array in (sums.gram, sums.moment))
@@ -77,7 +78,7 @@ class LinearMemory(Renewed):
         self._counted = self._noise == 0  # whether there are none of these
 
     @classmethod
-    def of(cls, X: Any, Z: Any, alpha: float, n_jobs: int | None = None) -> LinearMemory:
+    def of(cls, X: Any, Z: Any, alpha: float, n_jobs: int | None = None) -> IncrementalRidge:
         """The memory of these rows, X (n, d) dense or CSR and Z (n, M)."""
         memory = cls(Sums.of(X, Z, n_jobs), alpha)
         memory._having, memory._counted[:] = _having(X), True

@@ -1,0 +1,304 @@
+"""Signals about candidate labels: what the regression, the neighbours and the label itself say.
+
+    value      ⟨Φ_l, ẑ⟩ of the regression, by least squares on the candidates where labels share dimensions
+    votes      of the label sets near in the embedding
+    similar    of training rows with similar features
+    local      kernel ridge on the rows most similar to the query, see `ripml.regression.kernels.Local`
+    frequency, rank, best, third, total
+               how often the label was seen, and where its value stands among those of its row
+
+Votes, similar rows and local rows are sums over examples, signal_l = Σ_i w_i y_il. `Examples` holds the weights w once:
+a signal is their tally, and an explanation reads the same weights.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ripml.base.parallel import blocks, map_blocks
+from ripml.decoding import scores as scoring
+from ripml.decoding.blend import Candidates, Trees
+from ripml.decoding.embedding import SketchEmbedding
+from ripml.decoding.fitted import Arrays, Cluster, Contributions, FittedDecoder, LeftOut
+from ripml.decoding.sketch import least_squares, sketch_values
+from ripml.decoding.votes import entries, identity, softmax, tally
+from ripml.regression.kernels import Local, squared_lengths
+
+__all__ = ["DENSE_LABELS", "FittedBlend", "FittedSignals", "SingleSignal"]
+
+Floats = NDArray[np.float32]
+Ints = NDArray[np.int64]
+
+_PARTS, _LEAST_BLOCK = 4, 4  # into which a batch is cut at least, but not smaller than so many rows
+_ROW_BLOCK = 256
+_RARE = 16  # rows of a label up to which one more or less makes a difference
+DENSE_LABELS = 8192  # up to here the values of all labels cost less than looking up the columns of candidates
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Examples that vote for their labels: numbers (n, k) of label sets or of rows, and their weights (n, k)."""
+
+    numbers: Ints
+    weights: NDArray[np.float64]
+    sets: Ints  # (n, k) the label set of each
+
+    def tally(self, sets: Any) -> Any:
+        """The signal, CSR (n, L), of label `sets` (u, L)."""
+        return tally(self.sets, self.weights, sets)
+
+    def weights_of(self, n: int) -> Any:
+        """The weights of all n examples, CSR (rows, n)."""
+        return tally(self.numbers, self.weights, identity(0, n, n))
+
+
+@dataclass(frozen=True)
+class FittedSignals(FittedDecoder):
+    """Scores of the candidate labels of each row, made of signals."""
+
+    few_labels: bool  # the values of all labels are made, else those of candidates alone
+    local: Local | None
+
+    @abstractmethod
+    def combined(self, candidates: Candidates, n_jobs: int | None) -> Floats:
+        """The score of each candidate, (n, K) in [0, 1]."""
+
+    @property
+    def sketch(self) -> SketchEmbedding:
+        """The embedding, of which signals are read."""
+        assert isinstance(self.embedding, SketchEmbedding)
+        return self.embedding
+
+    @cached_property
+    def _unseen(self) -> Ints:
+        """Labels that no row carries; they are never candidates."""
+        return np.flatnonzero(self.frequency == 0)
+
+    def check(self, clusters: Sequence[Cluster]) -> None:
+        """Something must propose candidates, and rows must be there where they vote."""
+        choices = self.choices
+        if choices.n_candidates < 1 or (not choices.n_neighbors and not self.sketch.exact and not self.few_labels):
+            raise ValueError("nothing proposes candidates")
+        if (choices.n_similar or self.local) and any(c.rows is None or not c.rows.searched for c in clusters):
+            raise ValueError("the rows that vote are missing")
+
+    def cluster_scores(self, cluster: Cluster, X: Any, n_jobs: int | None) -> Any:
+        """Scores of the candidates."""
+        candidates = self.candidates(cluster, X, n_jobs)
+        return scoring.as_scores(candidates.labels, self.combined(candidates, n_jobs), len(self.frequency))
+
+    def candidates(
+        self,
+        cluster: Cluster,
+        X: Any,
+        n_jobs: int | None,
+        left_out: LeftOut | None = None,
+    ) -> Candidates:
+        """The best candidates of feature rows X with their signals; `left_out` says which training rows these are."""
+        if self.choices.n_neighbors:
+            cluster.index.searchers.get()  # made before threads need them
+
+        def of_block(block: slice) -> Candidates:
+            some = None if left_out is None else left_out[block]
+            Z, likeness = self._predicted(cluster, X[block], None if some is None else some.Z, 1)
+            return self._candidates(cluster, X[block], Z, likeness, some)
+
+        # Small batches are cut as well, by their number of rows alone: rounding must not depend on the threads. A block
+        # stays on one thread from its kernel to its candidates.
+        size = min(self._rows_at_a_time(cluster), max(_LEAST_BLOCK, -(-X.shape[0] // _PARTS)))
+        return Candidates.joined(map_blocks(of_block, blocks(X.shape[0], size), n_jobs))
+
+    @staticmethod
+    def _rows_at_a_time(cluster: Cluster) -> int:
+        searched = cluster.rows is not None and cluster.rows.searched
+        return cluster.rows.rows_at_a_time if searched and cluster.rows is not None else _ROW_BLOCK
+
+    @staticmethod
+    def _predicted(
+        cluster: Cluster, X: Any, embedding: Floats | None, n_jobs: int | None
+    ) -> tuple[Floats, Floats | None]:
+        """ẑ, unless it is given, and the likeness of rows X with the training rows, where these are searched."""
+        rows = cluster.rows
+        likeness = rows.likeness(X, n_jobs) if rows is not None and rows.searched else None
+        Z = cluster.regression.predict(X, likeness, n_jobs) if embedding is None else embedding
+        return Z.astype(np.float32, copy=False), likeness
+
+    # --------------------------------------------------------------------------------------------------------- signals
+
+    def _examples(
+        self, cluster: Cluster, X: Any, Z: Floats, likeness: Floats | None, left_out: LeftOut | None
+    ) -> dict[str, Examples]:
+        """The examples that vote: label sets near to ẑ, and training rows near to x."""
+        choices, rows, found = self.choices, cluster.rows, dict[str, Examples]()
+        if choices.n_neighbors:
+            queries = self.sketch.queries(Z, cluster.index.Z.shape[2])
+            near = cluster.index.nearest(queries, choices.n_neighbors, 1, left_out and left_out.sets)
+            weights = softmax(near.similarity, choices.temperature, near.rows)
+            found["votes"] = Examples(near.sets, weights, near.sets)
+        local = self.local
+        if rows is not None and likeness is not None and (choices.n_similar or local):
+            k = max(choices.n_similar, local.n_rows if local else 0)
+            ids, similarity = rows.most_similar(likeness, k, left_out and left_out.rows)
+            if choices.n_similar:
+                near_ids, value = rows.first(ids, similarity, choices.n_similar)
+                present = np.isfinite(value).astype(np.int64)
+                weights = softmax(value.astype(np.float64), choices.similar_temperature, present)
+                found["similar"] = Examples(near_ids, weights, rows.set_of_row[near_ids])
+            if local:
+                near_ids, value = rows.first(ids, similarity, local.n_rows)
+                (weights,) = rows.local_weights(near_ids, value, squared_lengths(X), [local])
+                found["local"] = Examples(near_ids, weights, rows.set_of_row[near_ids])
+        return found
+
+    def _candidates(
+        self, cluster: Cluster, X: Any, Z: Floats, likeness: Floats | None, left_out: LeftOut | None
+    ) -> Candidates:
+        """The candidates of one block of rows."""
+        choices, embedding, sets = self.choices, self.sketch, cluster.index.sets
+        n_learners = np.float32(embedding.projection.n_learners)
+        examples = self._examples(cluster, X, Z, likeness, left_out)
+        tallies = {name: some.tally(sets) for name, some in examples.items()}
+        L = sets.shape[1]
+        keys = [_places(matrix) for matrix in tallies.values()]
+        # The values of all labels, where they are there or cheap; the largest propose candidates where nothing else does.
+        values = Z if embedding.exact else embedding.columns.values(Z) / n_learners if self.few_labels else None
+        if values is not None and (embedding.exact or not tallies):
+            offered = values
+            if len(self._unseen):
+                offered = values.copy()
+                offered[:, self._unseen[self._unseen < values.shape[1]]] = -np.inf
+            best = scoring.largest(offered, min(choices.n_candidates, values.shape[1]))
+            key = np.arange(len(Z))[:, None] * L + best
+            keys.append(np.sort(key[np.isfinite(np.take_along_axis(offered, best, axis=1))]))
+        # The union of what each signal proposes, as sorted places row·L + label.
+        places = np.sort(np.concatenate(keys), kind="stable")  # runs that are sorted already
+        places = places[np.append(True, places[1:] != places[:-1])] if len(places) else places
+        row, label = np.divmod(places, L)
+        value = (
+            values[row, label] if values is not None else sketch_values(Z, row, label, embedding.columns) / n_learners
+        )
+        signals = {"value": value}
+        for (name, matrix), key in zip(tallies.items(), keys, strict=False):
+            signals[name] = np.zeros(len(places), np.float32)
+            signals[name][np.searchsorted(places, key)] = matrix.data
+        # Of these the best are kept, by the sum of the signals.
+        ends = np.searchsorted(row, np.arange(len(Z) + 1))
+        kept = scoring.best_of_rows(np.sum(list(signals.values()), axis=0), ends, choices.n_candidates)
+        labels = np.where(kept >= 0, label[kept], -1)
+        table = {name: np.where(kept >= 0, signal[kept], np.float32(0)) for name, signal in signals.items()}
+        if choices.epsilon is not None:
+            table["value"] = least_squares(Z, labels, embedding.columns, [choices.epsilon])[0]
+        seen = self.frequency[labels]
+        if left_out is not None:
+            # A label of a row that is left out was seen once less. Where few labels are seen that often, one less would
+            # give it away; and there it hardly matters.
+            seen = seen - (scoring.carried(sets[left_out.sets], labels) & (seen <= _RARE))
+        return Candidates(labels, table | _standing(table["value"], labels, seen))
+
+    # ---------------------------------------------------------------------------------------------------- explanations
+
+    def contributions(
+        self, clusters: Sequence[Cluster], X: Any, near: Ints, rows: Ints, n_jobs: int | None
+    ) -> Iterator[tuple[int, Contributions]]:
+        """The weights of the examples, cluster by cluster."""
+        starts = np.cumsum([0, *(cluster.index.sets.shape[0] for cluster in clusters)])
+        for c, cluster in enumerate(clusters):
+            mine = rows[near[rows, 0] == c]
+            for block in blocks(len(mine), self._rows_at_a_time(cluster)):
+                some = mine[block]
+                yield from zip(some.tolist(), self._of_block(c, cluster, int(starts[c]), X[some], n_jobs), strict=True)
+
+    def _of_block(self, c: int, cluster: Cluster, start: int, X: Any, n_jobs: int | None) -> Iterator[Contributions]:
+        Z, likeness = self._predicted(cluster, X, None, n_jobs)
+        found = self._examples(cluster, X, Z, likeness, None)
+        weights = {}
+        for name, examples in found.items():
+            n = cluster.index.sets.shape[0] if name == "votes" else len(cluster.rows or ())
+            if name != "votes" or self.reads("votes"):
+                weights[name] = examples.weights_of(n)
+        labels = self.candidates(cluster, X, n_jobs).labels if self.choices.epsilon is not None else None
+        for i in range(X.shape[0]):
+            said = {name: entries(matrix, i) for name, matrix in weights.items()}
+            if "votes" in said:
+                said["votes"] = (-1 - (said["votes"][0] + start), said["votes"][1])
+            yield Contributions(
+                cluster=c,
+                examples=said,
+                likeness=None if likeness is None or cluster.regression.kernel.linear else likeness[i],
+                candidates=None if labels is None else labels[i][labels[i] >= 0],
+            )
+
+    def functionals(self, labels: Ints, candidates: Ints | None) -> NDArray[Any] | None:
+        """A unit vector (identity), Φ_l/F (sketch), or a row of (Φ_SᵀΦ_S + εI)⁻¹Φ_Sᵀ (least squares on candidates S)."""
+        embedding, epsilon = self.sketch, self.choices.epsilon
+        if candidates is None or epsilon is None:
+            if embedding.own_dimensions:
+                return None
+            return np.asarray(embedding.columns(labels) / np.float32(embedding.projection.n_learners))
+        S = np.union1d(candidates, labels)
+        Phi: NDArray[Any] = embedding.columns(S).astype(np.float64)
+        solved = np.linalg.solve(Phi @ Phi.T + epsilon * np.eye(len(S)), Phi)
+        return np.asarray(solved[np.searchsorted(S, labels)], np.float32)
+
+
+@dataclass(frozen=True)
+class SingleSignal(FittedSignals):
+    """One signal is the score."""
+
+    signal: str
+
+    def reads(self, signal: str) -> bool:
+        """That signal alone."""
+        return signal == self.signal
+
+    def combined(self, candidates: Candidates, n_jobs: int | None) -> Floats:
+        """The signal, in [0, 1]."""
+        return np.clip(candidates.signals[self.signal], 0, 1)
+
+
+@dataclass(frozen=True)
+class FittedBlend(FittedSignals):
+    """All signals weighed by trees into the probability that the label is right."""
+
+    trees: Trees | None
+
+    def reads(self, signal: str) -> bool:
+        """Every signal."""
+        return True
+
+    def combined(self, candidates: Candidates, n_jobs: int | None) -> Floats:
+        """The trees' probability."""
+        return candidates.scores(self.trees, n_jobs)
+
+    def arrays(self) -> Arrays:
+        """The trees."""
+        return {} if self.trees is None else self.trees.to_arrays()
+
+
+def _standing(value: Floats, labels: Ints, seen: Ints) -> dict[str, Floats]:
+    """How often a label was seen, and where its value stands among those of its row."""
+    value = np.where(labels >= 0, value, -np.inf)
+    order = np.argsort(-value, axis=1, kind="stable")
+    rank = np.empty(value.shape, np.float32)
+    np.put_along_axis(rank, order, np.broadcast_to(np.arange(value.shape[1], dtype=np.float32), rank.shape), axis=1)
+    ordered = np.take_along_axis(value, order, axis=1)
+    of_row = {
+        "best": ordered[:, 0],
+        "third": ordered[:, min(2, value.shape[1] - 1)],
+        "total": np.maximum(ordered, 0).sum(axis=1),
+    }
+    wide = {name: np.broadcast_to(np.where(np.isfinite(c), c, 0)[:, None], rank.shape) for name, c in of_row.items()}
+    return {"frequency": seen.astype(np.float32), "rank": rank, **wide}
+
+
+def _places(matrix: Any) -> Ints:
+    """row·L + column of the entries of a CSR matrix with sorted indices."""
+    row = np.repeat(np.arange(matrix.shape[0], dtype=np.int64), np.diff(matrix.indptr))
+    return np.asarray(row * matrix.shape[1] + matrix.indices)

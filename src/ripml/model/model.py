@@ -1,0 +1,279 @@
+"""A fitted model as a value: vocabulary, feature weights, centres, clusters, decoder and calibration.
+
+`scores` answers; `changed` and the methods for labels give the next value and never write into this one, so readers keep
+the version they hold, and undo, snapshots and rollback need no code of their own. What a fit *chooses* stays as it was
+(the frozen parts): the centres, the weights of features, the kernel and the ridge, how neighbours are searched and how
+many vote, the blend, the threshold and the calibration. What it *learns* from rows follows every change: the
+regression, the label sets with their counts, the stored rows and the label frequencies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from ripml.base.errors import DataError, ParameterError
+from ripml.decoding import scores as scoring
+from ripml.decoding.calibration import Calibration
+from ripml.decoding.fitted import FittedDecoder
+from ripml.decoding.label_set_index import wide
+from ripml.labels.vocabulary import Vocabulary
+from ripml.model.cluster import Cluster, ClusterChange, LabelledRows
+from ripml.model.clustering import assign, nearest_centres
+from ripml.model.features import weighted
+from ripml.regression.kernels import Kernel
+
+__all__ = ["Change", "Model", "no_changes"]
+
+Floats = NDArray[np.float32]
+Ints = NDArray[np.int64]
+
+_REFIT = 0.25  # share of the rows at the fit that came or went since from which a new fit is advised
+
+
+def no_changes(n_rows: int, n_labels: int) -> dict[str, int]:
+    """What has changed since a fit on so many rows and labels, right after it."""
+    counted = dict.fromkeys(("learnt", "forgotten", "relabelled", "labels_added"), 0)
+    return {"rows_at_fit": n_rows, "labels_at_fit": n_labels, **counted}
+
+
+@dataclass(frozen=True)
+class Change:
+    """Rows as they were and as they are to be: features as the regression sees them, labels, CSR, and numbers.
+
+    `together`, row i of both is the same row with other labels; else the first are forgotten and the second learnt.
+    """
+
+    before: LabelledRows
+    after: LabelledRows
+    vocabulary: Vocabulary  # all labels, also those that are new
+    together: bool = False
+
+
+@dataclass(frozen=True)
+class Model:
+    """All that a fit found out."""
+
+    vocabulary: Vocabulary
+    weights: Floats | None  # (d,) of features
+    normalize: bool
+    centres: NDArray[Any]  # (C, d)
+    clusters: tuple[Cluster, ...]
+    decoder: FittedDecoder
+    calibration: Calibration
+    kernel: Kernel
+    relevance: float  # the power of the features' relevance
+    solutions: tuple[dict[str, Any], ...]  # for each cluster, how its regression was solved
+    seed: int
+    n_rows: int
+    n_unlabelled: int
+    n_seen: int  # rows ever learnt
+    changes: dict[str, int]
+    structure: dict[str, str]  # settings that the fit depends on, as text
+
+    @property
+    def frequency(self) -> Ints:
+        """(L,) training rows of each label."""
+        return self.decoder.frequency
+
+    @property
+    def n_features(self) -> int:
+        """d."""
+        return int(self.centres.shape[1])
+
+    # ---------------------------------------------------------------------------------------------------------- answers
+
+    def features(self, X: Any) -> Any:
+        """Valid feature rows as the regression sees them: in its type, weighted."""
+        X = self.decoder.embedding.features(X)
+        return X if self.weights is None else weighted(X, self.weights, self.normalize)
+
+    def nearest_clusters(self, X: Any, n_probe: int, n_jobs: int | None) -> Ints:
+        """The clusters near to each row, (n, p), nearest first, of those that have rows."""
+        occupied = np.flatnonzero([cluster.n_sets > 0 for cluster in self.clusters])
+        if len(occupied) == len(self.clusters):
+            return nearest_centres(X, self.centres, n_probe, n_jobs)
+        return np.asarray(occupied[nearest_centres(X, self.centres[occupied], n_probe, n_jobs)])
+
+    def scores(self, X: Any, n_jobs: int | None = None, n_probe: int = 1) -> Any:
+        """Scores, CSR (n, L), of valid feature rows: of the candidate labels of each row only.
+
+        A row whose features are all zero says nothing, so it has no score at all.
+        """
+        if not self.n_rows:  # all of them were forgotten
+            return scipy.sparse.csr_array((X.shape[0], len(self.vocabulary)))
+        X = self.features(X)
+        near = self.nearest_clusters(X, n_probe, n_jobs)
+        near[np.asarray((X != 0).sum(axis=1)).ravel() == 0] = -1
+        scores = self.decoder.scores(self.clusters, X, near, n_jobs)
+        retired = self.vocabulary.retired
+        return scoring.without_labels(scores, retired) if retired.any() else scores
+
+    # -------------------------------------------------------------------------------------------------- rows come and go
+
+    def check_exact(self) -> None:
+        """Raise where the regression was not solved to the end: then nothing can be added to it exactly."""
+        for solution in self.solutions:
+            if solution["solver"] in ("cg", "gd"):
+                raise ParameterError(
+                    f"solver={solution['solver']!r} stops short of the exact solution, so rows cannot be learnt or "
+                    "forgotten exactly; fit with solver='primal' or 'dual', or kernel='rbf', which do."
+                )
+
+    def changed(self, change: Change, n_jobs: int | None = None) -> Model:
+        """The model after rows were learnt, forgotten or relabelled: that of a fit on the rows there are now."""
+        self.check_exact()
+        before, after, vocabulary = change.before, change.after, change.vocabulary
+        Y_before, Y_after = wide(before.Y, len(vocabulary)), after.Y
+        leaves, arrives = np.diff(Y_before.indptr) > 0, np.diff(Y_after.indptr) > 0
+        moves = leaves & arrives if change.together else np.zeros(0, bool)
+        forgotten = np.flatnonzero(leaves & ~moves if change.together else leaves)
+        learnt = np.flatnonzero(arrives & ~moves if change.together else arrives)
+        moved = np.flatnonzero(moves)
+        frequency = np.zeros(len(vocabulary), np.int64)
+        frequency[: len(self.frequency)] = self.frequency
+        np.add.at(frequency, Y_after.indices, 1)
+        np.subtract.at(frequency, Y_before.indices, 1)
+        numbers = self.n_seen + np.arange(len(learnt))
+        old, new = (assign(rows.X, self.centres, n_jobs) for rows in (before, after))
+        # First everything is found that can be wrong with rows or labels.
+        planned, clusters = [], list(self.clusters)
+        for c in np.union1d(old[np.concatenate([forgotten, moved])], new[learnt]).tolist():
+            gone, same = forgotten[old[forgotten] == c], moved[old[moved] == c]
+            came = learnt[new[learnt] == c]
+            part = ClusterChange(
+                LabelledRows(_taken(before.X, gone), _taken(Y_before, gone), before.numbers[gone]),
+                LabelledRows(_taken(before.X, same), _taken(Y_before, same), before.numbers[same]),
+                _taken(Y_after, same),
+                LabelledRows(_taken(after.X, came), _taken(Y_after, came), numbers[new[learnt] == c]),
+            )
+            located = clusters[c].located(vocabulary.keys)
+            planned.append((c, part, located.plan(part, vocabulary.keys)))
+            clusters[c] = located.prepared(self.decoder.embedding, n_jobs)
+        model = replace(self, clusters=tuple(clusters)).grown(
+            vocabulary, frequency, int(Y_after.indices.max(initial=-1)) + 1
+        )
+        clusters = list(model.clusters)
+        for c, part, plan in planned:
+            clusters[c] = clusters[c].changed(part, plan, model.decoder.embedding, n_jobs)
+        counts = {"learnt": len(learnt), "forgotten": len(forgotten), "relabelled": len(moved)}
+        return replace(
+            model,
+            clusters=tuple(clusters),
+            n_rows=self.n_rows + len(learnt) - len(forgotten),
+            n_seen=self.n_seen + len(learnt),
+            n_unlabelled=max(0, self.n_unlabelled + int((~arrives).sum()) - int((~leaves).sum())),
+            changes={name: count + counts.get(name, 0) for name, count in model.changes.items()},
+        )
+
+    def prepared(self, n_jobs: int | None) -> Model:
+        """The same model with all that its first change needs made now."""
+        self.check_exact()
+        clusters = tuple(cluster.prepared(self.decoder.embedding, n_jobs) for cluster in self.clusters)
+        for cluster in clusters:
+            cluster.regression.warm()
+        return replace(self, clusters=clusters)
+
+    def emptied(self, n_jobs: int | None) -> Model:
+        """The same frozen parts, and no row."""
+        nothing = np.zeros(len(self.vocabulary), np.int64)
+        return replace(
+            self,
+            clusters=tuple(cluster.emptied() for cluster in self.settled(n_jobs).clusters),
+            decoder=replace(self.decoder, frequency=nothing),
+            n_rows=0,
+            n_unlabelled=0,
+            n_seen=0,
+            changes=no_changes(0, self.changes["labels_at_fit"]),
+        )
+
+    def settled(self, n_jobs: int | None) -> Model:
+        """The same model at rest: without places of what was forgotten, and with all it needs to go on learning."""
+        clusters = tuple(cluster.settled(self.decoder.embedding, n_jobs) for cluster in self.clusters)
+        return replace(self, clusters=clusters)
+
+    def training_labels(self) -> Any:
+        """The label sets that were learnt from, CSR (n_rows, L), one for each training row, in no particular order."""
+        indexes = [cluster.index for cluster in self.clusters]
+        rows = [index.sets[np.repeat(np.arange(len(index.counts)), index.counts)] for index in indexes]
+        return scipy.sparse.vstack(rows, format="csr")
+
+    @property
+    def warm(self) -> dict[str, Any]:
+        """What was learnt since the fit, and how far the regression is off its equations."""
+        rows = sum(self.changes[name] for name in ("learnt", "forgotten", "relabelled"))
+        share = rows / max(self.changes["rows_at_fit"], 1)
+        regressions = [cluster.regression for cluster in self.clusters]
+        return {
+            **self.changes,
+            "changed": share,
+            "drift": max((regression.drift for regression in regressions), default=0.0),
+            "refactorised": sum(regression.n_refactorised for regression in regressions),
+            "refit_pays": share > _REFIT,
+        }
+
+    # ------------------------------------------------------------------------------------------------------------ labels
+
+    def grown(self, vocabulary: Vocabulary, frequency: Ints, n_carried: int) -> Model:
+        """With more labels, and where the embedding is Y itself, with targets for all of the first `n_carried` labels."""
+        added = len(vocabulary) - len(self.vocabulary)
+        embedding = self.decoder.embedding
+        decoder = self.decoder.grown(vocabulary, frequency, n_carried if embedding.own_dimensions else 0)
+        clusters, changes = self.clusters, self.changes
+        if added:
+            changes = {**changes, "labels_added": changes["labels_added"] + added}
+            clusters = tuple(replace(c, index=c.index.with_labels(len(vocabulary))) for c in clusters)
+        if decoder.embedding.n_targets > embedding.n_targets:
+            clusters = tuple(cluster.widened(decoder.embedding.n_targets) for cluster in clusters)
+            if embedding.searches_targets:
+                clusters = tuple(cluster.embedded_again(decoder.embedding) for cluster in clusters)
+        return replace(self, vocabulary=vocabulary, decoder=decoder, clusters=clusters, changes=changes)
+
+    def with_labels(self, names: Any, keys: Sequence[int] | None = None) -> Model:
+        """With labels that no row carries yet."""
+        vocabulary = self.vocabulary.added(names, keys)
+        more = np.zeros(len(vocabulary) - len(self.vocabulary), np.int64)
+        return self.grown(vocabulary, np.concatenate([self.frequency, more]), 0)
+
+    def without_labels(self, names: Iterable[Any], n_jobs: int | None) -> Model:
+        """Without labels that no row carries, so that nothing is left of them."""
+        places = np.array([self.vocabulary.place(name) for name in names], np.int64)
+        for place in places.tolist():
+            if self.frequency[place]:
+                name, count = self.vocabulary.names[place], int(self.frequency[place])
+                raise DataError(f"the label {name!r} is carried by {count:,} rows; relabel or forget them first.")
+        kept = np.setdiff1d(np.arange(len(self.vocabulary)), places)
+        column = np.full(len(self.vocabulary), -1, np.int64)
+        column[kept] = np.arange(len(kept))
+        vocabulary, before = self.vocabulary.kept(kept), self.decoder.embedding
+        decoder = replace(self.decoder, embedding=before.kept(vocabulary, kept), frequency=self.frequency[kept])
+        clusters = [
+            replace(cluster, index=cluster.index.renumbered(column, len(kept)))
+            for cluster in self.settled(n_jobs).clusters
+        ]
+        if before.own_dimensions:
+            targets = kept[kept < before.n_targets]
+            clusters = [
+                replace(cluster, regression=cluster.regression.with_targets(targets)).embedded_again(decoder.embedding)
+                for cluster in clusters
+            ]
+        return replace(self, vocabulary=vocabulary, decoder=decoder, clusters=tuple(clusters))
+
+    def without_features(self, features: NDArray[np.bool_], n_jobs: int | None) -> Model:
+        """With nothing left of features (d,), True for those that no row has any more, in what the rows add up to."""
+        clusters = tuple(
+            replace(cluster, regression=cluster.regression.cleared(features))
+            for cluster in self.settled(n_jobs).clusters
+        )
+        centres = np.where(features, self.centres.dtype.type(0), self.centres)
+        return replace(self, clusters=clusters, centres=centres)
+
+
+def _taken(array: Any, rows: Ints) -> Any:
+    """These rows, which are in order; all of them are not copied."""
+    return array if len(rows) == array.shape[0] else array[rows]

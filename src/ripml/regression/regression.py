@@ -1,0 +1,405 @@
+"""A fitted regression: features ↦ predicted embeddings ẑ (the paper's step 2), as a value that learns and forgets rows.
+
+    linear   ẑ = x Psi + intercept
+    kernel   ẑ = K(x, rows) C
+
+`changed` gives the next value after rows came, went or got other targets, exactly as if all rows had been fitted at
+once. What that takes (sums over rows, or the factor of a kernel matrix, see `incremental`) is made when it is first
+needed and then changed in place, so a change costs what its rows touch and not the model. It belongs to the newest
+value: an older one goes on answering, and says so if it is to be changed.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from ripml.base.errors import DataError, ParameterError
+from ripml.base.parallel import blocks
+from ripml.base.products import dense, predict_embedding
+from ripml.regression.incremental import IncrementalRidge
+from ripml.regression.incremental_kernel import IncrementalDualRidge, IncrementalKernelRidge
+from ripml.regression.kernels import RBF, Kernel, Linear, Rows
+from ripml.regression.solver import CLOSED_FORM_LIMIT
+from ripml.regression.sums import PackedSums, Sums
+
+__all__ = ["KernelRegression", "LinearRegression", "Regression", "RowChange", "with_ones"]
+
+Floats = NDArray[np.float32]
+Ints = NDArray[np.int64]
+System = IncrementalRidge | IncrementalKernelRidge
+Read = Callable[[Any], NDArray[Any]]
+Training = Callable[[], tuple[Any, Any]]  # all training rows X (n, d) and their targets (n, M)
+
+_SUMMED_FEATURES = 2_000  # up to here sums are kept however few the rows are
+_ROW_BLOCK = 4096  # training rows whose features are compared at a time
+
+
+@dataclass(frozen=True)
+class RowChange:
+    """What one change does to rows: features X (r, d), targets Z (r, M), and places (r,) where rows are kept."""
+
+    learnt: tuple[Any, Any] | None  # X, Z
+    forgotten: tuple[Any, Any, Ints] | None  # X, Z, places
+    retargeted: tuple[Any, Any, Any, Ints] | None  # X, Z before, Z after, places
+
+
+@dataclass(frozen=True)
+class Regression(ABC):
+    """Predicts embeddings and can be changed row by row."""
+
+    kernel: Kernel
+    ridge: float
+    system: System | Sums | PackedSums | None  # at rest (sums) or in use; private to the newest value
+    version: int  # the state of `system` that this value is the solution of
+
+    @property
+    @abstractmethod
+    def n_targets(self) -> int:
+        """M."""
+
+    @abstractmethod
+    def predict(self, X: Any, likeness: Floats | None, n_jobs: int | None) -> Any:
+        """ẑ (n, M) of feature rows; `likeness` (n, n_rows) is their kernel with the training rows, where it is known."""
+
+    @abstractmethod
+    def contributions(
+        self, x: Any, read: Read, rows: Rows | None, likeness: NDArray[Any] | None
+    ) -> tuple[Ints, NDArray[Any], NDArray[Any], tuple[Ints, NDArray[Any]] | None]:
+        """What makes up the prediction for x (1, d): features, how far each pulls towards each label, and intercepts.
+
+        Last come the training rows by their places and the terms of each, where the prediction is a sum over rows.
+        `read` maps lines of coefficients (r, M) to what they say about the labels, (r, labels).
+        """
+
+    @abstractmethod
+    def with_targets(self, kept: Ints) -> Regression:
+        """With these targets alone, and nothing in use."""
+
+    @abstractmethod
+    def widened(self, n_targets: int) -> Regression:
+        """With more targets, which are zero for all rows so far."""
+
+    @abstractmethod
+    def compacted(self, alive: Ints) -> Regression:
+        """Where only these rows have a place."""
+
+    @abstractmethod
+    def emptied(self) -> Regression:
+        """Of no row at all."""
+
+    @abstractmethod
+    def cleared(self, features: NDArray[np.bool_]) -> Regression:
+        """Without what rounding left of features (d,) that no row has any more."""
+
+    @abstractmethod
+    def _made(self, training: Training | None, n_jobs: int | None) -> System: ...
+
+    @abstractmethod
+    def _solution(self, system: System) -> dict[str, Any]:
+        """The arrays of this value for what the system has now."""
+
+    # -------------------------------------------------------------------------------------------------------- changing
+
+    @property
+    def in_use(self) -> System | None:
+        """The system in use, if it is in the state of this value."""
+        system = self.system
+        if isinstance(system, (IncrementalRidge, IncrementalKernelRidge)) and system.version == self.version:
+            return system
+        return None
+
+    def prepared(self, training: Training | None, n_jobs: int | None) -> Regression:
+        """The same regression, ready to be changed: with its system made from sums, or from the training rows."""
+        if self.in_use is not None:
+            return self
+        system = self._made(training, n_jobs)
+        system.version = self.version
+        return replace(self, system=system)
+
+    def warm(self) -> None:
+        """Solve the system now, so that the first change is as quick as the others."""
+        if self.in_use is not None:
+            with self.in_use.lock:
+                self._solution(self.in_use)
+
+    def changed(self, change: RowChange) -> Regression:
+        """The regression after a change; `prepared` comes first. A change that fails leaves this value as it was."""
+        system = self.in_use
+        assert system is not None
+        with system.lock:
+            system.version = None  # until the change is whole
+            try:
+                self._apply(system, change)
+            except DataError:
+                if isinstance(system, IncrementalRidge):  # sums take back what did not work
+                    system.version = self.version
+                raise
+            # Solve before the version counts: nobody goes on from a system that could not be solved.
+            solution = self._solution(system)
+            system.version = self.version + 1
+            return replace(self, **solution, system=system, version=system.version)
+
+    def _apply(self, system: System, change: RowChange) -> None:
+        learnt, forgotten, moved = change.learnt, change.forgotten, change.retargeted
+        if isinstance(system, IncrementalRidge):
+            system.change(self._row(learnt), self._row(forgotten[:2] if forgotten else None))
+            if moved is not None:
+                system.retarget(self._features(moved[0]), moved[2] - moved[1])
+            return
+        if forgotten is not None:
+            system.forget(forgotten[2])
+        if moved is not None:
+            system.retarget(moved[3], moved[2])
+        if learnt is not None:
+            system.learn(self._features(learnt[0]), learnt[1])
+
+    def _features(self, X: Any) -> Any:
+        """Feature rows as the system has them."""
+        return X
+
+    def _row(self, rows: tuple[Any, Any] | None) -> tuple[Any, Any] | None:
+        return None if rows is None else (self._features(rows[0]), rows[1])
+
+    # ------------------------------------------------------------------------------------------------------ at rest
+
+    @property
+    def sums_rows(self) -> bool:
+        """Whether sums are all that it needs to go on learning, so that rows need not be kept for it."""
+        return isinstance(self.system, (IncrementalRidge, Sums, PackedSums))
+
+    def at_rest(self, rows_are_stored: bool) -> Regression:
+        """The same regression with nothing in use: with its sums, unless the stored rows are enough to learn on."""
+        if isinstance(self.system, (Sums, PackedSums)):
+            return self
+        sums = None
+        if isinstance(self.in_use, IncrementalRidge):
+            with self.in_use.lock:
+                self.in_use.settle()
+                sums = None if rows_are_stored else PackedSums.of(self.in_use.sums, self.in_use.added_up)
+        return replace(self, system=sums)
+
+    def packed_sums(self) -> PackedSums | None:
+        """The sums at rest, in the form in which they are saved."""
+        return PackedSums.of(self.system) if isinstance(self.system, Sums) else (
+            self.system if isinstance(self.system, PackedSums) else None
+        )  # fmt: skip
+
+    @property
+    def drift(self) -> float:
+        """How far the solution is off its equations, relative to their right side."""
+        system = self.system
+        if not isinstance(system, (IncrementalRidge, IncrementalKernelRidge)):
+            return 0.0
+        with system.lock:
+            return system.drift() if system.version == self.version else 0.0
+
+    @property
+    def n_refactorised(self) -> int:
+        """How often the system was factorised again after the first time."""
+        return 0 if self.in_use is None else self.in_use.n_refactorised
+
+
+@dataclass(frozen=True)
+class LinearRegression(Regression):
+    """ẑ = x Psi + intercept. With `with_intercept` a column of ones is part of the equations; else it is zero."""
+
+    Psi: Floats  # (d, M), C-contiguous: a product is rounded by the order of its numbers in memory
+    intercept: Floats  # (M,)
+    with_intercept: bool
+
+    @property
+    def n_targets(self) -> int:
+        """M."""
+        return int(self.Psi.shape[1])
+
+    def predict(self, X: Any, likeness: Floats | None, n_jobs: int | None) -> Any:
+        """x Psi + intercept."""
+        return predict_embedding(X, self.Psi, n_jobs) + self.intercept
+
+    def contributions(
+        self, x: Any, read: Read, rows: Rows | None, likeness: NDArray[Any] | None
+    ) -> tuple[Ints, NDArray[Any], NDArray[Any], tuple[Ints, NDArray[Any]] | None]:
+        """x_j·⟨Psi_j, g_l⟩ of each feature of x; it keeps no examples."""
+        features, values = _entries(x)
+        return features, values[:, None] * read(self.Psi[features]), read(self.intercept[None])[0], None
+
+    def with_targets(self, kept: Ints) -> Regression:
+        """With these targets alone."""
+        system = self.system
+        if isinstance(system, (Sums, PackedSums)):
+            system = replace(system, moment=system.moment[:, kept])
+        Psi = np.ascontiguousarray(self.Psi[:, kept])
+        return replace(self, Psi=Psi, intercept=self.intercept[kept], system=system)
+
+    def widened(self, n_targets: int) -> Regression:
+        """With more targets."""
+        more, system = n_targets - self.n_targets, self.system
+        if isinstance(system, (Sums, PackedSums)):
+            system = replace(system, moment=np.pad(system.moment, ((0, 0), (0, more))))
+        elif self.in_use is not None:
+            _widen(self.in_use, n_targets)
+        Psi = np.pad(self.Psi, ((0, 0), (0, more)))
+        return replace(self, Psi=Psi, intercept=np.pad(self.intercept, (0, more)), system=system)
+
+    def compacted(self, alive: Ints) -> Regression:
+        """Psi has no rows of its own; the dual form has."""
+        if isinstance(self.in_use, IncrementalKernelRidge):
+            self.in_use.compact()
+        return self
+
+    def emptied(self) -> Regression:
+        """Zeros."""
+        sums = None
+        if isinstance(self.system, (Sums, PackedSums)):
+            d = len(self.system.moment)
+            sums = Sums(np.zeros((d, d)), np.zeros((d, self.n_targets)), 0)
+        return replace(self, Psi=np.zeros_like(self.Psi), intercept=np.zeros_like(self.intercept), system=sums)
+
+    def cleared(self, features: NDArray[np.bool_]) -> Regression:
+        """Their coefficients are zero, and so are their sums; the intercept stays."""
+        Psi, packed = self.Psi.copy(), self.packed_sums()
+        Psi[features] = 0
+        if packed is not None:
+            packed = packed.cleared(np.pad(features, (0, len(packed.moment) - len(features))))
+        return replace(self, Psi=Psi, system=packed)
+
+    def _features(self, X: Any) -> Any:
+        return with_ones(X) if self.with_intercept else X
+
+    def _made(self, training: Training | None, n_jobs: int | None) -> System:
+        packed = self.packed_sums()
+        if packed is not None:
+            system = IncrementalRidge(packed.unpacked(), self.ridge, packed.added_up)
+            system.widen(self.n_targets)
+            return system
+        X, Z = _training(training)
+        X = self._features(X)
+        n, d = X.shape
+        if d <= CLOSED_FORM_LIMIT and (d <= n or d <= _SUMMED_FEATURES):
+            return IncrementalRidge.of(X, Z, self.ridge, n_jobs)
+        if n <= CLOSED_FORM_LIMIT:
+            return IncrementalDualRidge(Linear(), X, dense(Z), self.ridge, n_jobs)
+        raise ParameterError(
+            f"n = {n:,} rows and d = {d:,} features are both above {CLOSED_FORM_LIMIT:,}, too many to learn on exactly; "
+            "use n_clusters, fewer features, or fit again."
+        )
+
+    def _solution(self, system: System) -> dict[str, Any]:
+        assert isinstance(system, (IncrementalRidge, IncrementalDualRidge))
+        Psi = system.Psi.astype(np.float32)
+        if not self.with_intercept:
+            return {"Psi": np.ascontiguousarray(Psi)}
+        return {"Psi": np.ascontiguousarray(Psi[:-1]), "intercept": Psi[-1]}
+
+
+@dataclass(frozen=True)
+class KernelRegression(Regression):
+    """ẑ = K(x, rows) C, with one line of coefficients for each training row; those of forgotten rows are zero."""
+
+    coefficients: Floats  # (n, M)
+
+    @property
+    def n_targets(self) -> int:
+        """M."""
+        return int(self.coefficients.shape[1])
+
+    def predict(self, X: Any, likeness: Floats | None, n_jobs: int | None) -> Any:
+        """K(x, rows) C."""
+        assert likeness is not None
+        return likeness @ self.coefficients
+
+    def contributions(
+        self, x: Any, read: Read, rows: Rows | None, likeness: NDArray[Any] | None
+    ) -> tuple[Ints, NDArray[Any], NDArray[Any], tuple[Ints, NDArray[Any]] | None]:
+        """The integrated gradients of Σ_i K(x, xᵢ)⟨C_i, g_l⟩ at lengths held fixed, and the terms of the sum.
+
+        See `ripml.model.explain` for the formula; the terms are the representer values of Yeh et al. (2018).
+        """
+        assert rows is not None and likeness is not None
+        assert isinstance(self.kernel, RBF)
+        coefficients = read(self.coefficients)
+        features, values = _entries(x)
+        X, gamma = rows.all(), float(self.kernel.gamma)
+        pulls, intercepts = np.zeros((len(features), coefficients.shape[1])), np.zeros(coefficients.shape[1])
+        for block in blocks(len(coefficients), _ROW_BLOCK):
+            shared = X[block][:, features]
+            products = np.asarray(shared @ values)
+            slope = np.divide(
+                np.expm1(2 * gamma * products), products, np.full(len(products), 2 * gamma), where=products != 0
+            )
+            apart = np.exp(-gamma * (values @ values + rows.squares[block]))[:, None] * coefficients[block]
+            pulls += values[:, None] * (shared.T @ (slope[:, None] * apart))
+            intercepts += apart.sum(axis=0)
+        finite = np.where(np.isfinite(likeness), likeness, 0)  # −∞ for rows that were forgotten
+        return features, pulls, intercepts, (np.arange(len(finite)), finite[:, None] * coefficients)
+
+    def with_targets(self, kept: Ints) -> Regression:
+        """With these targets alone."""
+        return replace(self, coefficients=np.ascontiguousarray(self.coefficients[:, kept]), system=None)
+
+    def widened(self, n_targets: int) -> Regression:
+        """With more targets."""
+        if self.in_use is not None:
+            _widen(self.in_use, n_targets)
+        return replace(self, coefficients=np.pad(self.coefficients, ((0, 0), (0, n_targets - self.n_targets))))
+
+    def compacted(self, alive: Ints) -> Regression:
+        """With the lines of these rows alone."""
+        if isinstance(self.in_use, IncrementalKernelRidge):
+            self.in_use.compact()
+        return replace(self, coefficients=np.ascontiguousarray(self.coefficients[alive]))
+
+    def emptied(self) -> Regression:
+        """No line at all."""
+        return replace(self, coefficients=np.zeros((0, self.n_targets), np.float32), system=None)
+
+    def cleared(self, features: NDArray[np.bool_]) -> Regression:
+        """It keeps nothing of features that no row has."""
+        return self
+
+    def _made(self, training: Training | None, n_jobs: int | None) -> System:
+        X, Z = _training(training)
+        return IncrementalKernelRidge(self.kernel, X, dense(Z), self.ridge, n_jobs)
+
+    def _solution(self, system: System) -> dict[str, Any]:
+        assert isinstance(system, IncrementalKernelRidge)
+        return {"coefficients": system.coefficients.astype(np.float32)}
+
+
+def with_ones(X: Any) -> Any:
+    """X with a column of ones behind the others, for the intercept.
+
+    >>> with_ones(np.array([[2.0]])).tolist()
+    [[2.0, 1.0]]
+    """
+    one = np.ones((X.shape[0], 1), np.float32)
+    return scipy.sparse.hstack([X, one], format="csr") if scipy.sparse.issparse(X) else np.hstack([X, one])
+
+
+def _training(training: Training | None) -> tuple[Any, Any]:
+    if training is None:
+        raise ParameterError(
+            "this version of the model has nothing to learn on from; take the newest one, or fit again."
+        )
+    return training()
+
+
+def _widen(system: System, n_targets: int) -> None:
+    with system.lock:
+        system.widen(n_targets)
+
+
+def _entries(x: Any) -> tuple[Ints, NDArray[np.float64]]:
+    """The features that a row (1, d) has, and their values."""
+    if scipy.sparse.issparse(x):
+        nonzero = x.data != 0
+        return x.indices[nonzero].astype(np.int64), x.data[nonzero].astype(np.float64)
+    features = np.flatnonzero(x[0])
+    return features, np.asarray(x[0, features], np.float64)
