@@ -263,7 +263,7 @@ def embed_and_sum(
     projection: Projection,
     keys: Keys,
     counts: Ints,
-    groups: ClusterSets,
+    cluster_sets: ClusterSets,
     cluster: Ints,
     summed: Sequence[bool],
     Z: Floats,
@@ -298,7 +298,7 @@ def embed_and_sum(
         del embedder  # and its table, before the next one is made
         workspace.trim_memory()
     if workspace.in_memory:
-        sums = _sum_rows(X, IndexedEmbedding(Z, groups.of_row), cluster, summed, ["sums"], workspace, n_jobs)
+        sums = _sum_rows(X, IndexedEmbedding(Z, cluster_sets.of_row), cluster, summed, ["sums"], workspace, n_jobs)
     return sums
 
 
