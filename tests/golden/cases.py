@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from ripml import RIPML, Store, Tagger, baselines, load
 from ripml.datasets import Dataset
 
-__all__ = ["CASES", "Arrays", "scores", "stage", "suggested"]
+__all__ = ["CASES", "Arrays", "Case", "scores", "stage", "suggested", "text_data", "told"]
 
 Arrays = dict[str, NDArray[Any]]
 Case = Callable[[], Arrays]
@@ -38,9 +38,9 @@ def stage(name: str, **options: Any) -> Any:
 
 
 def scores(name: str, found: Any) -> Arrays:
-    """A CSR matrix as its three arrays."""
-    found = scipy.sparse.csr_array(found)
-    return {f"{name}.{part}": np.asarray(getattr(found, part)).copy() for part in ("data", "indices", "indptr")}
+    """A CSR matrix as its three arrays and its shape."""
+    arrays = {f"{name}.{part}": np.asarray(getattr(found, part)).copy() for part in ("data", "indices", "indptr")}
+    return {**arrays, f"{name}.shape": np.array(found.shape)}
 
 
 def numbers(name: str, values: Mapping[str, Any]) -> Arrays:
@@ -79,7 +79,7 @@ def suggested(name: str, found: Iterable[Iterable[tuple[str, float]]]) -> Arrays
 def answers(model: Any, queries: Any, explain: int = 0) -> Arrays:
     """All that a fitted RIPML says of queries, and what it chose."""
     found = scores("scores", model.decision_function(queries))
-    found |= {"proba.data": model.predict_proba(queries).data, **scores("predicted", model.predict(queries))}
+    found |= scores("proba", model.predict_proba(queries)) | scores("predicted", model.predict(queries))
     found |= numbers("chosen", model.chosen_) | numbers("left_out_precision", model.left_out_precision_)
     found |= {
         "threshold": np.array(model.threshold_),
@@ -173,7 +173,7 @@ SETTINGS: dict[str, Case] = {
     "linear-dual": linear("wide-dense", explain=2),
     "linear-dual-float32": linear("wide", solver=stage("Dual", precision="float32"), relevance=0.25),
     "linear-cg": linear("sparse", solver="cg", relevance=0.25),
-    "linear-gd": linear("single", solver="gd", ridge=1.0, relevance=0.0),
+    "linear-gd": linear("dense", solver=stage("GradientDescent", tol=1e-4), ridge=1.0, relevance=0.0),
     "linear-clusters": linear("dense", n_clusters=4, tail=0.5),
     "linear-gaussian": linear("sparse", ensemble="gaussian", n_dims=32, normalize=False, named=True),
     "linear-ivf": linear("many", index="ivf", ensemble="gaussian", n_dims=12, ridge=1.0, relevance=0.0),
@@ -186,7 +186,7 @@ SETTINGS: dict[str, Case] = {
     "paper-dual-dense": paper("wide-dense", solver=stage("Dual", precision="float32"), n_learners=1),
     "paper-primal-float32": paper("sparse", solver=stage("Primal", precision="float32")),
     "paper-cg": paper("sparse", solver="cg", n_learners=1),
-    "paper-gd": paper("dense", solver="gd", ridge=1.0, n_learners=1),
+    "paper-gd": paper("dense", solver=stage("GradientDescent", tol=1e-4), ridge=1.0, n_learners=1),
     "paper-clusters": paper("sparse", n_clusters=4, explain=2),
     "paper-probes": paper("dense", n_clusters=4, n_probe=3, explain=2),
     "paper-relevance": paper("single", relevance="auto"),
@@ -304,7 +304,13 @@ UPDATES: dict[str, Case] = {
     "updates-linear-dense": partial(updates, RIPML.linear, "dense", solver=stage("Primal", precision="float32")),
     "updates-linear-dual": partial(updates, RIPML.linear, "wide"),
     "updates-linear-clusters-int8": partial(
-        updates, RIPML.linear, "dense", n_clusters=3, index=stage("Exact", storage="int8")
+        updates,
+        RIPML.linear,
+        "dense",
+        n_clusters=3,
+        ensemble="gaussian",
+        n_dims=24,
+        index=stage("Exact", storage="int8"),
     ),
     "updates-sketch": partial(updates, RIPML, "small", decoder="sketch", kernel="linear", ensemble="gaussian", n_dims=16),
     "updates-weighted": partial(updates, RIPML, "small-sparse", decoder="weighted", kernel="rbf"),
