@@ -10,18 +10,19 @@ import pickle
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse
-from golden.worlds import QUESTIONS, World, documents, world
 from numpy.typing import NDArray
 
+from golden.worlds import QUESTIONS, World, documents, world
 from ripml import RIPML, Store, Tagger, baselines, load
 from ripml.datasets import Dataset
 
-__all__ = ["CASES", "Arrays", "Case", "scores", "stage", "suggested", "text_data", "told"]
+__all__ = ["CASES", "Arrays", "Case", "feature_data", "scores", "stage", "suggested", "text_data", "told"]
 
 Arrays = dict[str, NDArray[Any]]
 Case = Callable[[], Arrays]
@@ -312,7 +313,9 @@ UPDATES: dict[str, Case] = {
         n_dims=24,
         index=stage("Exact", storage="int8"),
     ),
-    "updates-sketch": partial(updates, RIPML, "small", decoder="sketch", kernel="linear", ensemble="gaussian", n_dims=16),
+    "updates-sketch": partial(
+        updates, RIPML, "small", decoder="sketch", kernel="linear", ensemble="gaussian", n_dims=16
+    ),
     "updates-weighted": partial(updates, RIPML, "small-sparse", decoder="weighted", kernel="rbf"),
     "updates-least-squares": partial(
         updates, RIPML, "small", decoder="least-squares", kernel="rbf", ensemble="bernoulli", n_dims=16
@@ -344,7 +347,7 @@ def on_workers(place: str, **settings: Any) -> Arrays:
     from ripml.distributed import decision_function, fit
 
     data, edges = world(place), (0, 90, 90, 200, 440)
-    parts = [dask.delayed((data.X[a:b], data.Y[a:b])) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    parts = [dask.delayed((data.X[a:b], data.Y[a:b])) for a, b in pairwise(edges)]
     with (
         tempfile.TemporaryDirectory() as folder,
         Client(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=":0") as client,
@@ -430,9 +433,17 @@ def text_data(n: int = 60) -> Dataset:
     )
 
 
-def told(name: str, store: Store) -> Arrays:
+def feature_data(place: str) -> Dataset:
+    """The rows of a world as a data set with named labels and numbered features."""
+    data = world(place)
+    names = [f"label {label:02}" for label in range(data.Y.shape[1])]
+    Y = scipy.sparse.csr_array(data.Y.astype(np.float64))
+    return Dataset(X=scipy.sparse.csr_array(data.X), Y=Y, label_names=names, ids=[f"d{i}" for i in range(len(data.Y))])
+
+
+def told(name: str, store: Store, asked: Any = QUESTIONS) -> Arrays:
     """What a store suggests and knows."""
-    found = suggested(name, store.model.suggest(QUESTIONS))
+    found = suggested(name, store.model.suggest(asked))
     history = [
         f"{entry['number']} {entry['kind']} {entry.get('id')} {entry.get('before')} {entry.get('after')}"
         for entry in store.history(30)

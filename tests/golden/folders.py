@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 import subprocess
 import tempfile
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from golden.cases import Arrays, scores, stage, suggested, text_data, told
-from golden.worlds import QUESTIONS, documents, world
 from numpy.typing import NDArray
 
+from golden.cases import Arrays, feature_data, scores, stage, suggested, text_data, told
+from golden.worlds import QUESTIONS, documents, world
 from ripml import RIPML, Store, Tagger, baselines, load
 
 __all__ = ["EXPECTED", "FOLDERS", "PLACE", "answers_of", "expected", "write_folders"]
@@ -31,9 +33,13 @@ _MODELS: dict[str, tuple[Callable[..., Any], str, dict[str, Any]]] = {
     "default-rbf": (RIPML, "blended", {"relevance": 0.25}),
     "default-local": (RIPML, "blended", {"kernel": stage("Local", n_rows=40)}),
     "linear-sums": (RIPML.linear, "small", {"ensemble": "gaussian", "n_dims": 10}),
-    "dual": (RIPML.linear, "wide", {}),
+    "dual": (RIPML.linear, "wide-small", {}),
     "clusters": (RIPML.paper, "small", {**_PAPER, "n_clusters": 4, "n_probe": 3}),
-    "ivf": (RIPML.paper, "many", {"n_dims": 4, "n_neighbors": 5, "n_learners": 1, "ridge": 1.0, "index": "ivf"}),
+    "ivf": (
+        RIPML.paper,
+        "many",
+        {"n_dims": 4, "n_neighbors": 5, "n_learners": 1, "ridge": 1.0, "index": stage("IVF", storage="int8")},
+    ),
     "int8": (RIPML, "small", {"kernel": "rbf", "index": stage("Exact", storage="int8")}),
     "baseline": (baselines.PLST, "small-sparse", {"n_dims": 6}),
 }
@@ -69,12 +75,21 @@ def _ask_tagger(path: Path) -> Arrays:
     return found | suggested("learnt", tagger.learn(texts, tags).suggest_many(QUESTIONS))
 
 
-def _write_store(path: Path, crashed: bool) -> None:
-    """A store that was closed well, or the files of one that was not, whose journal is ahead of its model."""
+def _write_store(path: Path) -> None:
+    """A store of features that was closed well."""
+    data = world("small")
+    with Store.create(path, feature_data("small"), RIPML.paper(random_state=0, n_jobs=1, **_PAPER)) as store:
+        labels = data.names(data.Y_more)
+        store.learn([{"id": f"n{i}", "features": data.X_more[i].tolist(), "labels": labels[i]} for i in range(4)])
+        store.forget(["d0", "d1"])
+        store.relabel({"d4": ["late"], "d5": []})
+
+
+def _write_store_with_journal(path: Path) -> None:
+    """A store of texts that was not closed, as after a crash: its journal is ahead of its model."""
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder) / "store"
-        model = RIPML.paper(random_state=0, n_jobs=1, **_TEXT_PAPER)
-        with Store.create(made, text_data(24), model) as store:
+        with Store.create(made, text_data(24), RIPML.paper(random_state=0, n_jobs=1, **_TEXT_PAPER)) as store:
             new = [{"id": f"n{i}", "text": text, "labels": tags} for i, (text, tags) in enumerate(documents(4, 70))]
             store.learn(new)
             store.forget(["d0", "d1"])
@@ -82,32 +97,38 @@ def _write_store(path: Path, crashed: bool) -> None:
             store.rename_label("money", "finance")
             store.merge_labels(["sport", "music"], "leisure")
             store.retire_label("weather")
-            if crashed:  # not by Python, whose closing of a file drops the locks of SQLite
-                subprocess.run(["cp", "-r", made, path], check=True)
-        if not crashed:
-            shutil.copytree(made, path)
+            # Not by Python, whose closing of a file drops the locks of SQLite.
+            subprocess.run(["cp", "-r", made, path], check=True)
+    with closing(sqlite3.connect(path / "store.db")) as connection:  # one small file in place of three
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
-def _ask_store(path: Path) -> Arrays:
+def _ask_store(path: Path, asked: Any, form: str, body: Any) -> Arrays:
     """What a copy of the store says, and after one more document."""
     with tempfile.TemporaryDirectory() as folder:
         copied = Path(folder) / "store"
         shutil.copytree(path, copied)
         with Store.open(copied, readonly=True) as store:
-            found = told("read", store)
+            found = told("read", store, asked)
         with Store.open(copied) as store:
-            found |= told("opened", store)
-            store.learn([{"id": "z", "text": "storm and frost in the harbour", "labels": ["travel", "last"]}])
-            found |= told("learnt", store)
+            found |= told("opened", store, asked)
+            store.learn([{"id": "z", form: body, "labels": ["late", "last"]}])
+            found |= told("learnt", store, asked)
         with Store.open(copied) as store:
-            return found | told("again", store)
+            return found | told("again", store, asked)
 
 
 FOLDERS: dict[str, tuple[Callable[[Path], None], Callable[[Path], Arrays]]] = {
     **{name: (partial(_write_model, name), partial(_ask_model, name)) for name in _MODELS},
     "tagger": (_write_tagger, _ask_tagger),
-    "store": (partial(_write_store, crashed=False), _ask_store),
-    "store-with-journal": (partial(_write_store, crashed=True), _ask_store),
+    "store": (
+        _write_store,
+        partial(_ask_store, asked=feature_data("small"), form="features", body=[0.25, 0.5, 1.0] * 4),
+    ),
+    "store-with-journal": (
+        _write_store_with_journal,
+        partial(_ask_store, asked=QUESTIONS, form="text", body="storm and frost in the harbour"),
+    ),
 }
 
 

@@ -14,7 +14,17 @@ import scipy.linalg
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-__all__ = ["RECORD", "TOLERANCE", "differences", "entries_of", "fingerprint", "machine", "one_blas_thread", "read", "write"]
+__all__ = [
+    "RECORD",
+    "TOLERANCE",
+    "differences",
+    "entries_of",
+    "fingerprint",
+    "machine",
+    "one_blas_thread",
+    "read",
+    "write",
+]
 
 RECORD = Path(__file__).with_name("record.json")
 TOLERANCE = 1e-4
@@ -47,7 +57,7 @@ def fingerprint() -> str:
     found = []
     with one_blas_thread():
         for dtype in (np.float32, np.float64):
-            rng = np.random.RandomState(0)  # noqa: NPY002, its streams never change
+            rng = np.random.RandomState(0)
             for n, k, m in ((1, 40, 7), (37, 11, 5), (129, 65, 33), (470, 40, 45), (17, 470, 470)):
                 A, B = (rng.randint(-999, 999, size=shape).astype(dtype) / 97 for shape in ((n, k), (k, m)))
                 found += [A @ B, A @ A.T, A.T @ A, A @ B[:, 0], np.einsum("ij,ij->i", A, A[:, ::-1])]
@@ -59,15 +69,16 @@ def fingerprint() -> str:
     return digest(*found)
 
 
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "none"
+
+
 def machine() -> dict[str, Any]:
     """How this machine rounds, and the packages whose versions may change a bit."""
-    packages = ("numpy", "scipy", "scikit-learn", "faiss-cpu")
-    versions = {}
-    for name in packages:
-        try:
-            versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            versions[name] = "none"
+    versions = {name: _version(name) for name in ("numpy", "scipy", "scikit-learn", "faiss-cpu")}
     return {"fingerprint": fingerprint(), "versions": versions}
 
 

@@ -1,10 +1,10 @@
 """Check the recorded results, or record them.
 
-    python tests/golden/run.py                      check all cases and folders; exit code 1 if any differs
-    python tests/golden/run.py --only 'paper*'      only those whose name matches
-    python tests/golden/run.py --write              record the cases as they are now
-    python tests/golden/run.py --folders            write the folders with the code as it is now
-    python tests/golden/run.py --real --record FILE [--write]    on the data sets of RIPML_DATA, see `REAL`
+python tests/golden/run.py                      check all cases and folders; exit code 1 if any differs
+python tests/golden/run.py --only 'paper*'      only those whose name matches
+python tests/golden/run.py --write              record the cases as they are now
+python tests/golden/run.py --folders            write the folders with the code as it is now
+python tests/golden/run.py --real --record FILE [--write]    on the data sets of RIPML_DATA, see `REAL`
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+_HERE = Path(__file__).resolve()
+sys.path[:0] = [str(_HERE.parents[1]), str(_HERE.parents[2] / "src")]  # the code beside these tests
 
-from golden import folders, recording
-from golden.cases import CASES, scores
-
-from ripml import RIPML, datasets, metrics
+import ripml  # noqa: E402
+from golden import folders, recording  # noqa: E402
+from golden.cases import CASES, scores  # noqa: E402
+from ripml import RIPML, datasets, metrics  # noqa: E402
 
 # Data set and preset of each fit on real data.
 REAL: dict[str, tuple[str, Callable[..., Any]]] = {
@@ -110,6 +111,7 @@ def main() -> int:
     parser.add_argument("--record", type=Path, metavar="FILE", help="where the results of --real are")
     given = parser.parse_args()
     start, n_wrong = time.perf_counter(), 0
+    print(Path(ripml.__file__).parent)
     if given.real:
         if given.record is None:
             parser.error("--real needs --record FILE")
