@@ -24,8 +24,8 @@ __all__ = ["EXPECTED", "FOLDERS", "PLACE", "answers_of", "expected", "write_fold
 PLACE = Path(__file__).with_name("folders")
 EXPECTED = PLACE / "expected.npz"
 
-_PAPER = {"n_dims": 12, "n_neighbors": 3, "n_learners": 2}
-_TEXT_PAPER = {"n_dims": 8, "n_neighbors": 3, "n_learners": 1, "ridge": 1.0}
+_PAPER: dict[str, Any] = {"n_dims": 12, "n_neighbors": 3, "n_learners": 2}
+_TEXT_PAPER: dict[str, Any] = {"n_dims": 8, "n_neighbors": 3, "n_learners": 1, "ridge": 1.0}
 
 # The settings of each model, and the world that it was fitted on.
 _MODELS: dict[str, tuple[Callable[..., Any], str, dict[str, Any]]] = {

@@ -23,7 +23,7 @@ sys.path[:0] = [str(_HERE.parents[1]), str(_HERE.parents[2] / "src")]  # the cod
 
 import ripml  # noqa: E402
 from golden import folders, recording  # noqa: E402
-from golden.cases import CASES, scores  # noqa: E402
+from golden.cases import CASES, EXACT_ONLY, scores  # noqa: E402
 from ripml import RIPML, datasets, metrics  # noqa: E402
 
 # Data set and preset of each fit on real data.
@@ -40,7 +40,7 @@ def checked(pattern: str, exact: bool) -> Iterator[tuple[str, list[str]]]:
     """What differs in each case and folder."""
     recorded = recording.read()["cases"]
     for name in sorted({*recorded, *CASES}):
-        if fnmatch(name, pattern):
+        if fnmatch(name, pattern) and (exact or name not in EXACT_ONLY):
             if name not in CASES or name not in recorded:
                 yield name, ["is missing" if name not in CASES else "was not recorded"]
             else:
