@@ -30,9 +30,9 @@ Case = Callable[[], Arrays]
 
 def stage(name: str, **options: Any) -> Any:
     """A stage of the method with its options, by its class's name."""
-    from ripml.settings import setting_from_json  # the one internal path
+    from ripml.base.registry import from_json  # the one internal path
 
-    return setting_from_json({"stage": name, **options})
+    return from_json({"stage": name, **options})
 
 
 # ------------------------------------------------------------------------------------------------- answers as arrays

@@ -44,7 +44,10 @@ def checked(pattern: str, exact: bool) -> Iterator[tuple[str, list[str]]]:
             if name not in CASES or name not in recorded:
                 yield name, ["is missing" if name not in CASES else "was not recorded"]
             else:
-                yield name, recording.differences(recorded[name], CASES[name](), exact)
+                try:
+                    yield name, recording.differences(recorded[name], CASES[name](), exact)
+                except Exception as error:
+                    yield name, [f"fails: {type(error).__name__}: {error}"]
     for name in folders.FOLDERS:
         if fnmatch(f"folder-{name}", pattern):
             before = recording.entries_of(folders.expected(name))

@@ -11,6 +11,7 @@ added to the features.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -20,6 +21,7 @@ from ripml.base.errors import DataError, check_count
 from ripml.baselines.base import Baseline, Learner, Learnt, held_out_rows, with_constant
 from ripml.baselines.leml_steps import Problem, factorise
 from ripml.labels.encoding import encode_labels
+from ripml.model.multilabel import TrainingData
 
 __all__ = ["LEML"]
 
@@ -85,15 +87,16 @@ class LEML(Baseline):
         >>> LEML(ridge=0.01, random_state=0).fit(X, Y, observed=known).recommend([[1, 0]], n=1)[0][0][0]
         0
         """
-        self._observed = observed
-        try:
-            return super().fit(X, Y, label_names)
-        finally:
-            del self._observed
+        self.check_settings()
+        fitted = self._unfitted()
+        fitted._observed = observed
+        fitted._fit(fitted._training_data(X, Y, label_names))
+        del fitted._observed
+        return self._adopt(fitted)
 
-    def _training_rows(self, X: Any, Y: Any, label_names: Sequence[str] | None) -> tuple[Any, Any]:
+    def _training_data(self, X: Any, Y: Any, label_names: Sequence[str] | None) -> TrainingData:
         if self._observed is None:
-            return super()._training_rows(X, Y, label_names)
+            return super()._training_data(X, Y, label_names)
         if getattr(Y, "ndim", 1) != 2:
             raise DataError(
                 "`observed` marks cells of an indicator; give Y as an indicator (n, L), not as label names."
@@ -101,11 +104,9 @@ class LEML(Baseline):
         Y, names = encode_labels(Y)
         observed = _checked(self._observed, Y.shape)
         Y = (Y * observed).tocsr()
-        rows = super()._training_rows(X, Y, label_names)
-        if label_names is None:
-            self.classes_ = names  # those of a DataFrame
+        data = super()._training_data(X, Y, label_names)
         self._observed = observed[np.diff(Y.indptr) > 0]
-        return rows
+        return data if label_names is not None else replace(data, names=names)  # those of a DataFrame
 
     def _prepare(self, X: Any, Y: Any, seed: int) -> Learner:
         observed = self._observed
