@@ -35,7 +35,7 @@ from ripml.model.multilabel import Multilabel
 from ripml.model.part import Decode, KeptRows, Part, unit
 from ripml.model.part_shapes import cleared, compacted, csr_of, emptied, smaller_as_sums, wide, widened, with_targets
 from ripml.model.reading import decode_of, for_more_labels, searchable, targets_of
-from ripml.model.updating import Change, Embedding, Labelled, PartWriter, changeable
+from ripml.model.updating import Change, Embedding, Labelled, PartWriter
 from ripml.regression.kernels import Linear
 
 __all__ = ["Online", "no_changes"]
@@ -384,7 +384,7 @@ class Online(Multilabel):
         part = replace(part, Z=searchable(part.sets, self.decode_, part.Psi.shape[1])[None], index_arrays=())
         dead = np.flatnonzero(part.counts == 0)
         if len(dead) and part.Z.shape[2]:
-            vars(part)["searcher"] = changeable(part.searcher).changed(unit(part.Z, part.index.storage)[0], dead)
+            vars(part)["searcher"] = part.searcher.changed(unit(part.Z, part.index.storage)[0], dead)
         return part
 
     # ------------------------------------------------------------------------------------------------------------ state

@@ -17,7 +17,7 @@ from ripml.base.workspace import release
 from ripml.decoding import scores as decoding
 from ripml.decoding.blend import Candidates
 from ripml.labels.projection import LabelVectors
-from ripml.neighbors import Finder, Index
+from ripml.neighbors import Index, Searcher
 from ripml.regression import PackedSums, Sums
 from ripml.regression.kernel_ridge import weights_of_rows
 from ripml.regression.kernels import RBF, Kernel, Linear, Local, Rows, most_alike, squared_lengths
@@ -116,16 +116,16 @@ class Part:
         object.__setattr__(self, "Psi", np.ascontiguousarray(self.Psi))
 
     @cached_property
-    def searchers(self) -> list[Finder]:
+    def searchers(self) -> list[Searcher]:
         """One a learner."""
         return [self._searcher(f, Z) for f, Z in enumerate(self.Z)]
 
     @cached_property
-    def searcher(self) -> Finder:
+    def searcher(self) -> Searcher:
         """Of directions."""
         return self._searcher(0, unit(self.Z, self.index.storage)[0])
 
-    def _searcher(self, learner: int, Z: NDArray[Any]) -> Finder:
+    def _searcher(self, learner: int, Z: NDArray[Any]) -> Searcher:
         if not self.index_arrays:
             return self.index.build(Z)
         return self.index.restore(Z, self.index_arrays[learner])
@@ -135,7 +135,7 @@ class Part:
         _ = self.searchers if plain else self.searcher if self.Z.shape[2] else None
 
     @property
-    def built_searchers(self) -> list[Finder]:
+    def built_searchers(self) -> list[Searcher]:
         """Those that were asked for already."""
         there = vars(self)
         return there.get("searchers") or [there["searcher"]] if "searcher" in there or "searchers" in there else []

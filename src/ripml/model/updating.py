@@ -28,13 +28,12 @@ from ripml.labels.label_sets import fingerprints
 from ripml.model.features import with_ones
 from ripml.model.part import KeptRows, Part, as_stored, unit
 from ripml.model.part_shapes import compacted, csr_of, wide
-from ripml.neighbors import Finder, Searcher
 from ripml.regression import PackedSums, Sums
 from ripml.regression.kernel_memory import DualMemory, KernelMemory
 from ripml.regression.kernels import Linear, Rows
 from ripml.regression.linear_memory import LinearMemory
 
-__all__ = ["Change", "Embedding", "Labelled", "PartWriter", "changeable"]
+__all__ = ["Change", "Embedding", "Labelled", "PartWriter"]
 
 Ints = NDArray[np.int64]
 Keys = NDArray[np.uint64]
@@ -254,7 +253,7 @@ class PartWriter:
         storage = part.index.storage
         Z = as_stored(Z, part.scale, storage)
         Z = self._Z.append(Z if self._plain else unit(Z, storage))  # as those that were fitted
-        return sets, Z, [changeable(searcher).changed(of, dead) for searcher, of in zip(before, Z, strict=False)]
+        return sets, Z, [searcher.changed(of, dead) for searcher, of in zip(before, Z, strict=False)]
 
     def _keep_rows(self, change: Change, plan: _Plan, arriving: Ints) -> tuple[Rows | None, NDArray[np.bool_] | None]:
         if self._rows is None:
@@ -424,9 +423,3 @@ def _distances(X: Any, x: Any) -> NDArray[Any]:
         difference = X - scipy.sparse.csr_array(scipy.sparse.vstack([scipy.sparse.csr_array(x)] * X.shape[0]))
         return np.asarray(abs(difference).max(axis=1).toarray(), np.float64).ravel()
     return np.asarray(abs(X - dense(x)).max(axis=1), np.float64)
-
-
-def changeable(finder: Finder) -> Searcher:
-    """What searches a part, which can change unless the part is still being fitted."""
-    assert isinstance(finder, Searcher)
-    return finder
