@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from ripml.lab.generated import generate
 from ripml.labels.ensembles import Gaussian
 from ripml.labels.projection import Projection
-from ripml.neighbors import HNSW, IVF, LSH, Exact, Finder, Index
+from ripml.neighbors import HNSW, IVF, LSH, Exact, Index, Searcher
 
 M, K, QUERIES, SINGLE = 100, 20, 256, 16
 Floats = NDArray[np.float32]
@@ -51,12 +51,12 @@ def stored(Z: Floats, Q: Floats, storage: str) -> tuple[Any, Floats]:
     return np.round(Z * scale).astype(np.int8), Q * scale
 
 
-def measured(name: str, searcher: Finder, exact: Finder, Q: Floats, truth: Any, rounds: int) -> list[Row]:
+def measured(name: str, searcher: Searcher, exact: Searcher, Q: Floats, truth: Any, rounds: int) -> list[Row]:
     ids, _ = searcher.query(Q, K)
     recall = np.mean([len(np.intersect1d(found, near)) for found, near in zip(ids, truth, strict=True)]) / K
     batch = side_by_side({"this": lambda: searcher.query(Q, K), "exact": lambda: exact.query(Q, K)}, rounds)
 
-    def singly(one: Finder) -> None:
+    def singly(one: Searcher) -> None:
         for row in range(SINGLE):
             one.query(Q[row : row + 1], K)
 

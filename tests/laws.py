@@ -176,16 +176,15 @@ def an_answer_is_true(answer: tuple[Array, Array], rows: dict[int, Array], Q: Ar
 
 
 def adding_rows_equals_building_with_them(index: Index, Z: Array, Q: Array, k: int, least: float = 1) -> None:
-    """Rows added at once or one by one are found as if they had been built on, and numbered on from the last."""
-    expected = index.build(Z).query(Q, k)
+    """Rows added at once or one by one are found as if the index had been built with them."""
+    expected, none = index.build(Z).query(Q, k), np.empty(0, np.int64)
     rows = dict(enumerate(Z))
     for start in (len(Z) - 3, len(Z) // 2):
-        at_once, singly = index.build(Z[:start]), index.build(Z[:start])
-        numbers = at_once.add(Z[start:])
-        assert numbers.dtype == np.int64
-        assert numbers.tolist() == list(range(start, len(Z)))
-        assert [number for row in range(start, len(Z)) for number in singly.add(Z[row : row + 1])] == numbers.tolist()
-        for searcher in (at_once, singly):
+        growing = GrowingArray(Z[:start])
+        singly: Searcher = index.build(growing.view)
+        for row in range(start, len(Z)):
+            singly = singly.changed(growing.append(Z[row : row + 1]), none)
+        for searcher in (index.build(Z[:start]).changed(Z, none), singly):
             assert searcher.n_rows == len(Z)
             found = searcher.query(Q, k)
             an_answer_is_true(found, rows, Q, k)
@@ -195,13 +194,13 @@ def adding_rows_equals_building_with_them(index: Index, Z: Array, Q: Array, k: i
 def a_removed_row_is_never_found_and_no_other_number_changes(
     index: Index, Z: Array, Q: Array, k: int, least: float = 1
 ) -> None:
-    """What is left is found as by brute force over it, under its old numbers, however much is removed."""
-    searcher = index.build(Z)
+    """The rows left are found as by brute force over them, under their old numbers, however many are removed."""
+    searcher: Searcher = index.build(Z)
     left = np.arange(len(Z))
     while len(left) - max(1, len(left) // 3) >= k:
-        # Those that are found most are the ones to go, so that each removal is felt.
+        # The rows that are found most often are removed, so that each removal has an effect.
         gone = np.unique(searcher.query(Q, k)[0])[: max(1, len(left) // 3)]
-        searcher.remove(gone)
+        searcher = searcher.changed(Z, gone)
         left = np.setdiff1d(left, gone)
         assert searcher.n_rows == len(left)
         found = searcher.query(Q, k)
@@ -213,38 +212,36 @@ def a_removed_row_is_never_found_and_no_other_number_changes(
 def learn_then_forget_equals_never_learnt(
     index: Index, Z: Array, more: Array, Q: Array, k: int, least: float = 1
 ) -> None:
-    """Rows that were added and removed leave no trace but their numbers, which are not given again."""
-    searcher = index.build(Z)
+    """Rows that were added and removed change no answer."""
+    growing = GrowingArray(Z)
+    searcher: Searcher = index.build(Z)
     expected = searcher.query(Q, k)
-    for turn in range(3):
-        numbers = searcher.add(more)
-        assert numbers.tolist() == list(range(len(Z) + turn * len(more), len(Z) + (turn + 1) * len(more)))
-        searcher.remove(numbers[::-1])
+    for _ in range(3):
+        start = growing.size
+        searcher = searcher.changed(growing.append(more), np.empty(0, np.int64))
+        searcher = searcher.changed(growing.view, np.arange(start, growing.size)[::-1])
         assert searcher.n_rows == len(Z)
         agree(searcher.query(Q, k), expected, least)
 
 
 def restored_equals_built(index: Index, Z: Array, Q: Array, k: int, least: float = 1) -> None:
-    """A searcher made from its plain arrays and the embeddings gives the same answers, and goes on alike."""
+    """A searcher made from its plain arrays and the embeddings gives the same answers, also after a change."""
     built = index.build(Z)
     arrays = built.arrays()
     assert not any(array.dtype.hasobject for array in arrays.values())
     restored = index.restore(Z, arrays)
     assert restored.n_rows == built.n_rows
     agree(restored.query(Q, k), built.query(Q, k))
-    assert restored.add(Z[:2]).tolist() == built.add(Z[:2]).tolist() == [len(Z), len(Z) + 1]
-    for searcher in (restored, built):
-        searcher.remove(np.array([0, len(Z)]))
-    agree(restored.query(Q, k), built.query(Q, k), least)
+    more, removed = np.concatenate([Z, Z[:2]]), np.array([0, len(Z)])
+    agree(restored.changed(more, removed).query(Q, k), built.changed(more, removed).query(Q, k), least)
 
 
-def what_is_not_there_cannot_be_removed(index: Index, Z: Array) -> None:
-    """A number never given, removed already, or named twice is refused, and nothing is removed then."""
-    searcher = index.build(Z)
-    searcher.remove(np.array([1]))
+def a_row_that_is_not_present_cannot_be_removed(index: Index, Z: Array) -> None:
+    """A number out of range, removed already, or named twice is refused, and nothing is removed then."""
+    searcher = index.build(Z).changed(Z, np.array([1]))
     for wrong in ([len(Z)], [-1], [0, 1], [2, 2]):
         with pytest.raises(DataError, match="removed"):
-            searcher.remove(np.array(wrong))
+            searcher.changed(Z, np.array(wrong))
     assert searcher.n_rows == len(Z) - 1
     for k in (0, len(Z)):
         with pytest.raises(ParameterError, match=f"`k` must be from 1 to {len(Z) - 1}, the rows that can be found"):
@@ -277,7 +274,7 @@ def changed_equals_built_afresh(index: Index, Z: Array, Q: Array, k: int, least:
         order, distances = brute_force(Z[left], Q, k)
         agree(answer, (left[order], distances), least)
         restored = index.restore(Z[left], searcher.arrays())
-        agree(restored.query(Q, k), (left[order], distances), least)
+        agree(restored.query(Q, k), (order, distances), least)  # numbered from 0 again
         before.append((searcher, answer))
     for older, answer in before:
         again = older.query(Q, k)
@@ -313,42 +310,27 @@ def searchers_can_be_asked_while_others_are_made(index: Index, Z: Array, Q: Arra
 
 
 def shared_rows_stay_as_they_are(index: Index, Z: Array, Q: Array, k: int) -> None:
-    """Searchers that share rows refuse to change in place, and a second line of searchers may start from any of them.
-    Wrong rows are refused, and nothing comes of them.
+    """Two searchers may be made from the same one, and none of the three changes an answer of the others. Rows that do
+    not continue the present ones are refused, and nothing changes then.
     """
     n, none = len(Z) // 2, np.empty(0, np.int64)
     first: Searcher = index.build(Z[:n])
     one, other = (first.changed(rows, none) for rows in (Z[: n + 2], np.concatenate([Z[:n], Z[n + 2 : n + 5]])))
     expected = [searcher.query(Q, k) for searcher in (first, one, other)]
     for searcher in (first, one, other):
-        with pytest.raises(DataError, match="a searcher that shares rows with another cannot change in place; use"):
-            searcher.add(Z[:1])
-        with pytest.raises(DataError, match="a searcher that shares rows with another cannot change in place; use"):
-            searcher.remove(np.array([0]))
         for wrong in (Z[:, 1:], Z.astype(np.float64), Z[0]):
             with pytest.raises(DataError, match="the embeddings to be searched must be"):
                 searcher.changed(wrong, none)
-        with pytest.raises(DataError, match=rf"must begin with the \d+ so far; got {n - 1}\."):
+        with pytest.raises(DataError, match=rf"must begin with the \d+ present ones; got {n - 1}\."):
             searcher.changed(Z[: n - 1], none)
         for numbers in ([len(Z)], [-1], [0, 0]):
             with pytest.raises(DataError, match="removed"):
                 searcher.changed(Z, np.array(numbers))
-    with pytest.raises(DataError, match="a row to be removed must be there; got 1, which was never given or is"):
+    with pytest.raises(DataError, match="row 1 cannot be removed: there is no such row, or it is removed already"):
         one.changed(Z, np.array([1])).changed(Z, np.array([1]))
     agree(one.changed(Z, none).query(Q, k), first.changed(Z, none).query(Q, k))
     for searcher, answer in zip((first, one, other), expected, strict=True):
         agree(searcher.query(Q, k), answer)
-
-
-def numbers_that_are_not_places_cannot_be_changed(index: Index, Z: Array) -> None:
-    """Where rows were dropped, or restored under other numbers, the number of a row says no more where it lies."""
-    searcher = index.build(Z)
-    searcher.remove(np.arange(1))
-    restored = index.restore(Z[1:], searcher.arrays())
-    searcher.remove(np.arange(1, len(Z) - 1))
-    for numbered in (restored, searcher):
-        with pytest.raises(DataError, match="rows must have the numbers 0 … n − 1 to be changed; got"):
-            numbered.changed(Z, np.empty(0, np.int64))
 
 
 # ------------------------------------------------------------------------------------------------------- estimator

@@ -17,9 +17,11 @@ from ripml.base.arrays import GrowingArray
 from ripml.base.errors import DataError, ParameterError
 from ripml.base.registry import resolve
 from ripml.neighbors import Exact, exact
+from ripml.neighbors.exact import BlockwiseExact
 
 EXACT: list[Index] = [Exact()]  # every index whose answer is that of brute force
 Floats = NDArray[np.float32]
+NONE = np.empty(0, np.int64)
 
 
 def normal(n: int, m: int, seed: int = 0, scale: float = 1) -> Floats:
@@ -156,33 +158,30 @@ class TestExactIndices:
             laws.learn_then_forget_equals_never_learnt(index, Z, (20 * world(9, 6, seed=2)).astype(dtype), Q, k)
             laws.restored_equals_built(index, Z, Q, k)
 
-    def test_what_is_not_there_cannot_be_removed(self, index: Index) -> None:
-        laws.what_is_not_there_cannot_be_removed(index, normal(5, 3))
+    def test_a_row_that_is_not_present_cannot_be_removed(self, index: Index) -> None:
+        laws.a_row_that_is_not_present_cannot_be_removed(index, normal(5, 3))
 
-    def test_the_last_row_may_go_and_others_come(self, index: Index) -> None:
-        searcher, q = index.build(normal(2, 3)), normal(1, 3, seed=1)
-        searcher.remove(np.array([1, 0]))
+    def test_all_rows_may_be_removed_and_others_added(self, index: Index) -> None:
+        Z, q = normal(4, 3), normal(1, 3, seed=1)
+        searcher = index.build(Z[:2]).changed(Z[:2], np.array([1, 0]))
         assert searcher.n_rows == 0
         with pytest.raises(ParameterError, match="`k` must be from 1 to 0, the rows that can be found; got 1"):
             searcher.query(q, 1)
-        assert searcher.add(normal(2, 3)).tolist() == [2, 3]
-        assert sorted(searcher.query(q, 2)[0][0].tolist()) == [2, 3]
+        assert sorted(searcher.changed(Z, NONE).query(q, 2)[0][0].tolist()) == [2, 3]
 
-    def test_no_rows_are_added_and_removed_without_effect(self, index: Index) -> None:
+    def test_a_change_of_no_rows_has_no_effect(self, index: Index) -> None:
         Z = normal(5, 3)
         Z.setflags(write=False)
         searcher = index.build(Z)
-        assert searcher.add(Z[:0]).tolist() == []
-        searcher.remove(np.empty(0, np.int64))
-        assert searcher.n_rows == 5
+        laws.agree(searcher.changed(Z, NONE).query(Z, 3), searcher.query(Z, 3))
 
     def test_rows_to_be_added_must_be_like_the_others(self, index: Index) -> None:
         searcher = index.build(normal(5, 3))
-        for wrong in (normal(2, 4), normal(2, 3).astype(np.float16), normal(1, 3)[0]):
-            with pytest.raises(DataError, match=r"the embeddings to be added must be float32 of shape \(n, 3\); got"):
-                searcher.add(wrong)
-        with pytest.raises(DataError, match="the embeddings to be added must be finite; got NaN or infinity"):
-            searcher.add(np.full((1, 3), np.nan, np.float32))
+        for wrong in (normal(7, 4), normal(7, 3).astype(np.float16), normal(1, 3)[0]):
+            with pytest.raises(DataError, match=r"to be searched must be float32 of shape \(n, 3\); got"):
+                searcher.changed(wrong, NONE)
+        with pytest.raises(DataError, match="the embeddings to be searched must be finite; got NaN or infinity"):
+            searcher.changed(np.append(normal(5, 3), np.full((1, 3), np.nan, np.float32), axis=0), NONE)
         assert searcher.n_rows == 5
 
     @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int8])
@@ -200,9 +199,6 @@ class TestExactIndices:
 
     def test_shared_rows_stay_as_they_are(self, index: Index) -> None:
         laws.shared_rows_stay_as_they_are(index, normal(40, 6), normal(9, 6, seed=1), 4)
-
-    def test_numbers_that_are_not_places_cannot_be_changed(self, index: Index) -> None:
-        laws.numbers_that_are_not_places_cannot_be_changed(index, normal(40, 6))
 
 
 @settings(max_examples=60, deadline=None)
@@ -233,58 +229,42 @@ def test_blocks_of_any_size_find_the_same(sizes: dict[str, int], world: Any, mon
 
 @settings(max_examples=40, deadline=None)
 @given(st.data(), st.integers(0, 10**6))
-def test_any_walk_of_adding_and_removing_ends_where_brute_force_does(data: st.DataObject, seed: int) -> None:
-    rows = dict(enumerate(grid(8, 2, seed)))
-    searcher = Exact().build(np.stack(list(rows.values())))
+def test_any_sequence_of_changes_ends_where_brute_force_does(data: st.DataObject, seed: int) -> None:
+    Z, Q, left = grid(8, 2, seed), grid(3, 2, seed + 100), set(range(8))
+    searcher = Exact().build(Z)
     for step in range(data.draw(st.integers(1, 12))):
-        if data.draw(st.booleans()):
-            Z = grid(data.draw(st.integers(0, 9)), 2, seed + step)
-            rows |= dict(zip(searcher.add(Z).tolist(), Z, strict=True))
-        else:
-            gone = data.draw(st.lists(st.sampled_from(sorted(rows)), unique=True)) if rows else []
-            searcher.remove(np.array(gone, np.int64))
-            rows = {row: z for row, z in rows.items() if row not in gone}
-        assert searcher.n_rows == len(rows)
-        if rows:
-            numbers, k = np.array(list(rows)), data.draw(st.integers(1, len(rows)))
-            Z, Q = np.stack(list(rows.values())), grid(3, 2, seed + 100)
-            order, distances = laws.brute_force(Z, Q, k)
+        more = grid(data.draw(st.integers(0, 9)), 2, seed + step)
+        left |= set(range(len(Z), len(Z) + len(more)))
+        gone = data.draw(st.lists(st.sampled_from(sorted(left)), unique=True)) if left else []
+        left -= set(gone)
+        Z = np.concatenate([Z, more])
+        searcher = searcher.changed(Z, np.array(gone, np.int64))
+        assert searcher.n_rows == len(left)
+        if left:
+            numbers, k = np.array(sorted(left)), data.draw(st.integers(1, len(left)))
+            order, distances = laws.brute_force(Z[numbers], Q, k)
             laws.agree(searcher.query(Q, k), (numbers[order], distances))
-            again = Exact().restore(Z, searcher.arrays())
-            laws.agree(again.query(Q, k), (numbers[order], distances))
-            assert again.add(Z[:1]).tolist() == [searcher.add(Z[:1])[0]]
-            rows[int(searcher.numbers[-1])] = Z[0]
 
 
-@pytest.mark.parametrize(
-    "arrays",
-    [
-        {"numbers": np.array([0, 1, 3])},
-        {"numbers": np.array([0, 1, 1, 3])},
-        {"numbers": np.array([-1, 1, 2, 3])},
-        {"numbers": np.array([0, 2, 5, 5])},
-        {"numbers": np.array([0, 1, 2, 3], np.int32)},
-        {"numbers": np.array([0.0, 1, 2, 3])},
-        {"numbers": np.array([[0, 1, 2, 3]])},
-        {"numbers": np.array([0, 1, 2, 3]), "more": np.zeros(1)},
-        {"others": np.zeros(3)},
-    ],
-)
-def test_numbers_that_cannot_be_are_not_restored(arrays: dict[str, NDArray[Any]]) -> None:
-    with pytest.raises(ValueError, match="the numbers of the rows do not fit"):
-        Exact().restore(normal(3, 2), arrays)
+def test_exact_search_has_no_arrays_to_restore() -> None:
+    assert Exact().build(normal(3, 2)).changed(normal(3, 2), np.array([1])).arrays() == {}
+    with pytest.raises(ValueError, match="Exact has no arrays to restore; got numbers"):
+        Exact().restore(normal(3, 2), {"numbers": np.array([0, 1, 2, 3])})
 
 
 def test_rows_that_lie_end_to_end_are_searched_in_place_and_never_written_to(tmp_path: Path) -> None:
     np.save(tmp_path / "Z.npy", normal(40, 3))
     mapped = np.load(tmp_path / "Z.npy", mmap_mode="r")
-    searcher = Exact().build(mapped)
+    searcher = Exact().build(mapped[:30])
     assert np.shares_memory(searcher.Z, mapped)
-    searcher.remove(np.arange(10))
-    assert np.shares_memory(searcher.Z, mapped)
-    searcher.add(normal(1, 3))
-    searcher.remove(np.arange(10, 30))
+    assert np.shares_memory(searcher.changed(mapped, np.arange(10)).Z, mapped)
     np.testing.assert_array_equal(np.load(tmp_path / "Z.npy"), normal(40, 3))
+
+
+def test_a_searcher_that_cannot_change_says_so() -> None:
+    searcher = BlockwiseExact().build(normal(5, 2))
+    with pytest.raises(DataError, match="cannot take in changes; build the index again"):
+        searcher.changed(normal(6, 2), NONE)
 
 
 def test_searchers_share_rows_that_grow_and_one_more_row_copies_nothing() -> None:
@@ -296,7 +276,6 @@ def test_searchers_share_rows_that_grow_and_one_more_row_copies_nothing() -> Non
     fourth = third.changed(growing.append(normal(1, 3)), np.empty(0, np.int64))
     for one, other in ((first, second), (second, third), (third, fourth)):
         assert np.shares_memory(one.Z, other.Z)
-        assert np.shares_memory(one.numbers, other.numbers) or one is first
     assert np.shares_memory(third.half_norms, fourth.half_norms)
     assert not np.shares_memory(first.half_norms, second.half_norms)
     assert [len(one.Z) for one in (first, second, third, fourth)] == [41, 42, 43, 44]
@@ -328,18 +307,6 @@ def test_columns_of_a_wider_array_may_grow() -> None:
     laws.agree(searcher.query(Q, 5), laws.brute_force(wide[:49, 3:7], Q, 5))
 
 
-def test_memory_follows_the_rows_that_are_there() -> None:
-    searcher = Exact().build(normal(4, 2))
-    for _ in range(200):
-        searcher.add(normal(5, 2))
-    assert len(searcher.Z) == searcher.n_rows == 1004
-    for number in range(1000):
-        searcher.remove(np.array([number]))
-    assert searcher.n_rows == 4
-    assert len(searcher.Z) <= 8
-    assert searcher.numbers.tolist()[-4:] == [1000, 1001, 1002, 1003]
-
-
 @pytest.mark.parametrize("n_jobs", [1, 2, 3, 7])
 @pytest.mark.parametrize("world", [normal, grid])
 def test_rows_may_be_split_over_more_threads_than_they_fill(
@@ -349,9 +316,8 @@ def test_rows_may_be_split_over_more_threads_than_they_fill(
     for n in (1, 5, 90):
         searcher, expected = Exact().build(world(n, 4)), laws.brute_force(world(n, 4), world(5, 4, seed=1), min(n, 6))
         laws.agree(searcher.query(world(5, 4, seed=1), min(n, 6), n_jobs), expected)
-        searcher = Exact().build(np.concatenate([world(2 * n, 4, seed=2), world(n, 4)]))
-        searcher.remove(np.arange(n))
-        searcher.remove(np.arange(n, 2 * n))
+        Z = np.concatenate([world(2 * n, 4, seed=2), world(n, 4)])
+        searcher = Exact().build(Z).changed(Z, np.arange(n)).changed(Z, np.arange(n, 2 * n))
         found = searcher.query(world(5, 4, seed=1), min(n, 6), n_jobs)
         laws.agree((found[0] - 2 * n, found[1]), expected)
 

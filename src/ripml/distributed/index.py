@@ -20,7 +20,7 @@ from ripml.distributed import passing
 from ripml.distributed.passing import Bucket, Plan
 from ripml.distributed.tasks import LeftOut
 from ripml.distributed.workers import Workers
-from ripml.neighbors import Finder
+from ripml.neighbors import Searcher
 from ripml.neighbors.exact import merge_nearest
 
 __all__ = ["BUCKET_BYTES", "Buckets", "Written"]
@@ -95,7 +95,7 @@ class Buckets:
         sets = workspace.csr("sets", workspace.ones(len(indices)), indices, indptr, n_labels)
         return Written(workspace, Z, sets, counts, np.append(starts[0], e), entries)
 
-    def searchers(self, c: int) -> list[Finder]:
+    def searchers(self, c: int) -> list[Searcher]:
         """Of the embeddings of cluster c, one a learner."""
         return [_Spread(self, c, learner) for learner in range(self.plan.projection.n_learners)]
 
@@ -116,7 +116,7 @@ def _places(bucket: Bucket, own: slice, marks: Sequence[NDArray[Any]]) -> Ints:
     return place
 
 
-class _Spread(Finder):
+class _Spread(Searcher):
     """The embeddings of a cluster and a learner on all workers."""
 
     def __init__(self, buckets: Buckets, c: int, learner: int) -> None:

@@ -1,4 +1,4 @@
-"""The contract of an index."""
+"""The contract of an index: `Index` is a setting, `Searcher` the embeddings that it made searchable."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ripml.base.errors import ParameterError
+from ripml.base.errors import DataError, ParameterError
 
-__all__ = ["STORAGES", "Finder", "Index", "Searcher"]
+__all__ = ["STORAGES", "Index", "Neighbours", "Searcher"]
 
 STORAGES = ("float32", "float16", "int8")
 
@@ -20,53 +20,42 @@ Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 Stored = NDArray[Any]  # float32, float16 or int8
 Arrays = Mapping[str, NDArray[Any]]
+Neighbours = tuple[Ints, NDArray[np.float64]]  # row numbers and squared distances, (q, k) each, nearest first
 
 
-class Finder(ABC):
-    """Embeddings made ready to be searched. Each has a number: 0 … n − 1 as built."""
+class Searcher(ABC):
+    """Embeddings Z that can be searched; a row keeps its number in Z, also when other rows are removed."""
 
-    n_rows: int  # that can be found
+    n_rows: int  # rows that can be found: all rows of Z that are not removed
 
     @abstractmethod
-    def query(self, Q: Floats, k: int, n_jobs: int | None = None) -> tuple[Ints, NDArray[np.float64]]:
+    def query(self, Q: Floats, k: int, n_jobs: int | None = None) -> Neighbours:
         """The k nearest rows for each row of Q, (q, k), nearest first, ties by the lower number, and their squared
-        distances. k must not exceed `n_rows`; the k rows are always there, different, and none of them removed, also
-        where the index is approximate.
+        distances. k must not exceed `n_rows`. An approximate index, too, returns k different rows, none of them
+        removed.
         """
+
+    def changed(self, Z: Stored, removed: Ints) -> Searcher:
+        """A searcher of the embeddings Z, which begin with the present ones, without the rows `removed` and those
+        removed before.
+
+        This searcher stays as it is and can be queried while the other one is made and used: that is how a model learns
+        while others read it. Z may be a longer view of the same memory. Only one thread at a time may call `changed` on
+        searchers that come from each other.
+        """
+        raise DataError(f"{type(self).__name__} cannot take in changes; build the index again.")
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """What `Index.restore` needs beside the embeddings to have the same searcher without the work of `build`."""
+        """What `Index.restore` needs beside the rows that are left to give the same searcher without building it."""
         return {}
-
-
-class Searcher(Finder):
-    """Embeddings that come and go. A number stays that of its row: those of rows to come follow the last one."""
-
-    @abstractmethod
-    def add(self, Z: Stored) -> Ints:
-        """Take in more rows; their numbers follow the last one ever given."""
-
-    @abstractmethod
-    def remove(self, rows: Ints) -> None:
-        """Forget the rows of these numbers; all must be there. No other number changes."""
-
-    @abstractmethod
-    def changed(self, Z: Stored, removed: Ints) -> Searcher:
-        """A searcher of rows Z, of which the first are those given so far and the others are new, without the rows of
-        numbers `removed` and those removed before. Row i of Z has the number i, so it must have been so till now.
-
-        This one stays as it is, and can be asked while the other is made and used: it is how a model learns while
-        others read it. One writer at a time makes them. Z may be an array that lies around the one so far. What two
-        searchers share is never written to: neither of them can `add` or `remove` any more.
-        """
 
 
 @dataclass(frozen=True)
 class Index(ABC):
     """A way to search, with its options.
 
-    `storage` is how embeddings are kept, in memory and in a model folder: "float32", "float16" or "int8". Whoever owns
-    them keeps them so; an index takes them as they are.
+    `storage` is how embeddings are kept, in memory and in a model folder: "float32", "float16" or "int8". The caller
+    converts them; an index takes them as they are.
     """
 
     storage: str = field(default="float32", kw_only=True)
@@ -76,9 +65,11 @@ class Index(ABC):
             raise ParameterError(f"`storage` must be one of {', '.join(STORAGES)}; got {self.storage!r}.")
 
     @abstractmethod
-    def build(self, Z: Stored, n_jobs: int | None = None) -> Finder:
+    def build(self, Z: Stored, n_jobs: int | None = None) -> Searcher:
         """Make the embeddings Z (n, m), float32, float16 or int8, searchable."""
 
-    def restore(self, Z: Stored, arrays: Arrays, n_jobs: int | None = None) -> Finder:
-        """The searcher that was built over Z and gave `arrays`. Arrays that cannot come from there: ValueError."""
+    def restore(self, Z: Stored, arrays: Arrays, n_jobs: int | None = None) -> Searcher:
+        """The searcher over Z that gave `arrays`; ValueError for arrays that no searcher over Z gives."""
+        if arrays:
+            raise ValueError(f"{type(self).__name__} has no arrays to restore; got {', '.join(arrays)}")
         return self.build(Z, n_jobs)

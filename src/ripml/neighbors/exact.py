@@ -14,7 +14,6 @@ and is dropped from memory when it is one of more than half; where numbers are t
 
 from __future__ import annotations
 
-import copy
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ from ripml.base.arrays import GrowingArray
 from ripml.base.errors import DataError, ParameterError
 from ripml.base.parallel import blocks, map_blocks, thread_count
 from ripml.base.workspace import release
-from ripml.neighbors.base import Arrays, Finder, Floats, Index, Ints, Searcher, Stored
+from ripml.neighbors.base import Floats, Index, Ints, Neighbours, Searcher, Stored
 
 __all__ = ["BlockwiseExact", "Exact", "ExactSearcher", "merge_nearest"]
 
@@ -39,7 +38,6 @@ _SHARE = 1 << 22  # multiplications that are worth a thread of their own: a mill
 _CANDIDATES = 1 << 20  # pairs (query, row) kept before they are cut down to the k nearest: many rows may tie
 _VERDICT_CELLS = 1 << 22  # differences held at a time in float64: 32 MB
 
-Neighbours = tuple[Ints, NDArray[np.float64]]  # ids and squared distances, (q, k) each, nearest first
 Found = tuple[Ints, Ints, NDArray[Any]]  # queries, places of rows, and their scores or squared distances
 
 
@@ -55,96 +53,18 @@ class Exact(Index):
 
     def build(self, Z: Stored, n_jobs: int | None = None) -> ExactSearcher:
         """Remember Z, in place where its rows lie end to end, and half the squared row norms."""
-        half_norms = _half_norms(Z, "searched", n_jobs)
+        half_norms = _half_norms(Z, n_jobs)
         # A single query reads rows that lie end to end more than twice as fast as slices of wider rows.
-        return ExactSearcher(np.ascontiguousarray(Z), half_norms, np.arange(len(Z) + 1))
-
-    def restore(self, Z: Stored, arrays: Arrays, n_jobs: int | None = None) -> ExactSearcher:
-        """As built over Z, with the numbers that the rows had; Z has those that are there, by their numbers."""
-        searcher = self.build(Z, n_jobs)
-        if not arrays:
-            return searcher
-        numbers = arrays.get("numbers", np.empty(0))
-        fitting = set(arrays) == {"numbers"} and numbers.dtype == np.int64 and numbers.shape == (len(Z) + 1,)
-        if not fitting or numbers[0] < 0 or (numbers[1:] <= numbers[:-1]).any():
-            raise ValueError("the numbers of the rows do not fit")
-        return ExactSearcher(searcher.Z, searcher.half_norms, np.array(numbers))
+        return ExactSearcher(np.ascontiguousarray(Z), half_norms)
 
 
 class ExactSearcher(Searcher):
-    """Rows Z (n, m) in the order of their numbers, and ½‖z‖² (n,), which is ∞ for those removed."""
+    """The rows Z (n, m) and ½‖z‖² (n,), which is ∞ for removed rows."""
 
-    def __init__(self, Z: Stored, half_norms: NDArray[np.float64], numbers: Ints) -> None:
-        """`numbers` (n + 1,) increase: of the rows, then the one to be given next."""
-        self.n_rows = len(Z)
-        self._next = int(numbers[-1])
-        self._columns = {"Z": Z, "half_norms": half_norms, "numbers": numbers[:-1]}
-        self._size = len(Z)  # rows in use, removed ones included; there may be room for more
-        self._longest: float | None = None
-        self._shared: dict[str, GrowingArray] = {}  # columns that searchers made by `changed` continue
-
-    @property
-    def Z(self) -> Stored:
-        """The rows (n, m) that are held, those removed but not yet dropped included."""
-        return self._columns["Z"][: self._size]
-
-    @property
-    def half_norms(self) -> NDArray[np.float64]:
-        """½‖z‖² of each, ∞ if removed."""
-        return self._columns["half_norms"][: self._size]
-
-    @property
-    def numbers(self) -> Ints:
-        """The number of each."""
-        return self._columns["numbers"][: self._size]
-
-    @property
-    def shared(self) -> bool:
-        """Whether another searcher has the same rows, so that these must stay."""
-        return bool(self._shared)
-
-    # ---------------------------------------------------------------------------------------------- adding, removing
-
-    def add(self, Z: Stored) -> Ints:
-        """Append rows; room is doubled when it runs out, so that one by one costs little more than all at once.
-
-        >>> searcher = Exact().build(np.zeros((2, 1), np.float32))
-        >>> searcher.add(np.ones((1, 1), np.float32)).tolist()
-        [2]
-        """
-        self._check_unshared()
-        self._check_alike(Z, "added")
-        numbers = np.arange(self._next, self._next + len(Z))
-        more = {"Z": Z, "half_norms": _half_norms(Z, "added", 1), "numbers": numbers}
-        size = self._size + len(Z)
-        if size > len(self._columns["Z"]):
-            for name, column in self._columns.items():
-                room = np.empty((max(size, 2 * len(column)), *column.shape[1:]), column.dtype)
-                room[: self._size] = column[: self._size]
-                self._columns[name] = room
-        if size > self._size:  # what was built on is not written to, not even nothing
-            for name, column in self._columns.items():
-                column[self._size : size] = more[name]
-        self._size, self._next, self._longest = size, self._next + len(Z), None
-        self.n_rows += len(Z)
-        return numbers
-
-    def remove(self, rows: Ints) -> None:
-        """Mark rows as removed; when more than half are, they are dropped.
-
-        >>> searcher = Exact().build(np.zeros((3, 1), np.float32))
-        >>> searcher.remove(np.array([0]))
-        >>> searcher.query(np.zeros((1, 1), np.float32), 2)[0].tolist()
-        [[1, 2]]
-        """
-        self._check_unshared()
-        self.half_norms[self._places(rows)] = np.inf
-        self.n_rows -= len(rows)
-        self._longest = None
-        if 2 * self.n_rows < self._size:
-            kept = np.isfinite(self.half_norms)
-            self._columns = {name: column[: self._size][kept] for name, column in self._columns.items()}
-            self._size = self.n_rows
+    def __init__(self, Z: Stored, half_norms: NDArray[np.float64]) -> None:
+        self.Z, self.half_norms, self.n_rows = Z, half_norms, len(Z)
+        self._growing = GrowingArray(half_norms)  # what `half_norms` is the start of
+        self._longest: float | None = None  # max ‖z‖, computed when first needed
 
     def changed(self, Z: Stored, removed: Ints) -> ExactSearcher:
         """Share Z, where its rows lie end to end. One more row costs what it takes to read it, a removed one a copy of
@@ -156,77 +76,40 @@ class ExactSearcher(Searcher):
         >>> [searcher.query(np.zeros((1, 1), np.float32), 2)[0].tolist() for searcher in (before, after)]
         [[[0, 1]], [[2, 1]]]
         """
-        if self._next != self._size:
+        n, m = self.Z.shape
+        if Z.ndim != 2 or Z.shape[1] != m or Z.dtype != self.Z.dtype:
             raise DataError(
-                f"rows must have the numbers 0 … n − 1 to be changed; got {self._size} rows, and {self._next} as the "
-                "next number: build the index again."
+                f"the embeddings to be searched must be {self.Z.dtype} of shape (n, {m}); got {Z.dtype} of shape "
+                f"{Z.shape}."
             )
-        self._check_alike(Z, "searched")
-        if len(Z) < self._size:
-            raise DataError(f"the embeddings to be searched must begin with the {self._size} so far; got {len(Z)}.")
-        half_norms = _half_norms(Z[self._size :], "searched", 1)
-        grown = {
-            "half_norms": self._grown("half_norms", half_norms),
-            "numbers": self._grown("numbers", np.arange(self._size, len(Z))),
-        }
-        other = copy.copy(self)
-        other._size = other._next = len(Z)
-        other._columns = {"Z": np.ascontiguousarray(Z), **{name: column.view for name, column in grown.items()}}
-        other._longest = max(self._reach(), _longest(half_norms))
-        place = other._places(removed)
-        if len(place):
-            if _longest(other.half_norms[place]) == other._longest:
-                other._longest = None
-            other._columns["half_norms"] = other.half_norms.copy()
-            other.half_norms[place] = np.inf
-            grown["half_norms"] = GrowingArray(other.half_norms)
-        other.n_rows = self.n_rows + len(half_norms) - len(place)
-        other._shared = grown
+        if len(Z) < n:
+            raise DataError(f"the embeddings to be searched must begin with the {n} present ones; got {len(Z)}.")
+        new = _half_norms(Z[n:], 1)
+        # Append to the memory that earlier searchers share, unless another searcher was made from this one before.
+        growing = self._growing if self._growing.size == n else GrowingArray(self.half_norms)
+        half_norms = growing.append(new)
+        longest: float | None = max(self._reach(), _longest(new))
+        removed = _check_removed(removed, half_norms)
+        if len(removed):
+            if _longest(half_norms[removed]) == longest:
+                longest = None
+            half_norms = half_norms.copy()
+            half_norms[removed] = np.inf
+            growing = GrowingArray(half_norms)
+        other = ExactSearcher(np.ascontiguousarray(Z), half_norms)
+        other._growing, other._longest = growing, longest
+        other.n_rows = self.n_rows + len(new) - len(removed)
         return other
 
-    def _grown(self, name: str, more: NDArray[Any]) -> GrowingArray:
-        """A column with more behind it, in the room behind its last row unless another searcher has taken that."""
-        growing = self._shared.get(name)
-        if growing is None or len(growing.view) != self._size:
-            growing = GrowingArray(self._columns[name][: self._size])
-        self._shared[name] = growing
-        growing.append(more)
-        return growing
+    def packed(self, places: Any) -> ExactSearcher:
+        """Search of the rows at these places alone, which are numbered from 0."""
+        return ExactSearcher(self.Z[places], self.half_norms[places])
 
-    def _check_unshared(self) -> None:
-        if self.shared:
-            raise DataError("a searcher that shares rows with another cannot change in place; use `changed`.")
+    def count_left(self, places: Any = slice(None)) -> int:
+        """How many of the rows at these places are not removed."""
+        return int(np.count_nonzero(np.isfinite(self.half_norms[places])))
 
-    def _check_alike(self, Z: Stored, what: str) -> None:
-        own = self.Z
-        if Z.ndim != 2 or Z.shape[1] != own.shape[1] or Z.dtype != own.dtype:
-            raise DataError(
-                f"the embeddings to be {what} must be {own.dtype} of shape (n, {own.shape[1]}); got {Z.dtype} of "
-                f"shape {Z.shape}."
-            )
-
-    def _places(self, rows: Ints) -> Ints:
-        """Where the rows of these numbers are; they must be there, and different."""
-        rows = np.asarray(rows, np.int64)
-        place = np.searchsorted(self.numbers, rows)
-        there = np.flatnonzero(place < self._size)
-        there = there[(self.numbers[place[there]] == rows[there]) & np.isfinite(self.half_norms[place[there]])]
-        if len(there) < len(rows):
-            missing = np.delete(rows, there)[0]
-            raise DataError(f"a row to be removed must be there; got {missing}, which was never given or is removed.")
-        if len(np.unique(rows)) < len(rows):
-            raise DataError("each row can be removed once; got the same number twice.")
-        return place
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """The numbers of the rows that are there and the next one, where they are not 0 … n."""
-        if self._next == self.n_rows:
-            return {}
-        return {"numbers": np.append(self.numbers[np.isfinite(self.half_norms)], self._next)}
-
-    # ------------------------------------------------------------------------------------------------------ searching
-
-    def query(self, Q: Floats, k: int, n_jobs: int | None = None) -> tuple[Ints, NDArray[np.float64]]:
+    def query(self, Q: Floats, k: int, n_jobs: int | None = None) -> Neighbours:
         """The k nearest rows for each row of Q, (q, k), and their squared distances."""
         if not 1 <= k <= self.n_rows:
             raise ParameterError(f"`k` must be from 1 to {self.n_rows}, the rows that can be found; got {k!r}.")
@@ -236,7 +119,7 @@ class ExactSearcher(Searcher):
         queries = list(blocks(len(Q), -(-len(Q) // max(1, -(-len(Q) // _QUERIES))) or 1))
         threads = thread_count(n_jobs)
         shares = 1 if len(queries) % threads == 0 else min(threads, max(1, len(Q) * self.Z.size // _SHARE))
-        parts = list(blocks(self._size, -(-self._size // shares)))
+        parts = list(blocks(len(self.Z), -(-len(self.Z) // shares)))
         found = map_blocks(lambda it: self.nearest(Q[it[0]], k, it[1]), itertools.product(queries, parts), n_jobs)
         for i, block in enumerate(queries):
             share = found[i * len(parts) : (i + 1) * len(parts)]
@@ -245,7 +128,7 @@ class ExactSearcher(Searcher):
                 query, place, distance = _joined(share)
                 first = _first(k, query, distance, place)
                 place, distance = place[first], distance[first]
-            ids[block], distances[block] = self.numbers[place].reshape(-1, k), distance.reshape(-1, k)
+            ids[block], distances[block] = place.reshape(-1, k), distance.reshape(-1, k)
         return ids, distances
 
     def _reach(self) -> float:
@@ -296,7 +179,7 @@ class ExactSearcher(Searcher):
                 kept = value >= bound[query]
                 query, place, value = query[kept], place[kept], value[kept]
                 if len(query) > _CANDIDATES or stop == part.stop:
-                    distance = self._distances(Q, query, place)
+                    distance = self.distances(Q, query, place, _VERDICT_CELLS)
                     first = _first(k, query, distance, place)
                     query, place, value, distance = query[first], place[first], value[first], distance[first]
                 found = [(query, place, value)]
@@ -312,12 +195,11 @@ class ExactSearcher(Searcher):
             np.matmul(_widened(Z[rows], scores.dtype), Q.T, out=out)
             out -= half_norms[rows, None].astype(scores.dtype)
 
-    def _distances(self, Q: Floats, query: Ints, place: Ints) -> NDArray[np.float64]:
-        """Squared distances of pairs (query, row), by float64 differences."""
-        Z = self.Z
+    def distances(self, Q: Floats, query: Ints, place: Ints, cells: int) -> NDArray[np.float64]:
+        """Squared distances of pairs (query, row) from float64 differences, of which `cells` are held at a time."""
         distance = np.empty(len(place))
-        for part in blocks(len(place), max(1, _VERDICT_CELLS // Z.shape[1])):
-            difference = Z[place[part]].astype(np.float64)
+        for part in blocks(len(place), max(1, cells // self.Z.shape[1])):
+            difference = self.Z[place[part]].astype(np.float64)
             difference -= Q[query[part]]
             distance[part] = np.einsum("ij,ij->i", difference, difference)
         return distance
@@ -344,7 +226,7 @@ def _first(k: int, query: Ints, *keys: NDArray[Any]) -> Ints:
     return order[rank < k]
 
 
-def _half_norms(Z: Stored, what: str, n_jobs: int | None) -> NDArray[np.float64]:
+def _half_norms(Z: Stored, n_jobs: int | None) -> NDArray[np.float64]:
     """½‖z‖² of rows, which must be finite."""
     half_norms = np.empty(len(Z))
 
@@ -354,8 +236,20 @@ def _half_norms(Z: Stored, what: str, n_jobs: int | None) -> NDArray[np.float64]
 
     map_blocks(fill, blocks(len(Z), max(1, _VERDICT_CELLS // max(1, Z.shape[1]))), n_jobs)
     if not np.isfinite(half_norms).all():
-        raise DataError(f"the embeddings to be {what} must be finite; got NaN or infinity.")
+        raise DataError("the embeddings to be searched must be finite; got NaN or infinity.")
     return half_norms
+
+
+def _check_removed(rows: Ints, half_norms: NDArray[np.float64]) -> Ints:
+    """The numbers of rows to remove; DataError unless they are different and none is removed already."""
+    rows = np.asarray(rows, np.int64)
+    present = (rows >= 0) & (rows < len(half_norms))
+    present[present] = np.isfinite(half_norms[rows[present]])
+    if not present.all():
+        raise DataError(f"row {rows[~present][0]} cannot be removed: there is no such row, or it is removed already.")
+    if len(np.unique(rows)) < len(rows):
+        raise DataError("a row can be removed only once; got the same number twice.")
+    return rows
 
 
 def _longest(half_norms: NDArray[np.float64]) -> float:
@@ -397,12 +291,12 @@ class BlockwiseExact(Index):
 
     n_rows: int = 65536
 
-    def build(self, Z: Stored, n_jobs: int | None = None) -> Finder:
+    def build(self, Z: Stored, n_jobs: int | None = None) -> Searcher:
         """Remember where Z is."""
-        return _BlockwiseFinder(Z, self.n_rows)
+        return _BlockwiseSearcher(Z, self.n_rows)
 
 
-class _BlockwiseFinder(Finder):
+class _BlockwiseSearcher(Searcher):
     def __init__(self, Z: Stored, height: int) -> None:
         self.n_rows, self._Z, self._height = len(Z), Z, height
 

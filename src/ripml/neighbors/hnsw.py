@@ -3,7 +3,8 @@
 Each row is linked to `n_links` near ones, 2·`n_links` on the lowest level. A search goes down from the sparse levels to
 the dense one and there keeps the `ef` nearest rows seen; their distances are then computed in float64. The graph is
 built on one thread, so that it is the same each time, and holds a float32 copy of the rows. It costs a search among
-`ef_build` rows for each row: minutes for hundreds of thousands. Removed rows stay in the graph as ways to others.
+`ef_build` rows for each row: minutes for hundreds of thousands. Removed rows stay in the graph: walks lead through
+them.
 
 Label embeddings are nearly equidistant, and a walk among them needs a large `ef`: see docs/dependencies.md.
 """
@@ -16,21 +17,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ripml.base.arrays import ArraySpec
 from ripml.base.errors import ParameterError, check_count
 from ripml.base.parallel import blocks
-from ripml.neighbors.approximate import ApproximateSearcher, faiss, one_thread, unit_scale, widened
-from ripml.neighbors.base import Arrays, Floats, Index, Ints, Stored
-from ripml.neighbors.exact import Exact
+from ripml.neighbors.approximate import ApproximateIndex, ApproximateSearcher, faiss, one_thread, unit_scale, widened
+from ripml.neighbors.base import Arrays, Floats, Ints
+from ripml.neighbors.exact import ExactSearcher
 
 __all__ = ["HNSW"]
 
-_ARRAYS = ("hnsw_levels", "hnsw_links", "hnsw_entry")
 _BLOCK = 65_536
 _FAR = np.float32(1e6)
 
 
 @dataclass(frozen=True)
-class HNSW(Index):
+class HNSW(ApproximateIndex):
     """Walk a graph of near rows. Needs faiss: `pip install 'ripml[index]'`.
 
     `n_links` and `ef_build` make a better graph for more time and memory, `ef` a better answer for more time.
@@ -52,23 +53,23 @@ class HNSW(Index):
             if getattr(self, name) > limit:
                 raise ParameterError(f"`{name}` must be at most {limit}; got {getattr(self, name)}.")
 
-    def build(self, Z: Stored, n_jobs: int | None = None) -> HNSWSearcher:
-        """Link the rows of Z, one after the other."""
-        faiss()
-        return HNSWSearcher(Exact().build(Z, n_jobs), self)
-
-    def restore(self, Z: Stored, arrays: Arrays, n_jobs: int | None = None) -> HNSWSearcher:
-        """The graph as it was, after a check of every link."""
-        faiss()
-        plain = {name: array for name, array in arrays.items() if name not in _ARRAYS}
-        own = {name: array for name, array in arrays.items() if name in _ARRAYS}
-        return HNSWSearcher(Exact().restore(Z, plain, n_jobs), self, own or None)
+    def _searcher(self, exact: ExactSearcher, arrays: Arrays | None) -> HNSWSearcher:
+        faiss()  # asked for early, so that few rows do not hide that it is missing
+        return HNSWSearcher(exact, self, arrays)
 
 
 class HNSWSearcher(ApproximateSearcher):
     """A faiss graph."""
 
     options: HNSW
+
+    def _specs(self) -> dict[str, ArraySpec]:
+        n = self.size
+        return {
+            "hnsw_levels": ArraySpec("int32", (n,), least=1),
+            "hnsw_links": ArraySpec("int32", (None,), least=-1, below=n),
+            "hnsw_entry": ArraySpec("int32", (1,), least=0, below=n),
+        }
 
     def _build(self, arrays: Arrays | None) -> None:
         package = faiss()
@@ -80,7 +81,8 @@ class HNSWSearcher(ApproximateSearcher):
             return
         graph = self.index.hnsw
         widths = package.vector_to_array(graph.cum_nneighbor_per_level)
-        levels, links, entry = _checked(arrays, self.size, widths, int(self.options.n_links))
+        levels, links, entry = arrays["hnsw_levels"], arrays["hnsw_links"], int(arrays["hnsw_entry"][0])
+        _check_graph(levels, links, entry, widths, int(self.options.n_links))
         for part in blocks(self.size, _BLOCK):
             self.index.storage.add(widened(self.exact.Z[part], self.scale))
         package.copy_array_to_vector(levels, graph.levels)
@@ -96,7 +98,7 @@ class HNSWSearcher(ApproximateSearcher):
     def _candidates(self, Q: Floats, k: int) -> tuple[Ints, Ints]:
         wide = Q.astype(np.float64) * self.scale
         wide /= np.maximum(np.linalg.norm(wide, axis=1, keepdims=True) / _FAR, 1)
-        # Removed rows take places among what is found.
+        # Removed rows are among the rows found, so look for more.
         ef = min(self.n_known, max(int(self.options.ef), 2 * k) * self.n_known // self.n_known_left)
         with one_thread():
             options = faiss().SearchParametersHNSW(efSearch=ef)
@@ -118,32 +120,20 @@ def _starts(levels: NDArray[np.int32], widths: NDArray[np.int32]) -> Ints:
     return np.concatenate([[0], np.cumsum(widths[levels], dtype=np.int64)])
 
 
-def _checked(arrays: Arrays, n: int, widths: NDArray[np.int32], n_links: int) -> tuple[Any, Any, int]:
-    """Levels, links and the entry, if a walk along them stays within them."""
-    fitting = set(arrays) == set(_ARRAYS) and all(array.dtype == np.int32 for array in arrays.values())
-    if fitting:
-        levels, links, entry = (np.ascontiguousarray(arrays[name]) for name in _ARRAYS)
-        fitting = (
-            levels.shape == (n,)
-            and entry.shape == (1,)
-            and links.ndim == 1
-            and levels.min() >= 1
-            and levels.max() < len(widths)
-            and 0 <= entry[0] < n
-            and levels[entry[0]] == levels.max()
-            and len(links) == _starts(levels, widths)[-1]
-            and links.min() >= -1
-            and links.max() < n
-        )
-    if fitting:
-        starts = _starts(levels, widths)
-        for part in blocks(n, _BLOCK):
-            own = links[starts[part.start] : starts[part.stop]]
-            first = starts[part.start : part.stop] - starts[part.start]
-            slot = np.arange(len(own)) - np.repeat(first, widths[levels[part]])
-            # A link on level l must lead to a row that has that level.
-            level = np.maximum(slot // n_links - 1, 0)
-            fitting = fitting and not ((own >= 0) & (levels[own] <= level)).any()
-    if not fitting:
-        raise ValueError("the graph of the index does not fit")
-    return levels, links, int(entry[0])
+def _check_graph(
+    levels: NDArray[np.int32], links: NDArray[np.int32], entry: int, widths: NDArray[np.int32], n_links: int
+) -> None:
+    """ValueError unless every walk along the links stays within the graph."""
+    if levels.max() >= len(widths) or levels[entry] < levels.max():
+        raise ValueError("the array 'hnsw_levels' has a level that is too high, or that the entry is below")
+    starts = _starts(levels, widths)
+    if len(links) != starts[-1]:
+        raise ValueError(f"the array 'hnsw_links' has {len(links)} links, but its levels need {starts[-1]}")
+    for part in blocks(len(levels), _BLOCK):
+        targets = links[starts[part.start] : starts[part.stop]]
+        first = starts[part.start : part.stop] - starts[part.start]
+        slot = np.arange(len(targets)) - np.repeat(first, widths[levels[part]])
+        # A link on level l must lead to a row that has level l. Level 0 has 2·n_links slots, the others n_links each.
+        level = np.maximum(slot // n_links - 1, 0)
+        if ((targets >= 0) & (levels[targets] <= level)).any():
+            raise ValueError("the array 'hnsw_links' has a link to a row that does not have the level of the link")

@@ -21,11 +21,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ripml.base.arrays import ArraySpec
 from ripml.base.errors import ParameterError, check_count
 from ripml.base.parallel import blocks, map_blocks
-from ripml.neighbors.approximate import LEAST, ApproximateSearcher, faiss, one_thread, unit_scale, widened
-from ripml.neighbors.base import Arrays, Floats, Index, Ints, Stored
-from ripml.neighbors.exact import Exact
+from ripml.neighbors.approximate import (
+    LEAST,
+    ApproximateIndex,
+    ApproximateSearcher,
+    faiss,
+    one_thread,
+    unit_scale,
+    widened,
+)
+from ripml.neighbors.base import Arrays, Floats, Ints
+from ripml.neighbors.exact import ExactSearcher
 
 __all__ = ["IVF"]
 
@@ -33,11 +42,10 @@ _SAMPLE = 32_768  # rows that codes are learnt from
 _POINTS = 64  # rows a list that centres are learnt from
 _LEVELS = 16
 _BLOCK = 16_384
-_ARRAYS = ("ivf_codes", "ivf_centres", "ivf_levels")
 
 
 @dataclass(frozen=True)
-class IVF(Index):
+class IVF(ApproximateIndex):
     """Scan four-bit codes, then compare with the best `n_candidates` rows.
 
     `n_lists` "auto" is one list, or √n where `n_probe` is given; `n_probe` "auto" is all of them. `n_candidates` grows
@@ -60,17 +68,9 @@ class IVF(Index):
         if isinstance(self.n_lists, int) and isinstance(self.n_probe, int) and self.n_probe > self.n_lists:
             raise ParameterError(f"`n_probe` must not exceed `n_lists`; got {self.n_probe} of {self.n_lists} lists.")
 
-    def build(self, Z: Stored, n_jobs: int | None = None) -> IVFSearcher:
-        """Learn centres and codes from Z and encode its rows; the same for any number of threads."""
-        faiss()
-        return IVFSearcher(Exact().build(Z, n_jobs), self)
-
-    def restore(self, Z: Stored, arrays: Arrays, n_jobs: int | None = None) -> IVFSearcher:
-        """Encode the rows of Z by the centres and codes that were learnt."""
-        faiss()
-        plain = {name: array for name, array in arrays.items() if name not in _ARRAYS}
-        own = {name: array for name, array in arrays.items() if name in _ARRAYS}
-        return IVFSearcher(Exact().restore(Z, plain, n_jobs), self, own or None)
+    def _searcher(self, exact: ExactSearcher, arrays: Arrays | None) -> IVFSearcher:
+        faiss()  # asked for early, so that few rows do not hide that it is missing
+        return IVFSearcher(exact, self, arrays)
 
 
 class IVFSearcher(ApproximateSearcher):
@@ -78,15 +78,30 @@ class IVFSearcher(ApproximateSearcher):
 
     options: IVF
 
+    @property
+    def width(self) -> int:
+        """Columns of an encoded row: the embedding, filled up to an even number, and two digits of −½‖z‖²."""
+        m: int = self.exact.Z.shape[1]
+        return m + m % 2 + 4
+
+    def _specs(self) -> dict[str, ArraySpec]:
+        bounds: Any = {"least": -1e30, "most": 1e30}
+        return {
+            "ivf_codes": ArraySpec("float32", (self.width // 2, _LEVELS, 2), **bounds),
+            "ivf_centres": ArraySpec("float32", (None, self.width), **bounds),
+            "ivf_levels": ArraySpec("float32", (3,), **bounds),
+        }
+
     def _build(self, arrays: Arrays | None) -> None:
-        m = self.exact.Z.shape[1]
-        self.width = m + m % 2 + 4
         if arrays is None:
             self.scale = unit_scale(self.exact.half_norms)
             self.levels = self._learnt_levels()
             self.centres, self.codes = map_blocks(lambda _: self._learnt(), [0], 1)[0]
         else:
-            self._take(arrays)
+            self.codes, self.centres = arrays["ivf_codes"], arrays["ivf_centres"]
+            self.scale, self.levels = float(arrays["ivf_levels"][0]), arrays["ivf_levels"][1:]
+            if self.scale <= 0 or not self._may_have(len(self.centres)):
+                raise ValueError("the arrays 'ivf_levels' and 'ivf_centres' do not fit the options of the index")
         package = faiss()
         self.quantizer = package.IndexFlatL2(self.width)
         self.quantizer.add(self.centres)
@@ -100,24 +115,6 @@ class IVFSearcher(ApproximateSearcher):
         self.index.nprobe = lists if self.options.n_probe == "auto" else min(int(self.options.n_probe), lists)
         self._extend()
 
-    def _take(self, arrays: Arrays) -> None:
-        fitting = set(arrays) == set(_ARRAYS) and all(array.dtype == np.float32 for array in arrays.values())
-        if fitting:
-            codes, centres, levels = (np.ascontiguousarray(arrays[name]) for name in _ARRAYS)
-            fitting = (
-                codes.shape == (self.width // 2, _LEVELS, 2)
-                and centres.ndim == 2
-                and centres.shape[1:] == (self.width,)
-                and self._may_have(len(centres))
-                and levels.shape == (3,)
-                and all(np.isfinite(array).all() and np.abs(array).max() <= 1e30 for array in (codes, centres, levels))
-                and levels[0] > 0
-            )
-        if not fitting:
-            raise ValueError("the lists and codes of the index do not fit")
-        self.scale = float(levels[0])
-        self.codes, self.centres, self.levels = codes, centres, levels[1:]
-
     def _structure(self) -> dict[str, NDArray[Any]]:
         levels = np.array([self.scale, *self.levels], np.float32)
         return {"ivf_codes": self.codes, "ivf_centres": self.centres, "ivf_levels": levels}
@@ -130,14 +127,14 @@ class IVFSearcher(ApproximateSearcher):
         return np.array([half.min(), half.max()], np.float32)
 
     def _lists(self) -> int:
-        """How many lists the options ask for, as many as rows at most."""
+        """The number of lists that the options ask for, at most one per row."""
         n_lists, n_probe = self.options.n_lists, self.options.n_probe
         if n_lists == "auto":
             n_lists = 1 if n_probe == "auto" else max(int(n_probe), round(np.sqrt(self.size)))
         return min(int(n_lists), self.size)
 
     def _may_have(self, lists: int) -> bool:
-        """Whether these options may give so many lists: there may have been fewer rows when they were made."""
+        """Whether these options can have given this number of lists, perhaps when there were fewer rows."""
         n_lists, n_probe = self.options.n_lists, self.options.n_probe
         if n_lists == "auto":
             return lists == 1 if n_probe == "auto" else int(n_probe) <= lists <= self.size

@@ -24,23 +24,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ripml.base.arrays import ArraySpec
 from ripml.base.errors import ParameterError, check_count
 from ripml.base.parallel import blocks, map_blocks
-from ripml.neighbors.approximate import ApproximateSearcher, unit_scale
-from ripml.neighbors.base import Arrays, Floats, Index, Ints, Stored
-from ripml.neighbors.exact import Exact
+from ripml.neighbors.approximate import ApproximateIndex, ApproximateSearcher, unit_scale
+from ripml.neighbors.base import Arrays, Floats, Ints
+from ripml.neighbors.exact import ExactSearcher
 
 __all__ = ["LSH"]
 
 _WIDTH = 2.0  # of a bucket, in spreads of the projections
 _AGREE = 0.49  # chance that two rows at random agree in one hash: E max(0, 1 − |Δ|/w), Δ ~ N(0, 2σ²)
 _BUCKET = 64  # rows
-_TAIL = 64  # one in so many added rows may wait until the tables are made again
 _BLOCK = 16_384
 
 
 @dataclass(frozen=True)
-class LSH(Index):
+class LSH(ApproximateIndex):
     """Look into the buckets of `n_tables` hash tables that a query is nearest to, `n_probes` in each.
 
     `n_hashes` "auto" is for buckets of about 64 rows. The hashes are a rule of `seed`.
@@ -67,22 +67,18 @@ class LSH(Index):
             if value != "auto" and value > limit:
                 raise ParameterError(f"`{name}` must be at most {limit}; got {value}.")
 
-    def build(self, Z: Stored, n_jobs: int | None = None) -> LSHSearcher:
-        """Hash the rows of Z."""
-        return LSHSearcher(Exact().build(Z, n_jobs), self)
-
-    def restore(self, Z: Stored, arrays: Arrays, n_jobs: int | None = None) -> LSHSearcher:
-        """Hash the rows of Z again: the hashes are a rule of the seed, the width and the number of the hashes."""
-        plain = {name: array for name, array in arrays.items() if name != "lsh"}
-        own = {"lsh": arrays["lsh"]} if "lsh" in arrays else None
-        return LSHSearcher(Exact().restore(Z, plain, n_jobs), self, own)
+    def _searcher(self, exact: ExactSearcher, arrays: Arrays | None) -> LSHSearcher:
+        return LSHSearcher(exact, self, arrays)
 
 
 class LSHSearcher(ApproximateSearcher):
     """For each table the sorted keys of rows and their places."""
 
     options: LSH
-    patience = 1 / _TAIL
+
+    def _specs(self) -> dict[str, ArraySpec]:
+        # Scale, width and number of the hashes; with the seed they are the whole rule, so rows are hashed again.
+        return {"lsh": ArraySpec("float64", (3,), above=0, finite=True)}
 
     def _build(self, arrays: Arrays | None) -> None:
         Z, options = self.exact.Z, self.options
@@ -96,13 +92,8 @@ class LSHSearcher(ApproximateSearcher):
             self.rule = np.array([scale, width, float(K)])
         else:
             self.rule = arrays["lsh"]
-            if (
-                self.rule.shape != (3,)
-                or self.rule.dtype != np.float64
-                or not (np.isfinite(self.rule).all() and (self.rule > 0).all())
-                or self.rule[2] not in range(1, 65)
-            ):
-                raise ValueError("the rule of the hashes does not fit")
+            if self.rule[2] not in range(1, 65):
+                raise ValueError(f"the array 'lsh' has {self.rule[2]} hashes, but 1 to 64 are expected")
         scale, width, K = self.rule[0], self.rule[1], int(self.rule[2])
         rng = np.random.default_rng(options.seed)
         shape = (options.n_tables, K)
