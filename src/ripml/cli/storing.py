@@ -199,7 +199,7 @@ def run_list_labels(folder: Path, prefix: str, as_json: bool) -> None:
     """Print the labels in the order of their names, with the number of documents that carry each."""
     model = opened_store(folder, readonly=True).model.model
     assert isinstance(model, RIPML)
-    found = zip(model.classes_.tolist(), model.frequency_.tolist(), model.labels_.retired.tolist(), strict=True)
+    found = zip(model.classes_.tolist(), model.frequency_.tolist(), model.vocabulary_.retired.tolist(), strict=True)
     for name, carriers, retired in sorted(row for row in found if row[0].startswith(prefix)):
         if as_json:
             print_json({"label": name, "documents": carriers, "retired": retired})

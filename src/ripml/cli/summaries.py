@@ -9,7 +9,8 @@ import numpy as np
 
 from ripml.base.registry import resolve
 from ripml.datasets import Dataset
-from ripml.decoding.decoders import Blend, Votes, resolve_decoder
+from ripml.base import registry
+from ripml.decoding.decoders import Blend, Votes
 from ripml.model.estimator import RIPML
 from ripml.regression.kernels import RBF, Local
 from ripml.tagging.documents import DocumentModel
@@ -52,7 +53,7 @@ def _rules(rules: Rules) -> dict[str, Any]:
 def chosen(model: RIPML) -> dict[str, Any]:
     """The settings in use, given or chosen, as plain values; what the model's decoder does not read is left out."""
     first = model.solutions_[0]
-    decoder = resolve_decoder(model.decoder)
+    decoder = registry.resolve("decoder", model.decoder)
     words = ("gaussian", "bernoulli", "sparse", "structured", "deterministic", "identity")
     facts: dict[str, Any] = {"kernel": model.kernel_.word}
     if isinstance(model.kernel_, (RBF, Local)):
@@ -67,7 +68,7 @@ def chosen(model: RIPML) -> dict[str, Any]:
         ),
         "n_dims": model.n_dims_,
         "n_learners": model.n_learners,
-        "clusters": len(model.parts_),
+        "clusters": len(model.clusters_),
         "solver": first["solver"],
         "solver_reason": first["reason"],
         "converged": all(solution["converged"] for solution in model.solutions_),

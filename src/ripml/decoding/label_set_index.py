@@ -27,7 +27,7 @@ from ripml.base.arrays import GrowingArray
 from ripml.base.parallel import blocks
 from ripml.base.workspace import release
 from ripml.labels.label_sets import fingerprints
-from ripml.neighbors.base import Finder, Index, Searcher
+from ripml.neighbors.base import Index, Searcher
 
 __all__ = [
     "DirectionIndex",
@@ -88,7 +88,7 @@ class LabelSetIndex(ABC):
         index: Index,
         scale: float = 1.0,
         arrays: Sequence[Mapping[str, NDArray[Any]]] = (),
-        made: Sequence[Finder] | None = None,
+        made: Sequence[Searcher] | None = None,
     ) -> LabelSetIndex:
         """Of these sets; `arrays` has what the searchers of a saved index need, `made` are searchers made elsewhere."""
         return cls(sets, counts, Z, Searchers(index, lambda: cls._searched(Z, index.storage), arrays, made), scale)
@@ -266,7 +266,7 @@ class Searchers:
         index: Index,
         searched: Callable[[], Sequence[NDArray[Any]]],
         arrays: Sequence[Mapping[str, NDArray[Any]]] = (),
-        made: Sequence[Finder] | None = None,
+        made: Sequence[Searcher] | None = None,
     ) -> None:
         self.index, self._searched, self._arrays = index, searched, arrays
         self._made = made
@@ -277,7 +277,7 @@ class Searchers:
         """Whether they are restored from saved arrays."""
         return bool(self._arrays)
 
-    def get(self) -> Sequence[Finder]:
+    def get(self) -> Sequence[Searcher]:
         """One for each search."""
         if self._made is None:
             with self._lock:
@@ -285,19 +285,16 @@ class Searchers:
                     self._made = [self._build(f, Z) for f, Z in enumerate(self._searched())]
         return self._made
 
-    def _build(self, f: int, Z: NDArray[Any]) -> Finder:
+    def _build(self, f: int, Z: NDArray[Any]) -> Searcher:
         return self.index.restore(Z, self._arrays[f]) if self._arrays else self.index.build(Z)
 
-    def made(self) -> Sequence[Finder]:
+    def made(self) -> Sequence[Searcher]:
         """Those that were made already."""
         return self._made or ()
 
     def changed(self, searched: Sequence[NDArray[Any]], removed: Ints) -> Searchers:
         """Of more embeddings, without those of these numbers."""
-        made = []
-        for searcher, Z in zip(self.get(), searched, strict=False):
-            assert isinstance(searcher, Searcher)
-            made.append(searcher.changed(Z, removed))
+        made = [searcher.changed(Z, removed) for searcher, Z in zip(self.get(), searched, strict=False)]
         return Searchers(self.index, lambda: searched, (), made)
 
 

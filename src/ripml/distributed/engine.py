@@ -16,27 +16,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
-from sklearn.utils import check_random_state
 
 from ripml.base.errors import DataError, MemoryLimitError, NoLabelsError, ParameterError
 from ripml.base.products import IndexedEmbedding, dense
 from ripml.base.workspace import DiskWorkspace, row_slice
-from ripml.decoding.decoders import Votes
+from ripml.decoding.label_set_index import PointIndex
 from ripml.distributed import passing, tasks
 from ripml.distributed.columns import Head, finished, merged_heads
 from ripml.distributed.index import BUCKET_BYTES, Buckets
 from ripml.distributed.partitions import dask_modules, delayed_partitions
 from ripml.distributed.workers import Workers
-from ripml.labels.encoding import check_names, label_keys
+from ripml.labels.encoding import check_names
 from ripml.labels.projection import Projection
 from ripml.labels.vocabulary import Vocabulary
-from ripml.model.decisions import Answer, decide
 from ripml.model.estimator import RIPML
-from ripml.model.fitting import Learnt, Settings, answered, embedding_of, stored
-from ripml.model.part import Part
-from ripml.model.reading import start_of
+from ripml.model.fitting import ClusterFit, Settings, VotesFitting, assemble, choose_embedding
 from ripml.model.tuning import Choice
-from ripml.model.voting import Asked, most_left_out
 from ripml.regression import Primal, Sums, resolve_solver
 from ripml.regression.kernels import Linear
 from ripml.tagging.documents import DocumentModel
@@ -118,23 +113,26 @@ def train_files(
 def _fit(
     model: RIPML, partitions: Any, client: Any, folder: Path, label_names: Sequence[str] | None, format: str | None
 ) -> Head:
-    with model._unchanged_on_failure(), _plain_errors():
+    with _plain_errors():
         _check_settings(model)
         folder.mkdir(parents=True, exist_ok=True)
-        walk = _Walk(model, client, folder)
+        fitted = model._unfitted()  # a fit that fails changes nothing in the model
+        walk = _Walk(fitted, client, folder)
         try:
-            return walk.run(partitions, label_names, format)
+            head = walk.run(partitions, label_names, format)
         finally:
             walk.workers.forget(walk.token)
+        model._adopt(fitted)
+        return head
 
 
 def _check_settings(model: RIPML) -> None:
     model.check_settings()
-    settings = model._settings()
+    settings = model.stages()
     solver = resolve_solver(settings.solver, 1, 1)[0]
     supported = {
-        "decoder": isinstance(settings.decoder, Votes),
-        "kernel": settings.kernel is None or isinstance(settings.kernel, Linear),
+        "decoder": not settings.decoder.tunes_ridge,
+        "kernel": settings.kernel is None or settings.kernel.linear,
         "relevance": settings.relevance == 0,
         "solver": solver == Primal(),
     }
@@ -164,94 +162,92 @@ class _Walk:
 
     def __init__(self, model: RIPML, client: Any, folder: Path) -> None:
         self.model, self.folder = model, folder
-        self.settings = model._settings()
+        self.settings = model.stages()
         self.workers = Workers(client)
         self.token = uuid.uuid4().hex
 
     def run(self, partitions: Any, label_names: Sequence[str] | None, format: str | None) -> Head:
         """From partitions to a fitted model."""
-        model, settings, workers = self.model, self.settings, self.workers
-        head, rows = self._rows(partitions, label_names, format)
+        settings, workers = self.settings, self.workers
+        head, names, seed, rows = self._rows(partitions, label_names, format)
         sizes = [size for size in head.rows if size]
-        n, d, L, P = head.n_rows, head.n_features, len(model.classes_), len(sizes)
+        n, d, L, P = head.n_rows, head.n_features, len(names), len(sizes)
         _log.info("%s rows in %d partitions", f"{n:,}", P)
+        # What labels become, and the decoder before anything of it is chosen.
         choice = Choice(0.0, Linear(), 1.0 if settings.ridge is None else settings.ridge)
-        ensemble, n_dims = embedding_of(settings, choice.kernel, (n, d), L)
-        projection = Projection(ensemble, n_dims, settings.n_learners, model.seed_)
+        ensemble, n_dims = choose_embedding(settings, choice.kernel, (n, d), L)
+        projection = Projection(ensemble, n_dims, settings.n_learners, seed)
         projection.check_capacity(L)
-        plan = self._plan(head, projection)
-        frequency = workers.together(tasks.added, workers.each(tasks.frequency_of, rows))
-        model.frequency_ = workers.fetched(frequency)
-        centres, cluster, counts = self._clusters(rows, sizes, head)
+        vocabulary, plan = Vocabulary.of(names), self._plan(head, projection)
+        counted = workers.together(tasks.added, workers.each(tasks.frequency_of, rows))
+        choices = settings.decoder.start(ensemble.exact, L, head.n_entries / n, settings.n_neighbors)
+        embedding = settings.decoder.embedding(projection, vocabulary, choices.n_neighbors)
+        draft = settings.decoder.fitted(embedding, choices, workers.fetched(counted), L, choice.kernel, {})
+        # One pass embeds and sums the rows of all clusters; rows to be left out come to the client.
+        centres, cluster, counts = self._clusters(rows, sizes, head, seed)
         plan = replace(plan, n_clusters=len(centres))
         solvers = [_primal(settings, int(count), d) for count in counts]
-        most = np.array([most_left_out(int(count), d, settings.ridge, Primal()) for count in counts])
-
-        set_keys = keys = workers.sent(label_keys(model.classes_))
+        most = np.array([VotesFitting.most_left_out(settings, int(count), d, Primal()) for count in counts])
+        set_keys = keys = workers.sent(vocabulary.keys)
         if ensemble.capacity(n_dims) is not None:
-            keys = workers.sent(Vocabulary.of(model.classes_).column_keys(ensemble, n_dims))
-        ranks = workers.one(tasks.rank_slices, model.seed_, sizes)
+            keys = workers.sent(embedding.columns.keys)
+        ranks = workers.one(tasks.rank_slices, seed, sizes)
         rank = workers.each(tasks.member, [ranks] * P, range(P))
         asked = workers.together(
             partial(tasks.merged_left_out, most=most),
             workers.each(partial(tasks.left_out, most=most), rows, cluster, rank, [set_keys] * P),
         )
         passed = workers.each(
-            partial(passing.one_pass, plan=plan), rows, cluster, [keys] * P, [set_keys] * P, [frequency] * P
+            partial(passing.one_pass, plan=plan), rows, cluster, [keys] * P, [set_keys] * P, [counted] * P
         )
         sums = workers.together(tasks.added, workers.each(passing.sums_of, passed))
-        index = Buckets.of(workers, passed, plan)
+        buckets = Buckets.of(workers, passed, plan)
         del rows, cluster, rank, passed
 
         left_out = workers.fetched(asked)
-        written = index.write(DiskWorkspace.in_folder(self.folder, _MEMORY), L, left_out)
+        written = buckets.write(DiskWorkspace.in_folder(self.folder, _MEMORY), L, left_out)
         _log.info("%s label sets are written", f"{len(written.counts):,}")
         gram, moment, _ = workers.fetched(sums)
         del sums
 
-        sums_of = [Sums(gram[c], moment[c], int(counts[c])) for c in range(len(centres))]
-
-        def of_cluster(c: int) -> tuple[Part, dict[str, Any], Answer]:
-            draft = Part(
-                Psi=np.empty((0, 0), np.float32),
-                intercept=np.zeros(moment.shape[2], np.float32),
-                Z=written.Z[:, written.own(c)],
-                sets=row_slice(written.sets, written.own(c)),
-                counts=written.counts[written.own(c)],
-                index=settings.index,
-                n_learners=settings.n_learners,
-                kernel=choice.kernel,
-                kept=sums_of[c],
+        def fit_cluster(c: int) -> ClusterFit:
+            """The regression of a cluster from its sums, with neighbours searched by all workers."""
+            place, rows_sums = written.own(c), Sums(gram[c], moment[c], int(counts[c]))
+            index = PointIndex.of(
+                row_slice(written.sets, place),
+                written.counts[place],
+                written.Z[:, place],
+                settings.index,
+                made=buckets.searchers(c),
             )
-            vars(draft)["searchers"] = index.searchers(c)
             mine = np.flatnonzero(left_out.cluster == c)
             sets = written.entries[mine]
-            x, z = dense(left_out.X[mine]), IndexedEmbedding(draft.Z, sets).toarray()
+            x, z = dense(left_out.X[mine]), IndexedEmbedding(index.Z, sets).toarray()
             solver, reason = solvers[c]
-            solve = solver.of_sums(sums_of[c], lambda few: (x[few], z[few]))
+            solve = solver.of_sums(rows_sums, lambda some: (x[some], z[some]))
             fair = left_out.rank[mine] < most[c]
             mean_square = float(np.trace(gram[c])) / int(counts[c])
-            return answered(settings, draft, solve, Asked(np.arange(len(mine)), sets), fair, mean_square, reason)
+            return VotesFitting.solved(
+                settings, draft, index, None, rows_sums, solve, np.arange(len(mine)), sets, fair, mean_square, reason
+            )
 
         with ThreadPoolExecutor(_CLUSTERS_AT_A_TIME) as pool:
-            parts, facts, answers = (list(of) for of in zip(*pool.map(of_cluster, range(len(centres))), strict=True))
-        how = start_of(
-            settings.decoder, settings.n_neighbors, projection, model.classes_, model.frequency_, head.n_entries / n,
-            settings.n_jobs,
-        )  # fmt: skip
-        decided = decide(settings.decoder, settings.n_neighbors, how, parts, answers, model.seed_)
-        parts = stored(parts, settings.index, written.workspace)
-        model._adopt(Learnt(parts, centres, None, choice, ensemble, n_dims, decided, facts))
+            fits = list(pool.map(fit_cluster, range(len(centres))))
+        self.model.model_ = assemble(
+            settings, choice, draft, fits, centres, None, vocabulary, n, head.n_unlabelled, seed, written.workspace
+        )
         return head
 
-    def _rows(self, partitions: Any, label_names: Sequence[str] | None, format: str | None) -> tuple[Head, list[Any]]:
-        """The partitions that have rows, all with the same columns, and what is known of them together."""
+    def _rows(
+        self, partitions: Any, label_names: Sequence[str] | None, format: str | None
+    ) -> tuple[Head, NDArray[Any], int, list[Any]]:
+        """What is known of all partitions, the names of the labels, the seed, and the partitions that have rows."""
         workers, model = self.workers, self.model
         checker = clone(model).set_params(n_jobs=1, random_state=0)
         loaded = workers.computed(delayed_partitions(partitions, tasks.load, checker, format))
         future = workers.one(finished, workers.together(merged_heads, workers.each(tasks.head_of, loaded)))
         head: Head = workers.fetched(future)
-        model.n_features_in_, model.n_rows_, model.n_unlabelled_ = head.n_features, head.n_rows, head.n_unlabelled
+        model.n_features_in_ = head.n_features
         if head.frame is not None:
             model.feature_names_in_ = np.array(head.frame, object)
         if head.n_missing:
@@ -263,10 +259,10 @@ class _Walk:
             )
         if label_names is not None and head.names is not None:
             raise DataError("`label_names` names the columns of an indicator; the labels given here have names.")
-        model.classes_ = head.classes() if label_names is None else check_names(label_names, head.n_labels)
-        _begin(model)
+        names = head.classes() if label_names is None else check_names(label_names, head.n_labels)
+        seed = model._seed(head.n_rows, head.n_unlabelled)
         kept = [future for future, size in zip(loaded, head.rows, strict=True) if size]
-        return head, workers.each(tasks.settled, kept, [future] * len(kept))
+        return head, names, seed, workers.each(tasks.settled, kept, [future] * len(kept))
 
     def _plan(self, head: Head, projection: Projection) -> passing.Plan:
         """The pass, if the workers have the memory for it."""
@@ -284,9 +280,11 @@ class _Walk:
         pieces = max(4 * head.n_rows * n_targets / BUCKET_BYTES, all_threads)
         return passing.Plan(self.token, projection, 1, int(np.ceil(np.log2(pieces))), table)
 
-    def _clusters(self, rows: list[Any], sizes: list[int], head: Head) -> tuple[NDArray[Any], list[Any], Ints]:
+    def _clusters(
+        self, rows: list[Any], sizes: list[int], head: Head, seed: int
+    ) -> tuple[NDArray[Any], list[Any], Ints]:
         """Centres, the cluster of each row on the workers, and the rows of each: those of `clusters.partition`."""
-        workers, C, P, seed = self.workers, self.settings.n_clusters, len(rows), self.model.seed_
+        workers, C, P = self.workers, self.settings.n_clusters, len(rows)
         centres = np.zeros((1, head.n_features), head.dtype)
         if C > 1:
             drawn = workers.one(tasks.drawn, seed, sizes)
@@ -298,14 +296,6 @@ class _Walk:
         if len(occupied) < C:
             cluster = workers.each(tasks.placed, cluster, [occupied] * P)
         return centres[occupied], cluster, counts[occupied]
-
-
-def _begin(model: RIPML) -> None:
-    """Check what depends on the number of rows, and draw the seed, as `fit` does."""
-    if not isinstance(model.n_neighbors, str):
-        model._require_rows("n_neighbors", model.n_neighbors)
-    model._require_rows("n_clusters", model.n_clusters)
-    model.seed_ = int(check_random_state(model.random_state).randint(2**62, dtype=np.int64))
 
 
 def _primal(settings: Settings, n: int, d: int) -> tuple[Primal, str]:

@@ -257,7 +257,7 @@ class RIPML(Updatable):
         # Files of an interrupted run are used again only where the passes would be the same.
         independent = ("n_jobs", "ridge", "index", "n_probe", "n_neighbors", "tail")
         fixed = {name: value for name, value in self.get_params(deep=False).items() if name not in independent}
-        workspace = replace(workspace, about=f"{fixed} {X.shape} {zlib.crc32(label_keys(names).tobytes())}")
+        workspace = replace(workspace, work_id=f"{fixed} {X.shape} {zlib.crc32(label_keys(names).tobytes())}")
         workspace.discard_stale_files()
         self._fit_rows(X, Y, names, files.n_unlabelled, workspace)
 

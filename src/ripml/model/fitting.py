@@ -52,7 +52,7 @@ from ripml.regression.kernel_ridge import require_kernel_memory, solve_kernel
 from ripml.regression.kernels import Kernel, Linear, Local, Rows, squared_lengths
 from ripml.regression.regression import KernelRegression, LinearRegression, with_ones
 
-__all__ = ["ClusterFit", "Settings", "VotesFitting", "choose_embedding", "finished", "fit"]
+__all__ = ["ClusterFit", "Settings", "VotesFitting", "assemble", "choose_embedding", "fit"]
 
 _log = logging.getLogger("ripml")
 
@@ -155,10 +155,10 @@ def fit(
         choice = replace(choice, kernel=local)
         fits = [replace(one, cluster=_compared_by(one.cluster, local)) for one in fits]
         draft = decoder.fitted(embedding, choices, frequency, L, local, {})
-    return finished(settings, choice, draft, fits, centres, weights, vocabulary, n, n_unlabelled, seed, workspace)
+    return assemble(settings, choice, draft, fits, centres, weights, vocabulary, n, n_unlabelled, seed, workspace)
 
 
-def finished(
+def assemble(
     settings: Settings,
     choice: Choice,
     draft: FittedDecoder,

@@ -86,6 +86,13 @@ class Model:
         """d."""
         return int(self.centres.shape[1])
 
+    @property
+    def has_fixed_columns(self) -> bool:
+        """Whether Phi has a fixed number of columns, so that a new label may take the column of one that is gone."""
+        embedding = self.decoder.embedding
+        fixed = embedding.projection.ensemble.capacity(embedding.projection.n_dims) is not None
+        return fixed and not embedding.own_dimensions
+
     # ---------------------------------------------------------------------------------------------------------- answers
 
     def features(self, X: Any) -> Any:
@@ -242,7 +249,7 @@ class Model:
 
     def without_labels(self, names: Iterable[Any], n_jobs: int | None) -> Model:
         """Without labels that no row carries, so that nothing is left of them."""
-        places = np.array([self.vocabulary.place(name) for name in names], np.int64)
+        places = np.array([self.vocabulary.column_of(name) for name in names], np.int64)
         for place in places.tolist():
             if self.frequency[place]:
                 name, count = self.vocabulary.names[place], int(self.frequency[place])

@@ -90,7 +90,7 @@ def to_state(model: Model, n_jobs: int | None) -> tuple[dict[str, Any], dict[str
     }
     arrays = {
         **_clusters_to_arrays(model.clusters),
-        **model.vocabulary.to_arrays(),
+        **model.vocabulary.arrays(),
         "centres": model.centres,
         "frequency": model.frequency,
         "calibration": np.stack(calibration.steps),

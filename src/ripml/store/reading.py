@@ -79,8 +79,8 @@ class Reader:
         model, finder = self.model.model, self._finder
         assert isinstance(model, RIPML)
         model = copy.copy(model)
-        if finder is None or finder.labels is not model.labels_:
-            self._finder = finder = LabelFinder(model.labels_)
+        if finder is None or finder.labels is not model.vocabulary_:
+            self._finder = finder = LabelFinder(model.vocabulary_)
         return finder.infos(model, prefix, n)
 
     def refresh(self) -> DocumentModel:

@@ -140,7 +140,7 @@ class Store(Reader):
             version.model.save(folder / snapshot.folder)
 
             def fill(connection: sqlite3.Connection) -> None:
-                keys = map(packed_key, settings.labels_.keys)
+                keys = map(packed_key, settings.vocabulary_.keys)
                 labels = [(*label, 0, 0, 0) for label in zip(data.label_names, keys, strict=True)]
                 command = "INSERT INTO labels (name, key, declared, retired, changed) VALUES (?, ?, ?, ?, ?)"
                 connection.executemany(command, labels)
@@ -305,9 +305,7 @@ class Store(Reader):
     @property
     def _has_slots(self) -> bool:
         """Whether a new label may take the column of Phi of one that is gone: who replays both has no room for it."""
-        model = self.model.model
-        fixed = model.ensemble_.capacity(model.n_dims_) is not None
-        return fixed and (model._plain or not model.decode_.exact)
+        return self.model.model.model_.has_fixed_columns
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
@@ -390,7 +388,7 @@ class Store(Reader):
                 fitted.model.retire_label(label.name)
         rows = [number for number, state in documents if state.labels]
         numbers = [label.number for label in labels]
-        keys = [(packed_key(key), number) for key, number in zip(settings.labels_.keys, numbers, strict=True)]
+        keys = [(packed_key(key), number) for key, number in zip(settings.vocabulary_.keys, numbers, strict=True)]
 
         def enter(connection: sqlite3.Connection) -> None:
             connection.executemany("UPDATE labels SET key = ? WHERE number = ?", keys)
@@ -417,7 +415,7 @@ class Store(Reader):
         """
         with self._changing():
             model, doc2vec = self.model.model, isinstance(self.model.text, Doc2Vec)
-            if model.changes_["forgotten"] and (doc2vec or (len(model.centres_) > 1 and model.n_rows_)):
+            if model.warm_["forgotten"] and (doc2vec or (len(model.centres_) > 1 and model.n_rows_)):
                 self._refitted()
             unused = self._database.read(unused_labels)
             self._stale = True
@@ -482,5 +480,5 @@ def _fitted(
 ) -> DocumentModel:
     """The model of documents, which must be one that learns and forgets exactly."""
     fitted = DocumentModel.fit(data, first_feature, model, features=features, rules=rules, always_named=True)
-    model._check_exact()
+    model.model_.check_exact()
     return fitted

@@ -245,7 +245,7 @@ class _Naming:
             name = self._name(label.number)
             if name != label.name:
                 self._model.rename_label(name, label.name)
-            if bool(self._model.labels_.retired[self._places(label.number)]) != label.retired:
+            if bool(self._model.vocabulary_.retired[self._places(label.number)]) != label.retired:
                 change = self._model.retire_label if label.retired else self._model.reinstate_label
                 change(label.name)
         if gone:
