@@ -22,11 +22,11 @@ from sklearn.utils.validation import check_is_fitted
 from ripml import metrics
 from ripml.base.errors import MemoryLimitError, ModelFolderError, ParameterError, check_ridge
 from ripml.base.parallel import blocks
-from ripml.decoding import scores as decoding
-from ripml.labels.encoding import names_from_arrays, names_to_arrays
-from ripml.decoding.calibration import best_threshold, mean_precision
-from ripml.model.multilabel import Multilabel, TrainingData
 from ripml.base.registry import from_json, to_json
+from ripml.decoding import scores as decoding
+from ripml.decoding.calibration import best_threshold, mean_precision
+from ripml.labels.encoding import names_from_arrays, names_to_arrays
+from ripml.model.multilabel import Multilabel, TrainingData
 
 __all__ = [
     "Baseline",

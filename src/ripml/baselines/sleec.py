@@ -31,9 +31,9 @@ from ripml.baselines.sleec_embedding import (
     sparse_regression,
     unseen_neighbors,
 )
+from ripml.decoding.calibration import mean_precision
 from ripml.decoding.votes import tally, vote_weights
 from ripml.model.clustering import assign, partition
-from ripml.decoding.calibration import mean_precision
 from ripml.model.features import unit_rows
 from ripml.neighbors import Exact
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from ripml.base import registry
 from ripml.base.registry import resolve
 from ripml.datasets import Dataset
-from ripml.base import registry
 from ripml.decoding.decoders import Blend, Votes
 from ripml.model.estimator import RIPML
 from ripml.regression.kernels import RBF, Local

@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from ripml import baselines
+from ripml.base import registry
 from ripml.base.errors import DataError, ParameterError
+from ripml.base.registry import from_json
 from ripml.baselines import BASELINES
 from ripml.cli.opening import is_file, is_store, lines, training_rows
 from ripml.cli.options import Form
@@ -25,8 +27,6 @@ from ripml.cli.wording import option_of
 from ripml.datasets import Dataset
 from ripml.model.estimator import RIPML
 from ripml.model.multilabel import Multilabel
-from ripml.base import registry
-from ripml.base.registry import from_json
 from ripml.regression.kernels import RBF, Kernel, Local
 from ripml.search.space import PRESETS
 from ripml.store import Store

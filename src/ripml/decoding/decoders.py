@@ -83,7 +83,7 @@ class Decoder(ABC):
         kernel: Kernel,
         arrays: Mapping[str, NDArray[Any]],
     ) -> FittedDecoder:
-        """The decoder with its choices, and with what it learnt, as `arrays` has it; nothing so far if they are empty."""
+        """The decoder with its choices, and with what it learnt, as `arrays` has it; nothing if they are empty."""
 
     @abstractmethod
     def fit(

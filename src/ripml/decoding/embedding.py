@@ -78,7 +78,7 @@ class LabelEmbedding(ABC):
 
     @abstractmethod
     def grown(self, vocabulary: Vocabulary, n_carried: int) -> LabelEmbedding:
-        """For more labels; `n_carried` is how many of the first labels need a target. Nothing changes for the others."""
+        """For more labels, of which the first `n_carried` need a target. Nothing changes for the others."""
 
     @abstractmethod
     def kept(self, vocabulary: Vocabulary, kept: Ints) -> LabelEmbedding:
@@ -161,7 +161,7 @@ class SketchEmbedding(LabelEmbedding):
     def of(
         cls, projection: Projection, vocabulary: Vocabulary, searches: bool, n_labels: int | None = None
     ) -> SketchEmbedding:
-        """Of all labels of a vocabulary, of which the first `n_labels` have a target if the ensemble is the identity."""
+        """Of all labels of a vocabulary; with the identity, the first `n_labels` of them have a target."""
         exact, squeeze, slots = projection.ensemble.exact, None, int(vocabulary.slots.max(initial=0))
         if exact and n_labels is not None and n_labels > min(len(vocabulary), projection.n_dims):
             raise ValueError(f"there are targets of {n_labels} labels, but {len(vocabulary)} labels")
@@ -220,7 +220,7 @@ class SketchEmbedding(LabelEmbedding):
         return Z[:, :width] if self.squeeze is None else Z @ self.squeeze[: Z.shape[1]]
 
     def grown(self, vocabulary: Vocabulary, n_carried: int) -> LabelEmbedding:
-        """More columns, and where the embedding is Y itself, targets for all labels once rows carry one that has none."""
+        """More columns; where the embedding is Y itself, targets for all labels once rows carry one that has none."""
         projection = self.projection
         if not self.exact:
             projection.check_capacity(int(vocabulary.slots.max()) + 1)

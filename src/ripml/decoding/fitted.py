@@ -111,7 +111,7 @@ class FittedDecoder(ABC):
     def contributions(
         self, clusters: Sequence[Cluster], X: Any, near: Ints, rows: Ints, n_jobs: int | None
     ) -> Iterator[tuple[int, Contributions]]:
-        """For each of these `rows` of X what contributes to its scores; `near` has the clusters near to each row of X."""
+        """For each of these `rows` of X what contributes to its scores; `near` has the clusters near to each row."""
 
     @abstractmethod
     def functionals(self, labels: Ints, candidates: Ints | None) -> NDArray[Any] | None:
@@ -136,7 +136,7 @@ class FittedDecoder(ABC):
         return replace(self, embedding=embedding, frequency=frequency)
 
     def scores(self, clusters: Sequence[Cluster], X: Any, near: Ints, n_jobs: int | None) -> Any:
-        """Scores, CSR (n, L), of feature rows; `near` (n, p) has the clusters near to each, nearest first, −1 for none."""
+        """Scores, CSR (n, L), of feature rows; `near` (n, p) has the clusters near to each, −1 for none."""
         tasks = [
             (cluster, rows[block])
             for c, cluster in enumerate(clusters)

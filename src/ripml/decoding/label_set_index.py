@@ -6,8 +6,8 @@ rows that carry it. Two kinds of search:
     points       the embeddings themselves, one search for each learner: the paper's
     directions   their directions, by the cosine, all learners at once
 
-An index is a value. `changed` gives the next one: new sets follow the last, and a set that no row carries any more keeps
-its number with the count 0 and is not found. Arrays grow behind those of the value before (see `GrowingArray`).
+An index is a value. `changed` gives the next one: new sets follow the last, and a set that no row carries any more
+keeps its number with the count 0 and is not found. Arrays grow behind those of the value before (see `GrowingArray`).
 """
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ class PointIndex(LabelSetIndex):
         return np.asarray(self.Z[:, numbers].transpose(1, 0, 2).reshape(len(numbers), -1))
 
     def nearest(self, embedding: Any, k: int, n_jobs: int | None) -> Iterator[tuple[Ints, NDArray[np.float64]]]:
-        """For each learner the k sets nearest to predicted embeddings (n, F·m), nearest first, and squared distances."""
+        """For each learner the k sets nearest to predicted embeddings (n, F·m), and their squared distances."""
         queries = np.split((embedding / self.scale).astype(np.float32, copy=False), len(self.Z), axis=1)
         for searcher, query in zip(self.searchers.get(), queries, strict=True):
             yield searcher.query(query, k, n_jobs)

@@ -139,13 +139,14 @@ class FittedSignals(FittedDecoder):
         choices, rows, found = self.choices, cluster.rows, dict[str, Examples]()
         if choices.n_neighbors:
             queries = self.sketch.queries(Z, cluster.index.Z.shape[2])
-            near = cluster.index.nearest(queries, choices.n_neighbors, 1, left_out and left_out.sets)
+            own_sets = None if left_out is None else left_out.sets
+            near = cluster.index.nearest(queries, choices.n_neighbors, 1, own_sets)
             weights = softmax(near.similarity, choices.temperature, near.rows)
             found["votes"] = Examples(near.sets, weights, near.sets)
         local = self.local
         if rows is not None and likeness is not None and (choices.n_similar or local):
             k = max(choices.n_similar, local.n_rows if local else 0)
-            ids, similarity = rows.most_similar(likeness, k, left_out and left_out.rows)
+            ids, similarity = rows.most_similar(likeness, k, None if left_out is None else left_out.rows)
             if choices.n_similar:
                 near_ids, value = rows.first(ids, similarity, choices.n_similar)
                 present = np.isfinite(value).astype(np.int64)
@@ -167,7 +168,7 @@ class FittedSignals(FittedDecoder):
         tallies = {name: some.tally(sets) for name, some in examples.items()}
         L = sets.shape[1]
         keys = [_places(matrix) for matrix in tallies.values()]
-        # The values of all labels, where they are there or cheap; the largest propose candidates where nothing else does.
+        # The values of all labels, where they are cheap; the largest propose candidates where nothing else does.
         values = Z if embedding.exact else embedding.columns.values(Z) / n_learners if self.few_labels else None
         if values is not None and (embedding.exact or not tallies):
             offered = values
@@ -236,7 +237,7 @@ class FittedSignals(FittedDecoder):
             )
 
     def functionals(self, labels: Ints, candidates: Ints | None) -> NDArray[Any] | None:
-        """A unit vector (identity), Φ_l/F (sketch), or a row of (Φ_SᵀΦ_S + εI)⁻¹Φ_Sᵀ (least squares on candidates S)."""
+        """A unit vector (identity), Φ_l/F (sketch), or a row of (Φ_SᵀΦ_S + εI)⁻¹Φ_Sᵀ (least squares on S)."""
         embedding, epsilon = self.sketch, self.choices.epsilon
         if candidates is None or epsilon is None:
             if embedding.own_dimensions:

@@ -87,7 +87,7 @@ class TrainingRows:
     def local_weights(
         self, ids: Ints, likeness: Floats, squares: Floats, kernels: Sequence[Local]
     ) -> NDArray[np.float64]:
-        """For each of these kernels, the weights of the rows `ids` (n, k) in kernel ridge on these rows alone, (K, n, k).
+        """For each of these kernels, the weights (K, n, k) of the rows `ids` (n, k) in kernel ridge on these rows alone.
 
         `likeness` (n, k) is that of queries, of squared lengths `squares` (n,), with these rows.
         """
@@ -113,7 +113,9 @@ class TrainingRows:
 
         Each place is given once: `taken` has those that are given already. DataError for a row that is not here.
         """
-        return np.array([self._place(X[i : i + 1], *row, taken) for i, row in enumerate(zip(sets, numbers))], np.int64)  # noqa: B905
+        return np.array(
+            [self._place(X[i : i + 1], *row, taken) for i, row in enumerate(zip(sets, numbers, strict=True))], np.int64
+        )
 
     def _place(self, x: Any, label_set: int, number: int, taken: set[int]) -> int:
         matching = self.set_of_row == label_set
@@ -135,7 +137,7 @@ class TrainingRows:
         )
 
     def changed(self, forgotten: Ints, moved: Ints, moved_to: Ints, X: Any, sets: Ints, numbers: Ints) -> TrainingRows:
-        """Without the rows of the places `forgotten`, with those `moved` in other label sets, and with rows X behind."""
+        """Without the rows at `forgotten`, with those at `moved` in other label sets, and with rows X behind the last."""
         set_of_row, growing = self.set_of_row, self._growing
         if len(moved):
             set_of_row, growing = set_of_row.copy(), None

@@ -187,7 +187,7 @@ class FittedVotes(FittedDecoder):
 
 
 def identity(start: int, n: int, width: int) -> Any:
-    """The identity (n, n) from column `start` of `width`, CSR: with it in place of label sets, a tally gives W itself."""
+    """The identity (n, n) from column `start` of `width`, CSR: in place of label sets, a tally gives W itself."""
     return scipy.sparse.csr_array((np.ones(n), np.arange(start, start + n), np.arange(n + 1)), shape=(n, width))
 
 

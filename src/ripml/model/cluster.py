@@ -4,12 +4,13 @@
     forget   the same, taken back; a set that no row carries any more is not found any more
     relabel  the same features with another target and another label set
 
-A change has two steps. `plan` finds the rows that are to be forgotten or relabelled and says so if one of them was never
+A change has two steps. `plan` finds the rows that are to be forgotten or relabelled and raises if one of them was never
 learnt; `changed` then makes the next value.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -109,22 +110,20 @@ class Cluster:
 
     def plan(self, change: ClusterChange, keys: Keys) -> _Plan:
         """Find the rows that are to be forgotten or relabelled; DataError if one of them was never learnt."""
-        sets = [self.index.numbers_of(rows.Y, keys) for rows in (change.forgotten, change.relabelled)]
-        numbers, counts = np.unique(np.concatenate(sets), return_counts=True)
+        forgotten, relabelled = change.forgotten, change.relabelled
+        gone, moved = self.index.numbers_of(forgotten.Y, keys), self.index.numbers_of(relabelled.Y, keys)
+        numbers, counts = np.unique(np.concatenate([gone, moved]), return_counts=True)
         if (numbers < 0).any() or (counts > self.index.counts[numbers]).any():
             raise DataError("a row to be forgotten or relabelled was never learnt: no row is left with these labels.")
-        nothing = np.empty(0, np.int64)
         if self.rows is None:
-            return _Plan(*sets, nothing, nothing)
+            nothing = np.empty(0, np.int64)
+            return _Plan(gone, moved, nothing, nothing)
         taken: set[int] = set()
-        places = [
-            self.rows.places_of(rows.X, numbers, rows.numbers, taken)
-            for rows, numbers in zip((change.forgotten, change.relabelled), sets, strict=True)
-        ]
-        return _Plan(*sets, *places)
+        gone_places = self.rows.places_of(forgotten.X, gone, forgotten.numbers, taken)
+        return _Plan(gone, moved, gone_places, self.rows.places_of(relabelled.X, moved, relabelled.numbers, taken))
 
     def changed(self, change: ClusterChange, plan: _Plan, embedding: LabelEmbedding, n_jobs: int | None) -> Cluster:
-        """The cluster after a change that was planned; one that turns out to be impossible leaves this one as it was."""
+        """The cluster after a change that was planned; a change that proves impossible leaves this one as it was."""
         arriving = _stacked(change.new_labels, change.learnt.Y)
         sets = self.index.plan(np.concatenate([plan.forgotten, plan.relabelled]), arriving, embedding.keys)
         index = self.index.changed(sets, embedding.searched)
@@ -191,18 +190,16 @@ class Cluster:
     def settled(self, embedding: LabelEmbedding, n_jobs: int | None) -> Cluster:
         """At rest, as it is saved: without places of what was forgotten, and with what it needs to go on learning."""
         cluster = self
-        if self.rows is not None and not self.rows.searched and self.regression.in_use is None:
-            if self._smaller_as_sums():
-                try:
-                    cluster = self.prepared(embedding, n_jobs)
-                except RipmlError:
-                    pass  # the rows will do
+        if self._smaller_as_sums():
+            with suppress(RipmlError):  # else the rows will do
+                cluster = self.prepared(embedding, n_jobs)
         resting = replace(cluster, regression=cluster.regression.at_rest(cluster.searched_rows is not None))
         return resting.compacted()
 
     def _smaller_as_sums(self) -> bool:
-        """Whether the sums of the rows take less room than the rows."""
-        assert self.rows is not None
+        """Whether rows are kept only to go on learning, nothing was learnt yet, and their sums would take less room."""
+        if self.rows is None or self.rows.searched or self.regression.in_use is not None:
+            return False
         X = self.rows.X.all()
         size = 2 * X.data.nbytes if scipy.sparse.issparse(X) else X.nbytes
         n, d = X.shape

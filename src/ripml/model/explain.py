@@ -150,9 +150,9 @@ class _Explainer:
             linear_value = value if by_examples is None and self.decoder.reads("value") else 0.0
             shares, regression = _shared(score, {name: term[:, i] for name, (_, term) in terms.items()}, linear_value)
             of_examples = {name: (terms[name][0], share) for name, share in shares.items()}
-            examples, others = self._examples(contributions.cluster, of_examples)
+            shown, others = self._examples(contributions.cluster, of_examples)
             pulled = self._features(features, pulls[:, i])
-            found.append(Explanation(label, score, examples, others, regression, pulled, value, float(intercept[i])))
+            found.append(Explanation(label, score, shown, others, regression, pulled, value, float(intercept[i])))
         return found
 
     def _places(self, cluster: int, examples: Ints) -> tuple[Ints, Ints]:

@@ -4,8 +4,7 @@
            → left-out rows → neighbours, blend, threshold, calibration
 
 Everything chosen here is chosen on training rows, each left out of the model that predicts it. The two families of
-decoders fit their clusters in two ways: `VotesFitting` chooses the ridge by the votes themselves, as the paper leaves it
-open; `SignalsFitting` takes the ridge that was tuned on a sample.
+decoders fit their clusters in two ways: `VotesFitting` chooses the ridge, which the paper leaves open, by the votes; `SignalsFitting` takes the ridge that was tuned on a sample.
 """
 
 from __future__ import annotations

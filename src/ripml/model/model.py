@@ -1,6 +1,6 @@
 """A fitted model as a value: vocabulary, feature weights, centres, clusters, decoder and calibration.
 
-`scores` answers; `changed` and the methods for labels give the next value and never write into this one, so readers keep
+`scores` answers; `changed` and the methods for labels give the next value and never write into this one: readers keep
 the version they hold, and undo, snapshots and rollback need no code of their own. What a fit *chooses* stays as it was
 (the frozen parts): the centres, the weights of features, the kernel and the ridge, how neighbours are searched and how
 many vote, the blend, the threshold and the calibration. What it *learns* from rows follows every change: the
@@ -121,7 +121,7 @@ class Model:
         retired = self.vocabulary.retired
         return scoring.without_labels(scores, retired) if retired.any() else scores
 
-    # -------------------------------------------------------------------------------------------------- rows come and go
+    # ------------------------------------------------------------------------------------------------- rows come and go
 
     def check_exact(self) -> None:
         """Raise where the regression was not solved to the end: then nothing can be added to it exactly."""
@@ -224,10 +224,10 @@ class Model:
             "refit_pays": share > _REFIT,
         }
 
-    # ------------------------------------------------------------------------------------------------------------ labels
+    # ----------------------------------------------------------------------------------------------------------- labels
 
     def grown(self, vocabulary: Vocabulary, frequency: Ints, n_carried: int) -> Model:
-        """With more labels, and where the embedding is Y itself, with targets for all of the first `n_carried` labels."""
+        """With more labels; where the embedding is Y itself, with targets for the first `n_carried` labels at least."""
         added = len(vocabulary) - len(self.vocabulary)
         embedding = self.decoder.embedding
         decoder = self.decoder.grown(vocabulary, frequency, n_carried if embedding.own_dimensions else 0)

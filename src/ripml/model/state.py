@@ -1,7 +1,7 @@
 """A model ⇄ JSON values and plain arrays: what a model folder holds (format 1, see docs/model-folder.md).
 
-The arrays of all clusters lie end to end. `_SPECS` says what each of them must be; loading checks them against it before
-anything is made of them, as a folder may come from a stranger.
+The arrays of all clusters lie end to end. `_SPECS` says what each of them must be; loading checks them against it
+before anything is made of them, as a folder may come from a stranger.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ __all__ = ["from_state", "to_state"]
 Arrays = Mapping[str, NDArray[Any]]
 Ints = NDArray[np.int64]
 
-# C clusters, d features, L labels, M targets, F searches, e label sets, m dimensions, n stored rows, k rows kept only to
-# go on learning, s clusters with sums over D = d or d + 1 features.
+# C clusters, d features, L labels, M targets, F searches, e label sets, m dimensions, n stored rows, k rows kept only
+# to go on learning, s clusters with sums over D = d or d + 1 features.
 _SPECS = {
     # Psi is (C, d, M), or (n, M) with a kernel; Z is (F, e, m) in the type in which the index stores it.
     "intercept": ArraySpec("f", ("C", "M")),
@@ -65,7 +65,7 @@ _SPECS = {
 }
 
 
-# ---------------------------------------------------------------------------------------------------------------- writing
+# -------------------------------------------------------------------------------------------------------------- writing
 
 
 def to_state(model: Model, n_jobs: int | None) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
@@ -181,7 +181,7 @@ def _end_to_end(pieces: Sequence[NDArray[Any]], axis: int = 0) -> NDArray[Any]:
     return np.concatenate(pieces, axis=axis)
 
 
-# ---------------------------------------------------------------------------------------------------------------- reading
+# -------------------------------------------------------------------------------------------------------------- reading
 
 
 def from_state(settings: Settings, values: Mapping[str, Any], arrays: Arrays) -> Model:

@@ -121,9 +121,9 @@ class RowFiles:
         return max(0, self._journal.blocks - self._n_given)
 
     def append(self, X: Any, Y: Any) -> None:
-        """Add a block: X (n, d) dense or CSR, Y CSR (n, L). Later blocks may have more sparse columns and labels, never fewer.
+        """Add a block: X (n, d) dense or CSR, Y CSR (n, L).
 
-        A block that an earlier run wrote is only compared.
+        Later blocks may have more sparse columns and labels, never fewer. A block that an earlier run wrote is only compared.
         """
         self._n_given += 1
         self._checksum = _checksum(X, Y, self._checksum)
@@ -234,7 +234,7 @@ def _checksum(X: Any, Y: Any, start: int) -> int:
     return start
 
 
-# ---------------------------------------------------------------------------------------------------------------- passes
+# -------------------------------------------------------------------------------------------------------------- passes
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,7 @@ class Regression(ABC):
 
     @abstractmethod
     def predict(self, X: Any, likeness: Floats | None, n_jobs: int | None) -> Any:
-        """ẑ (n, M) of feature rows; `likeness` (n, n_rows) is their kernel with the training rows, where it is known."""
+        """ẑ (n, M) of feature rows; `likeness` (n, n_rows) is their kernel with the training rows, if it is known."""
 
     @abstractmethod
     def contributions(
@@ -287,8 +287,8 @@ class LinearRegression(Regression):
         if n <= CLOSED_FORM_LIMIT:
             return IncrementalDualRidge(Linear(), X, dense(Z), self.ridge, n_jobs)
         raise ParameterError(
-            f"n = {n:,} rows and d = {d:,} features are both above {CLOSED_FORM_LIMIT:,}, too many to learn on exactly; "
-            "use n_clusters, fewer features, or fit again."
+            f"n = {n:,} rows and d = {d:,} features are both above {CLOSED_FORM_LIMIT:,}, too many to learn on "
+            "exactly; use n_clusters, fewer features, or fit again."
         )
 
     def _solution(self, system: System) -> dict[str, Any]:
@@ -322,7 +322,8 @@ class KernelRegression(Regression):
 
         See `ripml.model.explain` for the formula; the terms are the representer values of Yeh et al. (2018).
         """
-        assert rows is not None and likeness is not None
+        assert rows is not None
+        assert likeness is not None
         assert isinstance(self.kernel, RBF)
         coefficients = read(self.coefficients)
         features, values = _entries(x)

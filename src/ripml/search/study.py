@@ -28,9 +28,9 @@ from typing import Any
 import numpy as np
 
 from ripml.base.errors import MissingExtraError, ParameterError, RipmlError, check_count
+from ripml.base.registry import from_json, to_json
 from ripml.datasets import Dataset
 from ripml.model.estimator import RIPML
-from ripml.base.registry import from_json, to_json
 from ripml.search.space import METRICS, PARTS, Judge
 
 __all__ = ["METRICS", "Study", "Trial", "tune"]

@@ -13,9 +13,9 @@ import numpy as np
 
 from ripml import RIPML, baselines, metrics
 from ripml.baselines.base import choose_ridge, drawn_seed, held_out_rows
+from ripml.decoding.calibration import mean_precision
 from ripml.lab.reproduce.data import Split
 from ripml.lab.reproduce.experiment import CUTS, Row
-from ripml.decoding.calibration import mean_precision
 from ripml.model.multilabel import Multilabel
 
 __all__ = ["COMPARED", "Chosen", "asked", "by_rule", "measured", "paper_model"]
