@@ -14,9 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ripml import baselines
+from ripml.base import registry
 from ripml.base.errors import DataError, ParameterError
-from ripml.baselines import BASELINES
 from ripml.cli.opening import is_file, is_store, lines, training_rows
 from ripml.cli.options import Form
 from ripml.cli.output import count, facts, print_json, printable, working
@@ -216,7 +215,7 @@ def untrained(method: str, settings: dict[str, Any]) -> Multilabel:
         settings["kernel"] = _of_width(settings.get("kernel", "rbf" if method == "default" else "linear"), gamma)
     if method in PRESETS:
         return PRESETS[method](**settings)
-    kind: type[Multilabel] = getattr(baselines, next(n for n, (_, word) in BASELINES.items() if word == method))
+    kind: type[Multilabel] = registry.named("estimator", method)
     known = kind().get_params()
     if unknown := [name for name in settings if name not in known]:
         there = [option_of(name) or name for name in _OPTIONS if name in known]
