@@ -22,7 +22,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ripml import metrics
 from ripml.base import registry
-from ripml.base.errors import MemoryLimitError, ModelFolderError, ParameterError, check_ridge
+from ripml.base.errors import MemoryLimitError, ModelFolderError, ParameterError, check_count, check_ridge
 from ripml.base.parallel import blocks
 from ripml.decoding import scores as decoding
 from ripml.labels.encoding import names_from_arrays, names_to_arrays
@@ -90,6 +90,7 @@ class Baseline(Multilabel):
     """
 
     regularised: ClassVar[bool] = True  # has a parameter `ridge`
+    counts: ClassVar[tuple[str, ...]] = ()  # parameters that are integers ≥ 1, or "auto" if that is their default
     ridge: float | str
     random_state: Any
 
@@ -113,6 +114,10 @@ class Baseline(Multilabel):
 
     def check_settings(self) -> None:
         """Raise `ParameterError` for the first parameter that is out of range."""
+        for name in self.counts:
+            value, may_be_auto = getattr(self, name), getattr(type(self), name) == "auto"
+            if not (may_be_auto and value == "auto"):
+                check_count(name, value, "'auto' or " if may_be_auto else "")
         super().check_settings()
         if self.regularised:
             check_ridge("ridge", self.ridge)

@@ -20,14 +20,14 @@ of y given α with z integrated out, D − D Phiᵀ(M + s²I)⁻¹Phi D.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.linalg
 import scipy.sparse
 from numpy.typing import NDArray
 
-from ripml.base.errors import ParameterError, check_count
+from ripml.base.errors import ParameterError
 from ripml.base.parallel import blocks, map_blocks
 from ripml.base.products import gram_of, transposed_product
 from ripml.baselines.base import Arrays, Baseline, FitAtRidge, best_candidates, require_dense, with_constant
@@ -69,6 +69,8 @@ class BayesianCompressedSensing(Baseline):
     'a'
     """
 
+    counts: ClassVar[tuple[str, ...]] = ("n_dims", "n_steps")
+
     n_dims: int = 100
     n_steps: int = 4
     ridge: float | str = "auto"
@@ -78,11 +80,9 @@ class BayesianCompressedSensing(Baseline):
 
     def check_settings(self) -> None:
         """Raise `ParameterError` for the first parameter that is out of range."""
-        check_count("n_dims", self.n_dims)
-        check_count("n_steps", self.n_steps)
+        super().check_settings()
         if self.n_steps > _MAX_STEPS:
             raise ParameterError(f"`n_steps` must be at most {_MAX_STEPS}; got {self.n_steps}.")
-        super().check_settings()
 
     def _prepare(self, X: Any, Y: Any, seed: int) -> FitAtRidge:
         Phi = gaussian_columns(Y.shape[1], self.n_dims, seed, self.n_jobs)

@@ -19,13 +19,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from ripml.base.errors import ParameterError, check_count
+from ripml.base.errors import ParameterError
 from ripml.base.parallel import blocks, map_blocks
 from ripml.baselines.base import Arrays, Baseline, FitAtRidge, prepare_ridge, with_constant
 from ripml.decoding.scores import largest
@@ -67,6 +67,8 @@ class CompressedSensing(Baseline):
     'a'
     """
 
+    counts: ClassVar[tuple[str, ...]] = ("n_dims", "n_nonzeros")
+
     n_dims: int = 100
     recovery: str = "omp"
     n_nonzeros: int | str = "auto"
@@ -77,11 +79,8 @@ class CompressedSensing(Baseline):
 
     def check_settings(self) -> None:
         """Raise `ParameterError` for the first parameter that is out of range."""
-        check_count("n_dims", self.n_dims)
         if self.recovery not in _RECOVERIES:
             raise ParameterError(f"`recovery` must be one of {', '.join(_RECOVERIES)}; got {self.recovery!r}.")
-        if self.n_nonzeros != "auto":
-            check_count("n_nonzeros", self.n_nonzeros, "'auto' or ")
         super().check_settings()
 
     def _prepare(self, X: Any, Y: Any, seed: int) -> FitAtRidge:

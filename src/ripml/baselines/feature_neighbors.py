@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.sparse
 
-from ripml.base.errors import check_count
 from ripml.base.parallel import blocks, map_blocks
 from ripml.base.products import dense
 from ripml.baselines.base import Arrays, Baseline, FitAtRidge
@@ -46,16 +45,12 @@ class FeatureNeighbors(Baseline):
     """
 
     regularised: ClassVar[bool] = False
+    counts: ClassVar[tuple[str, ...]] = ("n_neighbors",)
 
     n_neighbors: int = 10
     normalize: bool = False
     n_jobs: int | None = None
     random_state: Any = None
-
-    def check_settings(self) -> None:
-        """Raise `ParameterError` for the first parameter that is out of range."""
-        check_count("n_neighbors", self.n_neighbors)
-        super().check_settings()
 
     def _prepare(self, X: Any, Y: Any, seed: int) -> FitAtRidge:
         unit = unit_rows(X.astype(np.float64))

@@ -10,27 +10,28 @@ PLST (Tai and Lin, 2012): V is the m leading right singular vectors of Y_c, the 
 whatever the features can predict. Ridge regression predicts Z = Y_c V from the features, and ŷ = ȳ + V ẑ.
 
 CPLST (Chen and Lin, 2012): V is the m leading eigenvectors of Y_cᵀ H Y_c with the hat matrix H = X (XᵀX + alpha I)⁻¹
-Xᵀ; the rest is as in PLST. H (n, n) is never formed: regression is linear in its targets, so with B = (XᵀX + alpha I)⁻¹ XᵀY_c (1 + d, L) the
-matrix is (XᵀY_c)ᵀ B, and Psi = B V. The authors' code has the column of ones in the regression but not in H.
+Xᵀ; the rest is as in PLST. H (n, n) is never formed: regression is linear in its targets, so with B = (XᵀX + alpha I)⁻¹
+XᵀY_c (1 + d, L) the matrix is (XᵀY_c)ᵀ B, and Psi = B V. The authors' code has the column of ones in the regression but
+not in H.
 
 CSSP (Bi and Kwok, 2013): C is drawn without replacement with probabilities p_j = ‖V_j‖²/m, the leverage of label j in
 PLST's V; with high probability that is near the best choice. Ridge regression predicts the labels in C, and all labels
 follow by ŷ = ȳ + (ŷ_C − ȳ_C) D with D = (Y_CᵀY_C + 10⁻⁶ I)⁻¹ Y_CᵀY_c. The authors use labels of ±1 and do not centre
-them. As most are −1, their first singular vector is nearly constant; here the mean does that, and all m labels serve the rest.
+them. As most are −1, their first singular vector is nearly constant; here the mean takes that part, and all m labels
+serve the rest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.linalg
 import scipy.sparse.linalg
 from numpy.typing import NDArray
 
-from ripml.base.errors import check_count
 from ripml.base.products import transposed_product
 from ripml.baselines.base import Arrays, Baseline, FitAtRidge, prepare_ridge, require_dense, with_constant
 
@@ -59,16 +60,13 @@ class PLST(Baseline):
     'a'
     """
 
+    counts: ClassVar[tuple[str, ...]] = ("n_dims",)
+
     n_dims: int = 100
     ridge: float | str = "auto"
     normalize: bool = False
     n_jobs: int | None = None
     random_state: Any = None
-
-    def check_settings(self) -> None:
-        """Raise `ParameterError` for the first parameter that is out of range."""
-        check_count("n_dims", self.n_dims)
-        super().check_settings()
 
     def _prepare(self, X: Any, Y: Any, seed: int) -> FitAtRidge:
         mean = np.bincount(Y.indices, Y.data, minlength=Y.shape[1]) / Y.shape[0]
@@ -110,7 +108,7 @@ class CPLST(PLST):
         targets = scipy.sparse.hstack([Y, np.ones((Y.shape[0], 1))], format="csr", dtype=np.float64)
         mean = np.asarray(targets[:, :L].mean(axis=0))
 
-        def centred(products: Floats) -> Floats:
+        def centred(products: Any) -> Any:
             """A Y_c = A Y − (A 1) ȳᵀ from A [Y 1]."""
             return products[:, :-1] - np.outer(products[:, -1], mean)
 
@@ -120,9 +118,9 @@ class CPLST(PLST):
         def fit_at(ridge: float) -> Arrays:
             B = centred(solve(ridge).Psi)
 
-            def whole() -> Floats:
+            def whole() -> Any:
                 A = moment.T @ B
-                return (A + A.T) / 2  # symmetric up to rounding
+                return (A + A.T) / 2  # it is symmetric up to rounding
 
             V = _leading_eigenvectors(whole, lambda v: moment.T @ (B @ v), L, self.n_dims)
             return {"Psi": B @ V, "V": V, "mean": mean}

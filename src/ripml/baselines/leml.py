@@ -21,14 +21,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import scipy.linalg
 import scipy.sparse
 from numpy.typing import NDArray
 
-from ripml.base.errors import DataError, check_count
+from ripml.base.errors import DataError
 from ripml.base.parallel import blocks, map_blocks
 from ripml.base.products import gram_of, product, transposed_product
 from ripml.baselines.base import Arrays, Baseline, FitAtRidge, held_out_rows, with_constant
@@ -69,18 +69,14 @@ class LEML(Baseline):
     'a'
     """
 
+    counts: ClassVar[tuple[str, ...]] = ("n_dims", "n_iter")
+
     n_dims: int = 100
     n_iter: int = 3
     ridge: float | str = "auto"
     normalize: bool = False
     n_jobs: int | None = None
     random_state: Any = None
-
-    def check_settings(self) -> None:
-        """Raise `ParameterError` for the first parameter that is out of range."""
-        check_count("n_dims", self.n_dims)
-        check_count("n_iter", self.n_iter)
-        super().check_settings()
 
     def fit(self: Self, X: Any, Y: Any, label_names: Sequence[str] | None = None, observed: Any = None) -> Self:
         """Learn from features X (n, d) and labels Y, of which the cells `observed` are known.

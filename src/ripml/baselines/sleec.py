@@ -6,9 +6,9 @@ Rows are split into C clusters by k-means on the features. In each, with u = y/�
     min over Psi (d, m)    ½‖Z − X Psi‖² + ½ ridge ‖Psi‖² + l1 ‖X Psi‖₁         by ridge regression; by ADMM if l1 > 0
 
 Only inner products between neighbours have to be kept, so Z need not be a linear map of y. A new row goes to the
-nearest centre; its scores are the mean y of the k rows whose X Psi is nearest to its own, averaged over learners with different
-clusters. As in the authors' algorithm, neighbours are searched among the training rows' X Psi and not among Z, so that
-predictions are compared with predictions.
+nearest centre; its scores are the mean y of the k rows whose X Psi is nearest to its own, averaged over learners with
+different clusters. As in the authors' algorithm, neighbours are searched among the training rows' X Psi and not among
+Z, so that predictions are compared with predictions.
 
 Singular value projection (Jain, Meka and Dhillon, 2010) for  min over M ⪰ 0 of rank m  ½‖P_Ω(G) − P_Ω(M)‖²,  G = UUᵀ:
 
@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.linalg
@@ -31,7 +31,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from ripml.base.errors import ParameterError, check_count, is_number
+from ripml.base.errors import ParameterError, is_number
 from ripml.base.parallel import blocks, map_blocks
 from ripml.base.products import dense, gram_of, product
 from ripml.baselines.base import Arrays, Baseline, FitAtRidge, with_constant
@@ -90,6 +90,8 @@ class SLEEC(Baseline):
     [[('tea', 1.0)]]
     """
 
+    counts: ClassVar[tuple[str, ...]] = ("n_dims", "n_neighbors", "n_graph_neighbors", "n_clusters", "n_learners")
+
     n_dims: int = 100
     n_neighbors: int | str = "auto"
     n_graph_neighbors: int = 250
@@ -103,11 +105,6 @@ class SLEEC(Baseline):
 
     def check_settings(self) -> None:
         """Raise `ParameterError` for the first parameter that is out of range."""
-        for name in ("n_dims", "n_graph_neighbors", "n_learners"):
-            check_count(name, getattr(self, name))
-        for name in ("n_neighbors", "n_clusters"):
-            if getattr(self, name) != "auto":
-                check_count(name, getattr(self, name), "'auto' or ")
         if not (is_number(self.l1) and 0 <= float(self.l1) < np.inf):
             raise ParameterError(f"`l1` must be a finite number ≥ 0; got {self.l1!r}.")
         super().check_settings()
