@@ -65,8 +65,8 @@ def _page(results: Sequence[tuple[Experiment, Path, dict[str, Any]]]) -> str:
     claims = [claim for _, _, result in results for claim in result["claims"]]
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>RIPML, the paper again</title><style>{_STYLE}</style></head><body>
-<h1>RIPML: the paper’s tables and figures again</h1>
+<title>RIPML: the paper’s experiments</title><style>{_STYLE}</style></head><body>
+<h1>RIPML: the paper’s tables and figures, repeated</h1>
 <p>{"A quick look: fewer values, splits and rows than the full run. " if quick else ""}Made with {_text(versions)}, on
 {environment["cores"]} cores. No parameter was chosen on test rows; where a claim is about the best m, it is the best on
 test rows, for all methods alike. Precision is in percent.</p>
