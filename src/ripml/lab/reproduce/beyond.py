@@ -235,10 +235,10 @@ EXPERIMENT = Experiment(
     protocol="Our default (no parameter set by hand) and all methods of the related work on the same rows of length 1. "
     "Each method chooses its regularisation on training rows: the baselines by the rule of experiment 2, RIPML by "
     "exact leave-one-out; methods with an m choose it at m = 100 and keep it for the others. m is that of experiment 2 "
-    "up to 400 (EUR-Lex: 100 and 400; Bayesian compressed sensing: 50); the tables show the m that was best on held-out "
-    "training rows. Seconds to train include these choices. With thousands of labels CoSaMP, the lasso, Bayesian "
-    "compressed sensing and one-vs-all logistic regression are left out, as they take too long. The quick look leaves "
-    "out Delicious, EUR-Lex and the tf-idf features of Wikispeedia.",
+    "up to 400 (EUR-Lex: 100 and 400; Bayesian compressed sensing: 50); the tables show the m that was best on "
+    "held-out training rows. Seconds to train include these choices. With thousands of labels CoSaMP, the lasso, "
+    "Bayesian compressed sensing and one-vs-all logistic regression are left out, as they take too long. The quick "
+    "look leaves out Delicious, EUR-Lex and the tf-idf features of Wikispeedia.",
     plan=_plan,
     draw=_draw,
     tables=_tables,
