@@ -1,12 +1,12 @@
-"""LEML against plain ridge regression on all labels in time, and against its published precision.
+"""LEML: its time against plain ridge regression on all labels, and its precision against the published one.
 
     RIPML_DATA=folder python benchmarks/leml.py [--quick] [--json PATH]
 
-Time: on EUR-Lex, m = 100, `ridge` given, a whole fit (the rows that are not held out, then all rows) against one ridge
-regression from features to all labels: XᵀX, its Cholesky factor and a solution for each label.
-Precision: percent on the test rows of Bibtex and Delicious, features as they are, `ridge` chosen on training rows held
-out; the bounds are what the Extreme Classification Repository reports for the authors' code, less one point.
-(--quick: a quarter of EUR-Lex' rows, Bibtex with m = 100 alone.)
+Time: on EUR-Lex with m = 100 and a given `ridge`, a complete fit (without the held-out rows, then with all rows)
+against one ridge regression from features to all labels: XᵀX, its Cholesky factor and a solution for each label.
+Precision: percent on the test rows of Bibtex and Delicious, features not scaled, `ridge` chosen on held-out training
+rows; the bounds are the figures of the Extreme Classification Repository for the authors' code, minus one point.
+(--quick: a quarter of the rows of EUR-Lex, Bibtex with m = 100 only.)
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def precision(name: str, quick: bool) -> list[Row]:
             kept = 100 * model.left_out_precision_[f"P@{k}"]
             rows += [(f"{name}, m = {m}, P@{k} held out", kept, "")]
             found = 100 * metrics.precision_at_k(test.Y, scores, k=k)
-            rows += [(f"{name}, m = {m}, P@{k}", found, f"≥ {published - 1:.2f} (published less 1)")]
+            rows += [(f"{name}, m = {m}, P@{k}", found, f"≥ {published - 1:.2f} (published minus 1)")]
     return rows
 
 

@@ -1,21 +1,21 @@
-"""Hidden training labels: what weighting and completion save of the precision on complete test labels.
+"""Hidden training labels: how much precision on complete test labels weighting and completion recover.
 
     RIPML_DATA=folder python benchmarks/missing_labels.py [--quick] [--json PATH]
 
-20, 40 and 60 % of the training labels are hidden, at random or the rare ones more (`hide_labels`). Who
-learns knows the share and the kind of hiding, not the labels; propensities are estimated from what is left.
+20, 40 and 60 % of the training labels are hidden, at random or rare labels more often (`hide_labels`). The method knows
+the share and the kind of hiding but not the hidden labels; propensities are estimated from the remaining labels.
 
-    plain         the labels that are left
+    plain         the remaining labels
     weighting     the same model, its scores divided by the propensities
-    completion    weights from left-out one-vs-all ridge scores where a label is probably missing
-    rounded       the same as 0s and 1s, for models that take no weights
+    completion    weights from leave-one-out scores of one-vs-all ridge where a label is probably missing
+    rounded       the same rounded to 0s and 1s, for models that take no weights
     both          completion, and then scores divided by the propensities
 
-Figures are percent, means over 2 ways of hiding on Bibtex, one on Wikispeedia; the bound of each is plain's at the same
-share. "RIPML" is the paper's algorithm written here for labels with weights; "RIPML.paper" is the library's, for
-labels without weights; to "LEML" a weight below 1 is a cell that is not known. Then the share or the kind of hiding is
-assumed wrongly. The last rows raise rare labels on complete data: scores times p^−power, p by Jain et al. (--quick:
-Bibtex, 40 %, once). Without LEML it takes about 20 minutes on two cores.
+Figures are percent, means over 2 random draws on Bibtex, one on Wikispeedia; the bound of each is the plain figure at
+the same share. "RIPML" is the paper's algorithm written here for weighted labels; "RIPML.paper" is the library's, for
+labels without weights; for "LEML" a weight below 1 is an unknown cell. Then the share or the kind of hiding is assumed
+wrongly. The last rows raise rare labels on complete data: scores times p^−power, p by Jain et al. (--quick: Bibtex,
+40 %, one draw). Without LEML it takes about 20 minutes on two cores.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ CUTS = (1, 3, 5)
 SHARES = (0.2, 0.4, 0.6)
 KINDS = ("random", "popularity")
 SEEDS = {"bibtex": 2, "wikispeedia": 1}
-Fit = Callable[[Any, Any], Any]  # (X, Y with weights in [0, 1]) ↦ what has `decision_function`
+Fit = Callable[[Any, Any], Any]  # (X, Y with weights in [0, 1]) ↦ a model with `decision_function`
 Figures = dict[str, float]
 
 
@@ -64,7 +64,7 @@ class Ridge:
 
 
 class Votes:
-    """The paper's algorithm, m = 100, k = 5, F = 5, for labels with weights: z = Φy/‖y‖, and votes are sums of y."""
+    """The paper's algorithm, m = 100, k = 5, F = 5, for weighted labels: z = Φy/‖y‖, and votes are sums of y."""
 
     def __init__(self, alpha: float) -> None:
         self.alpha = alpha
@@ -95,14 +95,14 @@ class Votes:
 
 
 def fit_leml(X: Any, Y: Any) -> LEML:
-    """LEML, to which a label with a weight below 1 is a cell that is not known."""
-    sure = scipy.sparse.csr_array(Y >= 1, dtype=np.float32)
-    unsure = Y.toarray() - sure.toarray() > 0
-    return LEML(ridge=1.0, random_state=0).fit(X, sure, observed=~unsure if unsure.any() else None)
+    """LEML, for which a label with a weight below 1 is an unknown cell."""
+    certain = scipy.sparse.csr_array(Y >= 1, dtype=np.float32)
+    unknown = Y.toarray() - certain.toarray() > 0
+    return LEML(ridge=1.0, random_state=0).fit(X, certain, observed=~unknown if unknown.any() else None)
 
 
 def learners(alpha: float) -> Mapping[str, Fit]:
-    """What is compared; one more method is one more line."""
+    """The methods that are compared."""
     return {
         "RIPML": lambda X, Y: Votes(alpha).fit(X, Y),
         "one-vs-all": lambda X, Y: Ridge(1.0).fit(X, Y),
@@ -118,7 +118,7 @@ def figures(Y: Any, scores: Any, p: NDArray[np.float64]) -> Figures:
 def compare(
     train: Any, test: Any, share: float, by: str, seed: int, assumed: tuple[float, str] | None = None
 ) -> dict[str, Figures]:
-    """Every way of every learner after one hiding; PSP counts by the propensities of the complete labels."""
+    """Every method with every remedy after one random draw; PSP uses the propensities of the complete labels."""
     assumed = assumed or (share, by)
     true_p = metrics.propensities(train.Y)
     X, X_test = unit_rows(train.X), unit_rows(test.X)
@@ -158,7 +158,10 @@ def raise_rare(train: Any, test: Any) -> dict[str, Figures]:
 
 
 def mean(found: list[dict[str, Figures]]) -> dict[str, Figures]:
-    return {name: {k: float(np.mean([one[name][k] for one in found])) for k in of} for name, of in found[0].items()}
+    return {
+        name: {k: float(np.mean([one[name][k] for one in found])) for k in figures}
+        for name, figures in found[0].items()
+    }
 
 
 def to_rows(place: str, found: dict[str, Figures], baseline: str) -> list[Row]:

@@ -2,8 +2,8 @@
 
     python benchmarks/reproduction_page.py [FOLDER]
 
-With FOLDER, the results and figures of the run there are taken over first, into docs/reproduce. The page keeps what
-stands above its line of results; all below is made anew.
+With FOLDER, the results and figures of the run in that folder are first copied to docs/reproduce. The page keeps its
+text above the marked line; everything below is generated.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PAGE, RESULTS = ROOT / "docs" / "reproduce.md", ROOT / "docs" / "reproduce"
 MARK = "<!-- Below this line: benchmarks/reproduction_page.py -->\n"
 
 
-def take_over(folder: Path) -> None:
+def copy_results(folder: Path) -> None:
     shutil.rmtree(RESULTS, ignore_errors=True)
     RESULTS.mkdir()
     for experiment in EXPERIMENTS:
@@ -33,7 +33,7 @@ def take_over(folder: Path) -> None:
 
 
 def results() -> str:
-    """What stands below the line."""
+    """The text below the marked line."""
     parts = []
     for experiment in EXPERIMENTS:
         result = json.loads((RESULTS / f"{experiment.number}.json").read_text())
@@ -49,7 +49,7 @@ def results() -> str:
 
 def main() -> None:
     if len(sys.argv) > 1:
-        take_over(Path(sys.argv[1]))
+        copy_results(Path(sys.argv[1]))
     above = PAGE.read_text().partition(MARK)[0]
     PAGE.write_text(f"{above}{MARK}\n{results()}")
 

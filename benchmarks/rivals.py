@@ -3,15 +3,15 @@
     RIPML_DATA=folder python benchmarks/rivals.py [--quick] [--json PATH [--resume]] [--markdown PATH] [--plot PATH]
         [--sets a,b] [--methods a,b] [--seeds N] [--limit SECONDS] [--environments PATH]
 
-Every method runs alone, in a process of its own, on all cores; rivals in virtual environments that are made where they
-are missing. All get the same training rows (those with a label) and the same features, every row scaled to length 1, as
-most of them do or advise themselves; fastText alone reads words (`rivals/run_fasttext.py` says which). Settings are
-each rival's defaults, `rivals/run_NAME.py` says the rest, and `rivals/protocol.py` says what is timed.
+Every method runs alone, in a separate process, on all cores; rivals run in virtual environments that are created when
+missing. All get the same training rows (those with a label) and the same features, every row scaled to length 1, as
+most of them do or advise themselves; only fastText reads words (see `rivals/run_fasttext.py`). Settings are each
+rival's defaults; `rivals/run_NAME.py` has the details, and `rivals/protocol.py` explains what is timed.
 
 Figures: P, nDCG and PSP in percent (propensities of Jain et al. from the training labels, A = 0.55, B = 1.5); seconds
-of training; µs a row over all test rows; ms for one row (median of 50); the most memory resident, data and interpreter
-included; the saved model on disk. A run beyond the limit, or one that cannot be, is a row that says so. The whole takes
-hours.
+of training; µs per row over all test rows; ms for a single row (median of 50); the peak of resident memory, including
+data and interpreter; the size of the saved model on disk. A run that exceeds the limit or is not possible is a row with
+the reason. The complete benchmark takes hours.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ NOT_POSSIBLE = 3  # a runner's exit code, as in rivals/protocol.py
 
 @dataclass(frozen=True)
 class Method:
-    """Where a method runs: its runner's script, and its environment (None: this one)."""
+    """Where a method runs: the script of its runner, and its environment (None: this one)."""
 
     runner: str
     environment: str | None = None
@@ -61,7 +61,7 @@ METHODS = {
     "fastText": Method("fasttext", "fasttext", quick=False),
     "fastText softmax": Method("fasttext", "fasttext", quick=False),
 }
-# All that is installed: libpecos by itself would fetch six gigabytes that XR-Linear does not use.
+# Installed without dependencies: libpecos would fetch six gigabytes that XR-Linear does not use.
 OLD, NEW = ("numpy==1.26.4", "scipy==1.13.1"), ("numpy==2.2.6", "scipy==1.15.3")
 ENVIRONMENTS = {
     "omikuji": ("omikuji==0.5.2", "cffi==1.17.1", "pycparser==2.22", *NEW),
@@ -70,8 +70,8 @@ ENVIRONMENTS = {
     "fasttext": ("fasttext-wheel==0.9.2", *OLD),
 }
 QUALITY = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@1", "PSP@3", "PSP@5")
-COSTS = ("train s", "µs a row", "ms single row", "peak MB", "model MB")
-OUTCOME = "outcome: "  # begins the figure's name where there is no figure, so that the JSON stays flat numbers
+COSTS = ("train s", "µs / row", "ms single row", "peak MB", "model MB")
+OUTCOME = "outcome: "  # prefix of the name where a run has no figures, so that the JSON remains flat numbers
 
 Figures = dict[str, float]
 
@@ -80,20 +80,20 @@ def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--quick", action="store_true", help="Bibtex and the fast methods only")
     parser.add_argument("--json", type=Path, help="write the figures here, after every run")
-    parser.add_argument("--resume", action="store_true", help="keep the runs that --json already holds")
+    parser.add_argument("--resume", action="store_true", help="keep the runs that are already in --json")
     parser.add_argument("--markdown", type=Path, help="write the tables here")
     parser.add_argument("--plot", type=Path, help="write P@1 against seconds of training here, as PNG")
     parser.add_argument("--sets", help=f"some of {','.join(SETS)}")
     parser.add_argument("--methods", help=f"some of {','.join(METHODS)}")
-    parser.add_argument("--seeds", type=int, default=1, help="our presets: the mean over this many seeds")
-    parser.add_argument("--limit", type=float, default=1800, help="seconds for a run")
+    parser.add_argument("--seeds", type=int, default=1, help="number of seeds over which our presets are averaged")
+    parser.add_argument("--limit", type=float, default=1800, help="time limit of a run in seconds")
     parser.add_argument("--environments", type=Path, default=HERE.parent / ".rivals", help="where rivals are installed")
     arguments = parser.parse_args()
     arguments.sets = chosen(parser, arguments.sets, SETS, SETS[:1] if arguments.quick else SETS)
     fast = [name for name, method in METHODS.items() if method.quick or not arguments.quick]
     arguments.methods = chosen(parser, arguments.methods, tuple(METHODS), fast)
     if arguments.resume and arguments.json is None:
-        parser.error("--resume needs --json, the file to go on from")
+        parser.error("--resume needs --json, the file to continue")
     return arguments
 
 
@@ -113,7 +113,7 @@ def chosen(
 
 
 def interpreter(folder: Path, name: str) -> Path:
-    """The Python of a rival's environment, which is made where it is missing or has other versions."""
+    """The Python of a rival's environment, which is created if it is missing or has other versions."""
     packages = ENVIRONMENTS[name]
     home = folder.resolve() / name
     python = home / ("Scripts" if os.name == "nt" else "bin") / "python"
@@ -134,7 +134,7 @@ def interpreter(folder: Path, name: str) -> Path:
 
 @dataclass(frozen=True)
 class Problem:
-    """A set as files for the runners, and what its scores are held against."""
+    """A data set as files for the runners, and the truth that scores are compared with."""
 
     folder: Path
     truth: Any  # (n, L) CSR
@@ -149,7 +149,7 @@ def unit_rows(X: Any) -> Any:
 
 
 def written(name: str, folder: Path) -> Problem:
-    """Write a set for the runners: old CSR matrices, which every version of SciPy reads."""
+    """Write a data set for the runners: as csr_matrix, which every version of SciPy reads."""
     train, test = datasets.load(name)
     labelled = np.flatnonzero(np.diff(train.Y.indptr))
     Y = csr_matrix(train.Y[labelled])
@@ -183,7 +183,7 @@ def measured(name: str, problem: Problem, python: Path, limit: float, seed: int)
 
 
 def mean(runs: Sequence[Figures]) -> Figures:
-    """The mean of several seeds' figures; the first outcome, if there is one."""
+    """The mean figures of several seeds, or the first outcome without figures."""
     for run in runs:
         if outcome(run):
             return run
@@ -191,7 +191,7 @@ def mean(runs: Sequence[Figures]) -> Figures:
 
 
 def outcome(figures: Mapping[str, float]) -> str:
-    """Why there are no figures; empty where there are."""
+    """Why a run has no figures; empty if it has."""
     return next((key.removeprefix(OUTCOME) for key in figures if key.startswith(OUTCOME)), "")
 
 
@@ -211,7 +211,7 @@ def run_method(name: str, problem: Problem, arguments: argparse.Namespace) -> Fi
 
 
 def is_settled(figures: Mapping[str, float], limit: float) -> bool:
-    """Whether a run need not be repeated: it has figures, or had at least this limit."""
+    """Whether a run need not be repeated: it has figures, or ran into at least this limit."""
     reason = outcome(figures)
     if reason.startswith("did not finish in "):
         return float(reason.split()[4]) >= limit
@@ -223,7 +223,7 @@ def flat(runs: Mapping[tuple[str, str], Figures]) -> Figures:
 
 
 def unflat(figures: Mapping[str, float]) -> dict[tuple[str, str], Figures]:
-    """The runs of a file that `flat` wrote; its other rows are ratios."""
+    """The runs in a file that `flat` wrote; the other rows of the file are ratios."""
     runs: dict[tuple[str, str], Figures] = {}
     for key, value in figures.items():
         data, name, figure = [*key.split(", ", maxsplit=2), "", ""][:3]
@@ -233,25 +233,25 @@ def unflat(figures: Mapping[str, float]) -> dict[tuple[str, str], Figures]:
 
 
 def ratios(runs: Mapping[tuple[str, str], Figures]) -> list[Row]:
-    """What the project holds itself to, where both sides were measured."""
+    """The project's targets, where both sides were measured."""
     rows: list[Row] = []
 
     def times(data: str, figure: str, what: str, rival: str, preset: str, bound: int) -> None:
-        theirs, own = runs.get((data, rival), {}).get(figure), runs.get((data, preset), {}).get(figure)
-        if theirs is not None and own is not None:
-            rows.append((f"{data}, {what}: {rival} / {preset}", theirs / own, f"≥ {bound}"))
+        theirs, ours = runs.get((data, rival), {}).get(figure), runs.get((data, preset), {}).get(figure)
+        if theirs is not None and ours is not None:
+            rows.append((f"{data}, {what}: {rival} / {preset}", theirs / ours, f"≥ {bound}"))
 
     for data in ("eurlex", "delicious"):
         times(data, "train s", "training", "omikuji", "linear", 5)
         times(data, "train s", "training", "PECOS XR-Linear", "linear", 2)
-        own = runs.get((data, "linear"), {}).get("P@1")
+        ours = runs.get((data, "linear"), {}).get("P@1")
         rivals = [runs.get((data, rival), {}).get("P@1") for rival in ("omikuji", "PECOS XR-Linear")]
         known = [value for value in rivals if value is not None]
-        if own is not None and len(known) == len(rivals):
-            rows.append((f"{data}, P@1: linear − the better of omikuji and PECOS", own - max(known), "≥ -0.3"))
+        if ours is not None and len(known) == len(rivals):
+            rows.append((f"{data}, P@1: linear − the better of omikuji and PECOS", ours - max(known), "≥ -0.3"))
     times("eurlex", "train s", "training", "omikuji Bonsai", "default", 1)
-    times("eurlex", "µs a row", "batch prediction", "omikuji", "linear", 3)
-    times("eurlex", "µs a row", "batch prediction", "omikuji", "default", 1)
+    times("eurlex", "µs / row", "batch prediction", "omikuji", "linear", 3)
+    times("eurlex", "µs / row", "batch prediction", "omikuji", "default", 1)
     return rows
 
 
@@ -271,7 +271,7 @@ def cells(name: str, figures: Mapping[str, float]) -> list[str]:
 
 
 def tables(runs: Mapping[tuple[str, str], Figures]) -> str:
-    """A table for each set, in Markdown that is aligned for reading as text too."""
+    """A Markdown table for each data set, aligned so that it can be read as text."""
     head = ["method", "P@1 / 3 / 5", "nDCG@5", "PSP@1 / 3 / 5", *COSTS]
     parts = []
     for data in SETS:
@@ -285,7 +285,7 @@ def tables(runs: Mapping[tuple[str, str], Figures]) -> str:
 
 
 def spread(heights: Sequence[float]) -> list[float]:
-    """Falling heights in [0, 1], moved apart as far as names need: first down, then up from the lower edge."""
+    """Falling heights in [0, 1], moved apart so that names fit: first down, then up from the lower edge."""
     gap = min(0.075, 1 / len(heights))
     places = list(heights)
     for i in range(1, len(places)):
@@ -298,7 +298,7 @@ def spread(heights: Sequence[float]) -> list[float]:
 
 
 def plot(runs: Mapping[tuple[str, str], Figures], path: Path) -> None:
-    """P@1 against seconds of training, a panel a set; names stand in a column on the right, in the order of P@1."""
+    """P@1 against seconds of training, one panel per data set; names are listed on the right in the order of P@1."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -316,7 +316,7 @@ def plot(runs: Mapping[tuple[str, str], Figures], path: Path) -> None:
         axis.set_visible(False)
     for axis, (data, methods) in zip(axes.flat, found.items(), strict=False):
         top = max(run["P@1"] for run in methods.values())
-        low = max(min(run["P@1"] for run in methods.values()), top - 15)  # what is worse stands on the lower edge
+        low = max(min(run["P@1"] for run in methods.values()), top - 15)  # worse methods are drawn on the lower edge
         margin = max(0.07 * (top - low), 0.2)
         axis.set(title=data, xscale="log", xlabel="training, s", ylabel="P@1, %", ylim=(low - margin, top + margin))
         axis.grid(alpha=0.3)

@@ -227,5 +227,5 @@ def test_no_ridge_at_all_still_gives_a_proper_posterior() -> None:
 
 def test_a_covariance_too_large_for_memory_is_refused() -> None:
     X = scipy.sparse.eye_array(20_000, 40_000, format="csr")
-    with pytest.raises(MemoryLimitError, match="take fewer features or rows"):
+    with pytest.raises(MemoryLimitError, match="use fewer features or rows"):
         BayesianCompressedSensing(n_dims=2, random_state=0).fit(X, scipy.sparse.csr_array(np.ones((20_000, 1))))

@@ -14,8 +14,7 @@ from worlds import planted
 from ripml import datasets, metrics
 from ripml.base.errors import ParameterError
 from ripml.baselines import CompressedSensing
-from ripml.baselines.compressed_sensing import gaussian_columns
-from ripml.baselines.recovery import cosamp, lasso, omp, sparsity_penalty
+from ripml.baselines.compressed_sensing import cosamp, gaussian_columns, lasso, omp, sparsity_penalty
 
 Floats = NDArray[np.float64]
 

@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 
 from ripml.base.errors import DataError, NoLabelsError, ParameterError
 from ripml.baselines import LEML
-from ripml.baselines.leml_steps import Problem, factorise
+from ripml.baselines.leml import Problem, factorise
 
 Floats = NDArray[np.float64]
 WORLD = worlds.zipf()

@@ -12,12 +12,12 @@ from sklearn.exceptions import ConvergenceWarning
 
 from ripml.base.errors import ParameterError
 from ripml.baselines.base import with_constant
-from ripml.baselines.sleec import SLEEC
-from ripml.baselines.sleec_embedding import (
+from ripml.baselines.sleec import (
+    SLEEC,
     label_graph,
+    left_out_neighbors,
     project_singular_values,
     sparse_regression,
-    unseen_neighbors,
 )
 from ripml.metrics import precision_at_k
 from ripml.model.features import unit_rows
@@ -183,7 +183,7 @@ def test_a_large_l1_makes_all_predictions_zero() -> None:
 def test_unseen_neighbours_are_those_of_a_regression_without_the_row(n: int, d: int, k: int) -> None:
     X, Z = worlds.regression(n, d)
     Psi = np.linalg.solve(X.T @ X + 2 * np.eye(d), X.T @ Z)
-    found = unseen_neighbors(X, Z, 2.0, np.arange(n), k)
+    found = left_out_neighbors(X, Z, 2.0, np.arange(n), k)
     for row in range(n):
         others = np.delete(np.arange(n), row)
         without = np.linalg.solve(X[others].T @ X[others] + 2 * np.eye(d), X[others].T @ Z[others])
@@ -194,7 +194,7 @@ def test_unseen_neighbours_are_those_of_a_regression_without_the_row(n: int, d: 
 
 def test_nobody_asked_is_nobody_answered() -> None:
     X, Z = worlds.regression(5, 3)
-    assert unseen_neighbors(X, Z, 1.0, np.array([], np.int64), 4).shape == (0, 4)
+    assert left_out_neighbors(X, Z, 1.0, np.array([], np.int64), 4).shape == (0, 4)
 
 
 # ------------------------------------------------------------------------------------------------ the estimator

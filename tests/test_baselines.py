@@ -1,33 +1,43 @@
-"""The laws of the core, over every baseline, and the rule that they choose their regularisation by."""
+"""The laws of the estimators over every baseline, and the rule by which they choose their regularisation."""
 
 from __future__ import annotations
 
 import functools
 import json
+import sys
 from copy import deepcopy
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas
 import pytest
 import scipy.sparse
 import worlds
-from laws import assert_same_scores
+from laws import assert_same_scores, saved_scores_equal_loaded
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler
 
-import ripml
 from ripml import baselines, metrics
-from ripml.base import model_folder
+from ripml.base import model_folder, registry
 from ripml.base.errors import DataError, MemoryLimitError, ModelFolderError, NoLabelsError, ParameterError
-from ripml.baselines import BASELINES
-from ripml.baselines.base import Baseline, best_candidates, choose_ridge, held_out_rows, require_dense
+from ripml.baselines.base import (
+    Arrays,
+    Baseline,
+    FitAtRidge,
+    best_candidates,
+    choose_ridge,
+    held_out_rows,
+    require_dense,
+)
 from ripml.cli import main
 
 PLANTED, ZIPF = worlds.planted(), worlds.zipf(n=90, d=40, n_labels=20)
+BASELINES = [name for name in registry.class_names("estimator") if name != "RIPML"]
 EVERY = pytest.mark.parametrize("name", BASELINES)
 
 
@@ -38,7 +48,7 @@ def baseline(name: str, **settings: Any) -> Baseline:
 
 @functools.cache
 def fitted(name: str) -> Baseline:
-    """The baseline on the Zipf world; not to be changed."""
+    """The baseline on the Zipf world; tests must not change it."""
     return baseline(name).fit(ZIPF.X, ZIPF.Y)
 
 
@@ -65,6 +75,7 @@ def test_every_baseline_beats_popularity(name: str) -> None:
 
 @EVERY
 def test_sparse_equals_dense(name: str) -> None:
+    """Features give the same scores dense, as CSR array or matrix."""
     expected = fitted(name).decision_function(ZIPF.X_new)
     sparse = baseline(name).fit(scipy.sparse.csr_array(ZIPF.X), ZIPF.Y)
     assert_close(sparse.decision_function(scipy.sparse.csr_array(ZIPF.X_new)), expected, 1e-6)
@@ -73,6 +84,7 @@ def test_sparse_equals_dense(name: str) -> None:
 
 @EVERY
 def test_one_by_one_equals_batch(name: str) -> None:
+    """A row has the same scores alone as among others."""
     together = fitted(name).decision_function(ZIPF.X_new[:20])
     singly = scipy.sparse.vstack([fitted(name).decision_function(ZIPF.X_new[i : i + 1]) for i in range(20)])
     assert_close(singly.tocsr(), together, 1e-8)
@@ -80,6 +92,7 @@ def test_one_by_one_equals_batch(name: str) -> None:
 
 @EVERY
 def test_threads_do_not_matter(name: str) -> None:
+    """For one random_state a model is the same whatever n_jobs is."""
     one, two = (baseline(name, n_jobs=n_jobs).fit(ZIPF.X, ZIPF.Y) for n_jobs in (1, 2))
     assert_close(two.decision_function(ZIPF.X_new), one.decision_function(ZIPF.X_new), 1e-9)
     assert one.ridge_ == two.ridge_
@@ -94,21 +107,14 @@ def test_the_same_seed_gives_the_same_model(name: str) -> None:
 
 
 @EVERY
-def test_saved_equals_loaded(name: str, tmp_path: Path) -> None:
+def test_saved_equals_loaded_and_memory_mapped(name: str, tmp_path: Path) -> None:
     model = baseline(name).fit(pandas.DataFrame(ZIPF.X).add_prefix("f"), ZIPF.names)
     X_new = pandas.DataFrame(ZIPF.X_new).add_prefix("f")
-    model.save(tmp_path / "model")
-    loaded = ripml.load(tmp_path / "model")
-    assert type(loaded) is type(model)
-    assert_same_scores(loaded.decision_function(X_new), model.decision_function(X_new))
-    assert_same_scores(loaded.predict(X_new), model.predict(X_new))
-    assert loaded.recommend(X_new, n=3) == model.recommend(X_new, n=3)
-    assert loaded.get_params() == model.get_params()
-    assert loaded.classes_.tolist() == model.classes_.tolist()
-    for value in ("n_rows_", "n_unlabelled_", "ridge_", "threshold_", "left_out_precision_", "tried_", "seed_"):
+    loaded = saved_scores_equal_loaded(model, X_new, tmp_path / "model")
+    for value in ("ridge_", "tried_"):
         assert getattr(loaded, value) == getattr(model, value)
-    loaded.save(tmp_path / "again")
-    assert_same_scores(ripml.load(tmp_path / "again").decision_function(X_new), model.decision_function(X_new))
+    learnt = [value for value in loaded.learnt_.values() if isinstance(value, np.ndarray)]
+    assert all(isinstance(value, np.memmap) or isinstance(value.base, np.memmap) for value in learnt if value.ndim)
     with pytest.raises(ValueError, match="feature names"):
         loaded.decision_function(X_new.rename(columns={"f0": "other"}))
 
@@ -141,12 +147,12 @@ HOSTILE: dict[str, list[Any]] = {
 
 
 @EVERY
-def test_values_of_a_hostile_folder_are_refused_before_they_are_used(name: str) -> None:
+def test_hostile_values_of_a_folder_are_refused_before_they_are_used(name: str) -> None:
     parameters, arrays = fitted(name).to_state()
     for key, values in HOSTILE.items():
         for value in values:
             if name == "Popularity" and key == "n_features" and value in (7, 10**10):
-                continue  # popularity does not look at features, so that any number of them will do
+                continue  # popularity ignores the features, so that any number of them is right
             with pytest.raises(ModelFolderError, match="do not fit together"):
                 type(fitted(name)).from_state(parameters | {key: value}, arrays)
     for key, array in arrays.items():
@@ -157,7 +163,7 @@ def test_values_of_a_hostile_folder_are_refused_before_they_are_used(name: str) 
                 type(fitted(name)).from_state(parameters, arrays | {key: damaged})
 
 
-def test_settings_of_a_hostile_folder_make_no_work() -> None:
+def test_hostile_settings_of_a_folder_are_refused_before_any_work() -> None:
     for name, settings in (
         ("BayesianCompressedSensing", {"n_steps": 10**10}),
         ("SLEEC", {"n_learners": 10**10}),
@@ -171,14 +177,14 @@ def test_settings_of_a_hostile_folder_make_no_work() -> None:
         type(fitted("SLEEC")).from_state(parameters, arrays | {"learnt_k": np.array(10**12)})
 
 
-def test_the_same_value_in_another_type_is_no_change() -> None:
+def test_the_same_value_in_another_type_is_not_a_change() -> None:
     model = baseline("PLST", n_dims=np.int64(5), ridge=1.0).fit(ZIPF.X, ZIPF.Y)
     expected = model.decision_function(ZIPF.X_new)
     assert_same_scores(model.set_params(n_dims=5, ridge=1).decision_function(ZIPF.X_new), expected)
 
 
 @pytest.mark.parametrize("name", ["PLST", "CPLST", "CSSP"])
-def test_thousands_of_labels_with_one_a_row_are_no_trouble(name: str) -> None:
+def test_thousands_of_labels_with_one_per_row_give_finite_scores(name: str) -> None:
     rng = np.random.default_rng(0)
     label = rng.integers(5000, size=600)
     Y = scipy.sparse.csr_array((np.ones(600), (np.arange(600), label)), shape=(600, 5000))
@@ -220,7 +226,7 @@ def test_a_few_rows_are_enough(name: str, n: int) -> None:
 
 
 @EVERY
-def test_labels_that_no_row_or_every_row_carries_are_no_trouble(name: str) -> None:
+def test_labels_that_no_row_or_every_row_carries_do_no_harm(name: str) -> None:
     dense = np.hstack([np.ones((90, 1)), np.zeros((90, 2)), ZIPF.Y.toarray()])
     truth = np.hstack([np.ones((90, 1)), np.zeros((90, 2)), ZIPF.Y_new.toarray()])
     scores = baseline(name).fit(ZIPF.X, dense).decision_function(ZIPF.X_new)
@@ -229,7 +235,7 @@ def test_labels_that_no_row_or_every_row_carries_are_no_trouble(name: str) -> No
 
 
 @EVERY
-def test_one_label_is_no_trouble(name: str) -> None:
+def test_a_single_label_is_always_predicted(name: str) -> None:
     model = baseline(name).fit(ZIPF.X, np.ones((90, 1)))
     assert model.score(ZIPF.X_new, np.ones((90, 1))) == 1
 
@@ -242,15 +248,17 @@ def test_a_row_without_features_has_finite_scores_or_none(name: str) -> None:
 
 
 @EVERY
-def test_a_question_without_rows_is_refused(name: str) -> None:
+def test_a_prediction_without_rows_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="0 sample"):
         fitted(name).decision_function(np.zeros((0, 40)))
 
 
 @EVERY
-def test_it_keeps_to_scikit_learns_rules(name: str) -> None:
+def test_it_follows_scikit_learns_rules(name: str) -> None:
     model = baseline(name)
     assert clone(model).get_params() == model.get_params()
+    assert type(model)(**model.get_params()).get_params() == model.get_params()
+    assert repr(model).startswith(f"{name}(")
     with pytest.raises(NotFittedError, match="not fitted yet"):
         model.decision_function(ZIPF.X_new)
     pipeline = make_pipeline(MaxAbsScaler(), model).fit(ZIPF.X, ZIPF.Y)
@@ -258,7 +266,7 @@ def test_it_keeps_to_scikit_learns_rules(name: str) -> None:
 
 
 @EVERY
-def test_what_cannot_be_learnt_is_refused_and_the_model_stays(name: str) -> None:
+def test_wrong_training_rows_are_refused_and_the_model_stays_as_it_was(name: str) -> None:
     model = deepcopy(fitted(name))
     before = model.decision_function(ZIPF.X_new)
     with pytest.raises(DataError, match="X has 90 rows and Y has 89"):
@@ -295,8 +303,9 @@ def test_settings_changed_after_the_fit_are_refused(name: str) -> None:
         model.decision_function(ZIPF.X_new)
 
 
-def test_names_and_modules_agree() -> None:
-    assert set(BASELINES) == set(baselines.__all__) - {"BASELINES"}
+def test_every_registered_baseline_is_a_name_of_the_package() -> None:
+    assert set(BASELINES) == set(baselines.__all__)
+    assert all(getattr(baselines, name).__name__ == name for name in BASELINES)
     assert dir(baselines) == sorted({*vars(baselines), *baselines.__all__})
     with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
         _ = baselines.Nothing
@@ -307,26 +316,26 @@ def test_names_and_modules_agree() -> None:
 
 def test_rows_are_held_out_once_at_random_and_at_most_two_thousand() -> None:
     for n, expected in ((5, 1), (99, 19), (30_000, 2000)):
-        seen, asked = held_out_rows(n, seed=3)
-        assert len(asked) == expected
-        np.testing.assert_array_equal(np.sort(np.concatenate([seen, asked])), np.arange(n))
+        train, held_out = held_out_rows(n, seed=3)
+        assert len(held_out) == expected
+        np.testing.assert_array_equal(np.sort(np.concatenate([train, held_out])), np.arange(n))
     assert not np.array_equal(held_out_rows(99, 0)[1], held_out_rows(99, 1)[1])
 
 
 @pytest.mark.parametrize("best", [0.0001, 0.01, 0.316, 1.0, 3.16, 1000.0, 10000.0])
-def test_the_walk_finds_the_top_of_a_hill_and_tells_what_it_tried(best: float) -> None:
+def test_the_search_finds_the_maximum_and_returns_what_it_tried(best: float) -> None:
     found, tried = choose_ridge(lambda ridge: -abs(np.log(ridge / best)))
     assert found == best
     assert tried[0][0] == 1.0
     assert max(tried, key=lambda pair: pair[1])[0] == best
 
 
-def test_the_ridge_is_the_best_on_rows_held_out_and_learns_from_all() -> None:
+def test_the_ridge_is_the_best_on_held_out_rows_and_then_fitted_to_all() -> None:
     model = baseline("PLST").fit(ZIPF.X, ZIPF.Y)
-    seen, asked = held_out_rows(90, model.seed_)
+    train, held_out = held_out_rows(90, model.seed_)
     for ridge, precision in model.tried_:
-        scores = baseline("PLST", ridge=ridge).fit(ZIPF.X[seen], ZIPF.Y[seen]).decision_function(ZIPF.X[asked])
-        mean = np.mean([metrics.precision_at_k(ZIPF.Y[asked], scores, k=k) for k in (1, 3, 5)])
+        scores = baseline("PLST", ridge=ridge).fit(ZIPF.X[train], ZIPF.Y[train]).decision_function(ZIPF.X[held_out])
+        mean = np.mean([metrics.precision_at_k(ZIPF.Y[held_out], scores, k=k) for k in (1, 3, 5)])
         assert mean == pytest.approx(precision)
     assert model.ridge_ == max(model.tried_, key=lambda pair: pair[1])[0]
     given = baseline("PLST", ridge=model.ridge_).fit(ZIPF.X, ZIPF.Y)
@@ -343,15 +352,54 @@ def test_the_best_hundred_labels_of_a_row_are_its_candidates() -> None:
 
 
 def test_a_dense_array_of_more_than_two_gigabytes_is_refused() -> None:
-    require_dense((15_000, 16_000), "this", "take less")
-    with pytest.raises(MemoryLimitError, match=r"this would be a dense array of 20,000 × 20,000, 3.2 GB.*; take less"):
-        require_dense((20_000, 20_000), "this", "take less")
+    require_dense((15_000, 16_000), "this", "use less")
+    with pytest.raises(
+        MemoryLimitError,
+        match=r"this would be a dense array of 20,000 × 20,000, 3\.2 GB, but a baseline may use at most 2 GB; use less",
+    ):
+        require_dense((20_000, 20_000), "this", "use less")
+
+
+# ----------------------------------------------------------------------------------------------------- a new baseline
+
+
+@dataclass(eq=False, repr=False)
+class Centroids(Baseline):
+    """A toy: each label is scored by the inner product with the mean of its rows."""
+
+    regularised: ClassVar[bool] = False
+    normalize: bool = False
+    n_jobs: int | None = None
+    random_state: Any = None
+
+    def _prepare(self, X: Any, Y: Any, seed: int) -> FitAtRidge:
+        means = np.asarray(X.T @ Y / np.maximum(Y.sum(axis=0), 1))
+        return lambda ridge: {"means": means}
+
+    def _score(self, arrays: Arrays, X: Any) -> Any:
+        return X @ arrays["means"]
+
+    def _expected_shapes(self, arrays: Arrays, d: int, L: int) -> dict[str, tuple[int, ...]]:
+        return {"means": (d, L)}
+
+
+def test_a_new_baseline_is_one_class_and_one_line_of_the_registry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(registry._STAGES, "estimator", dict(registry._STAGES["estimator"]))  # undone after the test
+    monkeypatch.setitem(sys.modules, "toy_baseline", SimpleNamespace(Centroids=Centroids))
+    registry.register("estimator", "centroids", "toy_baseline:Centroids")
+    assert registry.words("estimator")[-1] == "centroids"  # the shell's list of methods
+    assert baselines.Centroids is Centroids
+    model = baselines.Centroids(random_state=0).fit(ZIPF.X, ZIPF.names)
+    assert model.score(ZIPF.X_new, ZIPF.Y_new) > 0
+    saved_scores_equal_loaded(model, ZIPF.X_new, tmp_path / "model")
 
 
 # ------------------------------------------------------------------------------------------------------- the shell
 
 
-def test_the_shell_trains_asks_and_inspects_a_baseline(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_shell_trains_predicts_and_inspects_a_baseline(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     def run(*words: str, code: int = 0) -> str:
         with pytest.raises(SystemExit) as stop:
             main(list(words))
@@ -367,8 +415,8 @@ def test_the_shell_trains_asks_and_inspects_a_baseline(tmp_path: Path, capfd: py
     assert isinstance(summary["ridge"], float)
     local = json.loads(run("train", data, str(tmp_path / "other"), "--method", "sleec", "--json"))
     assert all(isinstance(local[name], int) for name in ("n_neighbors", "n_clusters"))
-    asked = run("predict", folder, data, "--top", "1", "--json")
-    assert [json.loads(line)["labels"][0]["label"] for line in asked.splitlines()] == ["fruit", "dish"] * 4
+    predicted = run("predict", folder, data, "--top", "1", "--json")
+    assert [json.loads(line)["labels"][0]["label"] for line in predicted.splitlines()] == ["fruit", "dish"] * 4
     assert json.loads(run("evaluate", folder, data, "--json"))["P@1"] == 1
     assert "PLST" in run("inspect", folder)
     assert model_folder.load(folder).kind == "PLST"

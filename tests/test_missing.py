@@ -1,4 +1,4 @@
-"""Missing labels by laws: what hiding does, what weighting and completion promise, and refits as the reference."""
+"""Missing labels: the laws of hiding, weighting and completion, with refits as the reference."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def is_clean(matrix: Any) -> bool:
 
 @pytest.mark.parametrize("by", KINDS)
 @pytest.mark.parametrize("share", SHARES)
-def test_hiding_leaves_a_part_of_the_labels_and_hides_the_share_that_was_asked_for(share: float, by: str) -> None:
+def test_hiding_removes_the_given_share_of_the_labels(share: float, by: str) -> None:
     Y = zipf_labels(n=4000)
     left = missing.hide_labels(Y, share, by, seed=3)
     assert is_clean(left)
@@ -101,7 +101,7 @@ def test_assumed_propensities_add_up_to_the_assumed_share_and_rise_with_frequenc
 @pytest.mark.parametrize("by", KINDS)
 def test_weighted_labels_are_the_true_ones_in_the_mean(by: str) -> None:
     Y = zipf_labels(n=200, n_labels=15)
-    p = missing._propensities(counts(Y).astype(float), 0.4, by, seen=False)
+    p = missing._propensities(counts(Y).astype(float), 0.4, by, observed=False)
     rounds = 400
     mean = sum(missing.weigh(missing.hide_labels(Y, 0.4, by, seed), p) for seed in range(rounds)) / rounds
     noise = np.sqrt((1 - p) / p / rounds)  # of one cell: the standard deviation of seen/p, over the rounds
@@ -116,7 +116,7 @@ def test_weighting_the_targets_of_ridge_is_weighting_its_scores() -> None:
     assert of_weighted.toarray() == pytest.approx(missing.weigh(scores, p).toarray())
 
 
-def test_weighting_by_one_chance_for_all_labels_changes_no_ranking() -> None:
+def test_weighting_with_equal_propensities_changes_no_ranking() -> None:
     scores = csr_array(np.random.default_rng(0).random((20, 9)))
     weighed = missing.weigh(scores, np.full(9, 0.3))
     assert np.array_equal(metrics.ranking(weighed, 9), metrics.ranking(scores, 9))
@@ -160,7 +160,7 @@ def test_left_out_scores_keep_the_best_candidates_of_a_row_and_ties_go_to_the_lo
 
 @pytest.mark.parametrize("by", KINDS)
 @pytest.mark.parametrize("seed", range(3))
-def test_completion_keeps_every_seen_label_and_adds_chances_below_one(by: str, seed: int) -> None:
+def test_completion_keeps_every_observed_label_and_adds_weights_below_one(by: str, seed: int) -> None:
     world = zipf(seed=seed)
     left = missing.hide_labels(world.Y, 0.4, by, seed)
     p = missing.assumed_propensities(left, 0.4, by)
@@ -173,7 +173,9 @@ def test_completion_keeps_every_seen_label_and_adds_chances_below_one(by: str, s
 
 @pytest.mark.parametrize("by", KINDS)
 @pytest.mark.parametrize("seed", range(3))
-def test_the_rounded_completion_is_binary_keeps_seen_labels_and_adds_the_expected_number(by: str, seed: int) -> None:
+def test_the_rounded_completion_is_binary_keeps_observed_labels_and_adds_the_expected_number(
+    by: str, seed: int
+) -> None:
     world = zipf(seed=seed)
     left = missing.hide_labels(world.Y, 0.4, by, seed)
     p = missing.assumed_propensities(left, 0.4, by)
@@ -241,7 +243,7 @@ def test_completion_of_bibtex_is_closer_to_the_complete_labels_than_what_was_see
 
 
 @pytest.mark.parametrize("share", [-0.1, 1, 1.5, float("nan"), "half", True])
-def test_a_share_that_cannot_be_is_refused(share: Any) -> None:
+def test_a_share_out_of_range_is_refused(share: Any) -> None:
     with pytest.raises(ParameterError, match="`share` must be a number from 0 to below 1; got"):
         missing.hide_labels(zipf_labels(), share)
     with pytest.raises(ParameterError, match="`share` must be a number from 0 to below 1; got"):
@@ -254,19 +256,19 @@ def test_an_unknown_kind_of_hiding_is_refused() -> None:
 
 
 @pytest.mark.parametrize("ridge", [0, -1, float("inf"), float("nan"), "auto"])
-def test_a_ridge_that_cannot_be_is_refused(ridge: Any) -> None:
+def test_a_ridge_out_of_range_is_refused(ridge: Any) -> None:
     with pytest.raises(ParameterError, match="`ridge` must be a number > 0; got"):
         missing.left_out_scores(np.eye(2), np.eye(2), ridge=ridge)
 
 
 @pytest.mark.parametrize("n_candidates", [0, -1, 2.5, True])
-def test_a_number_of_candidates_that_cannot_be_is_refused(n_candidates: Any) -> None:
+def test_a_number_of_candidates_out_of_range_is_refused(n_candidates: Any) -> None:
     with pytest.raises(ParameterError, match="`n_candidates` must be an integer ≥ 1; got"):
         missing.left_out_scores(np.eye(2), np.eye(2), n_candidates=n_candidates)
 
 
 @pytest.mark.parametrize("power", [float("nan"), "half"])
-def test_a_power_that_cannot_be_is_refused(power: Any) -> None:
+def test_a_power_that_is_not_a_number_is_refused(power: Any) -> None:
     with pytest.raises(ParameterError, match="`power` must be a number; got"):
         missing.weigh(np.eye(2), np.ones(2), power)
 
@@ -283,7 +285,7 @@ def test_features_that_are_not_finite_are_refused() -> None:
         missing.left_out_scores(np.array([[1.0], [np.nan]]), np.eye(2))
 
 
-def test_labels_that_are_no_indicator_are_refused() -> None:
+def test_labels_that_are_not_an_indicator_are_refused() -> None:
     with pytest.raises(DataError, match=r"Y must be an indicator of 0s and 1s; got the value 0\.5"):
         missing.complete(csr_array([[1, 0.5]]), csr_array((1, 2)), np.ones(2))
     with pytest.raises(DataError, match="Y must be an indicator matrix of n rows and L labels"):
@@ -291,7 +293,7 @@ def test_labels_that_are_no_indicator_are_refused() -> None:
 
 
 @pytest.mark.parametrize("use", [missing.weigh, missing.to_indicator])
-def test_propensities_that_cannot_be_are_refused(use: Callable[[Any, Any], Any]) -> None:
+def test_propensities_out_of_range_are_refused(use: Callable[[Any, Any], Any]) -> None:
     with pytest.raises(DataError, match=r"one propensity for each of the 2 labels; got shape \(3,\)"):
         use(np.eye(2), np.ones(3))
     with pytest.raises(DataError, match=r"must lie in \(0, 1\]; got 0.0 for label 1"):

@@ -1,4 +1,4 @@
-"""The laboratory: measurements are made once, results and report are whole, claims are judged by their figures."""
+"""The paper's experiments: measurements are made once, results and reports are complete, claims follow the figures."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ from ripml.baselines.base import held_out_rows
 from ripml.cli.app import app
 from ripml.datasets.dataset import Dataset, numbered
 from ripml.lab.generated import generate
-from ripml.lab.reproduce import beyond, chinese, data, dimensions, entities, neighbors, statistics
-from ripml.lab.reproduce.data import Split, dims_grid
-from ripml.lab.reproduce.experiment import Claim, Experiment, Extent, Measurement, Row, Table
+from ripml.lab.reproduce import beyond, data, entities, precision, statistics
+from ripml.lab.reproduce.data import dims_grid
+from ripml.lab.reproduce.experiment import Claim, Experiment, Extent, Measurement, Row, Rows, Table
 from ripml.lab.reproduce.laboratory import EXPERIMENTS, experiment_of, run
-from ripml.lab.reproduce.methods import Chosen, by_rule, measured
+from ripml.lab.reproduce.methods import Chosen, Split, measure_method, ridge_by_rule
 
 ZIPF = worlds.zipf(n=80, d=30, n_labels=20)
+KS = (1, 2, 3, 5, 10, 15, 20, 30, 50)
 TINY = Split(ZIPF.X, ZIPF.Y, ZIPF.X_new, ZIPF.Y_new)
 
 
@@ -104,7 +105,7 @@ def test_an_experiment_writes_json_csv_png_svg_and_the_report(monkeypatch: pytes
     page = report.read_text(encoding="utf-8")
     assert "Counting &amp; &lt;more&gt;" in page
     assert page.count("does not hold here") == 2  # in the summary and in its section
-    assert page.count("cannot be told here") == 2
+    assert page.count("cannot be decided here") == 2
     summary = (tmp_path / "out" / "summary.md").read_text()
     assert "| It does not. | does not hold here | 2 |" in summary
 
@@ -139,7 +140,7 @@ def test_a_folder_of_other_settings_or_of_something_else_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     run_one(monkeypatch, counting([]), Extent(tmp_path / "out"))
-    with pytest.raises(ParameterError, match=r"holds a run with .*'quick': False.*; name another folder"):
+    with pytest.raises(ParameterError, match=r"holds a run with .*'quick': False.*; choose another folder"):
         run_one(monkeypatch, counting([]), Extent(tmp_path / "out", quick=True))
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "letter.txt").write_text("dear")
@@ -147,13 +148,13 @@ def test_a_folder_of_other_settings_or_of_something_else_is_refused(
         run_one(monkeypatch, counting([]), Extent(tmp_path / "mine"))
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["letter.txt"]
     (tmp_path / "out" / "measurements" / "counting" / "b.json").write_text("{")
-    with pytest.raises(DataError, match="this is not JSON; remove the file, and it is measured again"):
+    with pytest.raises(DataError, match=r"b\.json is not JSON; remove the file to measure again"):
         run_one(monkeypatch, counting([]), Extent(tmp_path / "out"))
     (tmp_path / "out" / "measurements" / "counting" / "b.json").write_text("[1]")
-    with pytest.raises(DataError, match="this is not a measurement; remove the file"):
+    with pytest.raises(DataError, match=r"b\.json is not a measurement; remove the file to measure again"):
         run_one(monkeypatch, counting([]), Extent(tmp_path / "out"))
     (tmp_path / "out" / "settings.json").write_text("{")
-    with pytest.raises(DataError, match="this is not JSON; name another folder"):
+    with pytest.raises(DataError, match=r"settings\.json is not JSON; choose another folder"):
         run_one(monkeypatch, counting([]), Extent(tmp_path / "out"))
 
 
@@ -172,11 +173,11 @@ def test_missing_packages_and_data_sets_are_told_before_any_work(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     made: list[str] = []
-    with pytest.raises(DataError, match="the data sets nowhere are not there; set RIPML_DATA"):
+    with pytest.raises(DataError, match="data sets not found: nowhere; set RIPML_DATA"):
         run_one(monkeypatch, replace(counting(made), sets=("nowhere",)), Extent(tmp_path / "out"))
     monkeypatch.setattr("ripml.lab.reproduce.laboratory.find_spec", lambda package: package != "jieba" or None)
     with pytest.raises(MissingExtraError, match=r"jieba is needed .* pip install 'ripml\[text\]'"):
-        run_one(monkeypatch, replace(counting(made), from_texts=True), Extent(tmp_path / "out"))
+        run_one(monkeypatch, replace(counting(made), needs_texts=True), Extent(tmp_path / "out"))
     assert not made
     assert not (tmp_path / "out").exists()
 
@@ -185,7 +186,7 @@ def test_experiments_are_known_by_number_and_word() -> None:
     assert [experiment.number for experiment in EXPERIMENTS] == [1, 2, 3, 4, 5, 6, 7]
     for experiment in EXPERIMENTS:
         assert experiment_of(experiment.word) is experiment_of(str(experiment.number)) is experiment
-    with pytest.raises(ParameterError, match="there is no experiment '8'; there are 1 or statistics"):
+    with pytest.raises(ParameterError, match="there is no experiment '8'; choose one of 1 or statistics"):
         experiment_of("8")
 
 
@@ -218,8 +219,6 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(entities, "_N_TEST", 50)
     monkeypatch.setattr(entities, "_CLUSTERS", (1, 43))
     monkeypatch.setattr(entities, "_SCALED", (1, 2))
-    for module in (dimensions, beyond):
-        monkeypatch.setattr(module, "dims_grid", lambda n_labels, quick: [50, 100])
     monkeypatch.setattr(data, "dims_grid", lambda n_labels, quick: [50, 100])
     names = {name for experiment in EXPERIMENTS for name in experiment.sets}
     monkeypatch.setattr("ripml.datasets.available", lambda: sorted(names))
@@ -248,25 +247,25 @@ def test_every_experiment_runs_to_its_report(experiment: Experiment, tmp_path: P
 
 def test_the_full_plan_has_the_papers_grid(tmp_path: Path) -> None:
     extent = Extent(tmp_path)
-    names = {measurement.name for measurement in dimensions.EXPERIMENT.plan(extent)}
+    names = {measurement.name for measurement in precision.DIMENSIONS.plan(extent)}
     assert len(names) == 3 * 5 * 4
     assert {"bibtex-RIPML-127", "delicious-LEML-786", "eurlex-CSSP-2940"} <= names
-    assert len(chinese.DIMENSIONS.plan(extent)) == 3 * 5 * 5 * 4 + 1
+    assert len(precision.CHINESE_DIMENSIONS.plan(extent)) == 3 * 5 * 5 * 4 + 1
     names = {measurement.name for measurement in beyond.EXPERIMENT.plan(extent)}
     assert {"eurlex-leml-400", "eurlex-plst-100", "delicious-cs-omp-393", "bibtex-bayesian-cs-50"} <= names
     assert not {"eurlex-cs-lasso-100", "eurlex-one-vs-all-logistic"} & names
-    assert len(chinese.NEIGHBORS.plan(extent)) == 3 * 5
+    assert len(precision.CHINESE_NEIGHBORS.plan(extent)) == 3 * 5
     names = {measurement.name for measurement in entities.EXPERIMENT.plan(extent)}
     assert {f"speed-{clusters}-{m}" for clusters in (1, 43) for m in (50, 100, 250)} <= names
     assert {f"quality-{split}-{clusters}" for split in range(5) for clusters in (1, 2, 4, 5, 25, 43, 56)} <= names
-    assert len(neighbors.EXPERIMENT.plan(extent)) == 3
+    assert len(precision.NEIGHBORS.plan(extent)) == 3
     assert dims_grid(983, quick=False) == [50, 100, 197, 393, 786]
 
 
 # ------------------------------------------------------------------------------------------------------- the claims
 
 
-def precision(value: float) -> Row:
+def precision_row(value: float) -> Row:
     return {f"P@{k}": value / k for k in (1, 3, 5)}
 
 
@@ -277,30 +276,30 @@ def test_claims_about_dimensions_follow_the_figures() -> None:
             for m in (50, 100, 200):
                 for method, value, slope in (("RIPML", ripml, 0), ("LEML", 60, 2), ("CPLST", 60, 2), ("CSSP", 50, 9)):
                     level = delicious if (name, method) == ("Delicious", "RIPML") else value
-                    made.append({"set": name, "method": method, "m": m, **precision(level + slope * (m > 100))})
+                    made.append({"set": name, "method": method, "m": m, **precision_row(level + slope * (m > 100))})
         return made
 
-    assert [claim.holds for claim in dimensions.EXPERIMENT.claims(rows(70, 55))] == [True] * 9
-    better = [claim.holds for claim in dimensions.EXPERIMENT.claims(rows(58, 65))]
+    assert [claim.holds for claim in precision.DIMENSIONS.claims(Rows(rows(70, 55)))] == [True] * 9
+    better = [claim.holds for claim in precision.DIMENSIONS.claims(Rows(rows(58, 65)))]
     assert better == [False, False, False, True, True, True, False, False, True]
 
 
 def test_claims_about_neighbours_follow_the_figures() -> None:
     def rows(slope: float) -> list[Row]:
         return [
-            {"set": name, "k": k, **precision(60 - slope * (k > 10) * (name == "EUR-Lex" or slope > 5))}
+            {"set": name, "k": k, **precision_row(60 - slope * (k > 10) * (name == "EUR-Lex" or slope > 5))}
             for name in data.SETS
-            for k in neighbors.NEIGHBORS
+            for k in KS
         ]
 
-    assert [claim.holds for claim in neighbors.EXPERIMENT.claims(rows(2))] == [True, True]
-    assert [claim.holds for claim in neighbors.EXPERIMENT.claims(rows(9))] == [False, True]
-    assert [claim.holds for claim in neighbors.EXPERIMENT.claims(rows(0))] == [True, False]
+    assert [claim.holds for claim in precision.NEIGHBORS.claims(Rows(rows(2)))] == [True, True]
+    assert [claim.holds for claim in precision.NEIGHBORS.claims(Rows(rows(9)))] == [False, True]
+    assert [claim.holds for claim in precision.NEIGHBORS.claims(Rows(rows(0)))] == [True, False]
 
 
 def test_speed_at_a_tenth_of_the_size_decides_no_claim_about_the_size() -> None:
     quality = [
-        {"data": "Wikispeedia", "split": 0, "clusters": c, "m": m, **precision(30 + c / 5 + m / 100)}
+        {"data": "Wikispeedia", "split": 0, "clusters": c, "m": m, **precision_row(30 + c / 5 + m / 100)}
         for c in (1, 2, 4, 5, 25, 43, 56)
         for m in (50, 100, 250)
     ]
@@ -320,8 +319,8 @@ def test_speed_at_a_tenth_of_the_size_decides_no_claim_about_the_size() -> None:
             for c, (s, t) in times.items()
         ]
 
-    assert [c.holds for c in entities.EXPERIMENT.claims(quality + speed(500_539))] == [True] * 6
-    at_a_tenth = entities.EXPERIMENT.claims(quality + speed(50_053))
+    assert [c.holds for c in entities.EXPERIMENT.claims(Rows(quality + speed(500_539)))] == [True] * 6
+    at_a_tenth = entities.EXPERIMENT.claims(Rows(quality + speed(50_053)))
     assert [claim.holds for claim in at_a_tenth] == [True, True, None, None, None, None]
 
 
@@ -336,14 +335,19 @@ def test_claims_about_chinese_news_follow_the_figures() -> None:
         ]
         return [*made, {"tokens": "chars", "d": "d = 200", "split": 0, "m": 100, "P@1": chars, "P@3": 20, "P@5": 13}]
 
-    claims = chinese.DIMENSIONS.claims(rows(60.5, 61))
+    claims = precision.CHINESE_DIMENSIONS.claims(Rows(rows(60.5, 61)))
     assert [claim.holds for claim in claims] == [True, True, True, True]
     assert "RIPML 61.5 and 15.1" in claims[2].evidence
-    assert [claim.holds for claim in chinese.DIMENSIONS.claims(rows(59, 40))] == [False, True, True, False]
-    falling: list[Row] = [{"d": "d = 200", "split": 0, "k": k, **precision(60 - k / 10)} for k in neighbors.NEIGHBORS]
-    assert [claim.holds for claim in chinese.NEIGHBORS.claims(falling)] == [True]
+    assert [claim.holds for claim in precision.CHINESE_DIMENSIONS.claims(Rows(rows(59, 40)))] == [
+        False,
+        True,
+        True,
+        False,
+    ]
+    falling: list[Row] = [{"d": "d = 200", "split": 0, "k": k, **precision_row(60 - k / 10)} for k in KS]
+    assert [claim.holds for claim in precision.CHINESE_NEIGHBORS.claims(Rows(falling))] == [True]
     rising = [{**row, "P@1": 60 + row["k"]} for row in falling]
-    assert [claim.holds for claim in chinese.NEIGHBORS.claims(rising)] == [False]
+    assert [claim.holds for claim in precision.CHINESE_NEIGHBORS.claims(Rows(rising))] == [False]
 
 
 def test_the_dimensions_shown_are_chosen_on_training_rows_and_ties_are_not_ahead() -> None:
@@ -359,18 +363,18 @@ def test_the_dimensions_shown_are_chosen_on_training_rows_and_ties_are_not_ahead
                 made.append({**where, "method": method, "m": m, "left_out": left_out, "P@1": value, "ms_per_row": ms})
         return made
 
-    claims = beyond.EXPERIMENT.claims(rows(65, 71, 0.5))
+    claims = beyond.EXPERIMENT.claims(Rows(rows(65, 71, 0.5)))
     assert [claim.holds for claim in claims] == [False, True, True]
     assert claims[0].evidence.startswith("Bibtex: SLEEC 71.0, RIPML, default 65.0, RIPML, paper 60.0")
-    assert [claim.holds for claim in beyond.EXPERIMENT.claims(rows(66, 65, 0.5))] == [True, True, False]
-    assert [claim.holds for claim in beyond.EXPERIMENT.claims(rows(60, 50, 2.0))] == [False, False, False]
+    assert [claim.holds for claim in beyond.EXPERIMENT.claims(Rows(rows(66, 65, 0.5)))] == [True, True, False]
+    assert [claim.holds for claim in beyond.EXPERIMENT.claims(Rows(rows(60, 50, 2.0)))] == [False, False, False]
 
 
 def test_a_ridge_chosen_at_another_m_is_the_same_in_a_run_that_was_stopped() -> None:
     both: Chosen = {}
-    first = measured("PLST", 5, TINY, 0, both, chosen_at=5, set="tiny")
-    after = measured("PLST", 9, TINY, 0, both, chosen_at=5, set="tiny")
-    resumed = measured("PLST", 9, TINY, 0, {}, chosen_at=5, set="tiny")
+    first = measure_method("PLST", 5, TINY, 0, both, chosen_at=5, set="tiny")
+    after = measure_method("PLST", 9, TINY, 0, both, chosen_at=5, set="tiny")
+    resumed = measure_method("PLST", 9, TINY, 0, {}, chosen_at=5, set="tiny")
     assert first["ridge"] == after["ridge"] == resumed["ridge"]
     assert after["P@1"] == resumed["P@1"]
 
@@ -385,7 +389,7 @@ def test_the_rule_asks_ripml_and_baselines_about_the_same_rows(monkeypatch: pyte
     monkeypatch.setattr("ripml.lab.reproduce.methods.mean_precision", noted)
     empty = scipy.sparse.vstack([scipy.sparse.csr_array((5, 20)), ZIPF.Y], format="csr")
     part = Split(np.vstack([np.ones((5, 30)), ZIPF.X]), empty, ZIPF.X_new, ZIPF.Y_new)
-    by_rule(RIPML.paper(n_dims=10, random_state=4), part, seed=4)
+    ridge_by_rule(RIPML.paper(n_dims=10, random_state=4), part, seed=4)
     rows = held_out_rows(80, PLST(random_state=4).fit(ZIPF.X, ZIPF.Y).seed_)[1]
     np.testing.assert_array_equal(seen[0].toarray(), ZIPF.Y[rows].toarray())
 

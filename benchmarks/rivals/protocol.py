@@ -1,16 +1,16 @@
-"""What every runner of a rival does: read the matrices, train, predict, save, and write scores and timings.
+"""The steps of every runner: read the matrices, train, predict, save, and write scores and timings.
 
     python run_NAME.py METHOD DATA RESULTS [SEED]
 
 DATA holds train_X.npz, train_Y.npz, test_X.npz (SciPy CSR; every training row has a label, rows of X have length 1)
-and, for sets with raw text, texts.json with the lists `train` and `test`. RESULTS receives scores.npz (CSR, test rows
-by labels), figures.json and the folder `model`. Nothing but NumPy, SciPy and the rival may be imported here: the
-runners live in environments of their own.
+and, for sets with raw text, texts.json with the lists `train` and `test`. The runner writes scores.npz (CSR, test rows
+by labels), figures.json and the folder `model` to RESULTS. Only NumPy, SciPy and the rival may be imported here, as
+runners have separate environments.
 
-What is timed: `train`, the rival's own training call with the conversions in memory that it needs (files in the rival's
-format are written before, by `prepare`); `predict` on all test rows, the least of up to three passes within about ten
-seconds; `predict` on single rows, the median of 50. Queries are put into the rival's form before the clock starts, and
-one row is predicted first, so that lazy loading is not counted.
+What is timed: `train`, the rival's training call with the conversions in memory that it needs (files in the rival's
+format are written before, by `prepare`); `predict` on all test rows, the fastest of up to three passes within about ten
+seconds; `predict` on single rows, the median of 50. Queries are converted to the rival's form before the clock starts,
+and one row is predicted first, so that lazy loading is not counted.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-TOP = 10  # labels asked for a row
+TOP = 10  # labels predicted per row
 SINGLE_ROWS = 50
-NOT_POSSIBLE = 3  # the exit code of a runner that says why its method cannot run on this set
+NOT_POSSIBLE = 3  # the exit code of a runner whose method cannot run on this data set; it prints the reason
 
 
 class NotPossibleError(Exception):
-    """The method cannot run on this set; the message says why."""
+    """The method cannot run on this data set; the message has the reason."""
 
 
 class Method(ABC):
-    """One way to train and predict; `folder` is a place for files of its own."""
+    """A way to train and predict; `folder` is for temporary files."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.folder = folder
         self.seed = seed
 
     def prepare(self, X: Any, Y: Any, texts: list[str] | None) -> None:
-        """Keep the training rows, in files where the rival reads files. Not timed."""
+        """Keep the training rows, in a file if the rival reads files. Not timed."""
         self.X, self.Y, self.texts = X, Y, texts
 
     @abstractmethod
@@ -57,11 +57,11 @@ class Method(ABC):
         """Save the model; `folder` exists. Not timed."""
 
     def open(self, folder: Path) -> None:
-        """Make the model ready for prediction, from the saved one where that is the rival's fast way. Not timed."""
+        """Make the model ready for prediction, from the saved model if that is faster. Not timed."""
         return
 
     def queries(self, X: Any, texts: list[str] | None) -> Any:
-        """Put rows into the form in which `predict` takes them. Not timed."""
+        """Convert rows to the form that `predict` takes. Not timed."""
         return X
 
     @abstractmethod
@@ -94,13 +94,13 @@ def write_xmc(path: Path, X: Any, Y: Any) -> None:
             cells = slice(X.indptr[i], X.indptr[i + 1])
             labels = ",".join(map(str, Y.indices[Y.indptr[i] : Y.indptr[i + 1]]))
             features = " ".join(f"{j}:{v:.7g}" for j, v in zip(X.indices[cells], X.data[cells], strict=True))
-            file.write(f"{labels} {features}".rstrip() + "\n")  # omikuji refuses a blank where features are missing
+            file.write(f"{labels} {features}".rstrip() + "\n")  # omikuji rejects a trailing blank without features
 
 
 def peak_bytes() -> int:
-    """The most memory that this process had resident: the interpreter, its libraries and the data included."""
+    """The peak of resident memory of this process, including the interpreter, libraries and data."""
     status = Path("/proc/self/status")
-    if status.exists():  # ru_maxrss would begin with the size of the parent at the time of its fork
+    if status.exists():  # ru_maxrss would start with the size of the parent at the fork
         for line in status.read_text().splitlines():
             if line.startswith("VmHWM"):
                 return 1024 * int(line.split()[1])
@@ -150,7 +150,7 @@ def measured(method: Method, data: Path, results: Path) -> dict[str, float]:
     scipy.sparse.save_npz(results / "scores.npz", method.scores(answer, Y.shape[1]), compressed=False)
     return {
         "train s": train_seconds,
-        "µs a row": 1e6 * min(passes) / X_new.shape[0],
+        "µs / row": 1e6 * min(passes) / X_new.shape[0],
         "ms single row": 1e3 * one_row,
         "peak MB": peak / 1e6,
         "model MB": sum(path.stat().st_size for path in model.rglob("*") if path.is_file()) / 1e6,
@@ -158,12 +158,12 @@ def measured(method: Method, data: Path, results: Path) -> dict[str, float]:
 
 
 def run(methods: dict[str, Callable[[Path, int], Method]]) -> None:
-    """The main of a runner: the method named first on the command line."""
+    """The main function of a runner: runs the method named first on the command line."""
     name, data, results = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
-    own = results / "own"
-    own.mkdir(parents=True, exist_ok=True)
+    temporary = results / "temporary"
+    temporary.mkdir(parents=True, exist_ok=True)
     try:
-        figures = measured(methods[name](own, int(sys.argv[4]) if len(sys.argv) > 4 else 0), data, results)
+        figures = measured(methods[name](temporary, int(sys.argv[4]) if len(sys.argv) > 4 else 0), data, results)
     except NotPossibleError as reason:
         print(reason, file=sys.stderr)
         sys.exit(NOT_POSSIBLE)

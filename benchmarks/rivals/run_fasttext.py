@@ -1,8 +1,9 @@
 """fastText, supervised, with the settings of its tutorial on multi-label classification: one-vs-all loss; and softmax.
 
 Where a set has raw text, fastText reads that (lower case, punctuation split off, as in its tutorial) with word pairs;
-elsewhere a row is its features as words `f<index>`, each once and in order of index, without pairs: fastText has no
-weights for words, so the values of the features are lost. The file for training is written before the clock starts.
+otherwise a row is the list of its features as words `f<index>`, each once and in order of index, without pairs:
+fastText has no weights for words, so the values of the features are lost. The training file is written before the clock
+starts.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ class NapkinXC(Method):
     kind = "PLT"
 
     def train(self) -> None:
-        # The model's folder is a parameter of the model: training ends with files there.
+        # The folder is a parameter of the model: training writes the model's files to it.
         self.model = getattr(models, self.kind)(str(self.folder.parent / "model"), seed=self.seed)
         self.model.fit(self.X, self.Y)
 

@@ -1,8 +1,8 @@
-"""omikuji: partitioned label trees (Parabel) with its default settings, and Bonsai-like as its README has it.
+"""omikuji: partitioned label trees (Parabel) with default settings, and the Bonsai-like settings of its README.
 
-Training reads a file that was written before the clock starts; omikuji's own parsing of it is inside its training call.
-Prediction is omikuji's Python call, a row at a time (three trees on all cores), after `densify_weights` with the
-density that its command line has as default.
+Training reads a file that is written before the clock starts; omikuji parses it inside its training call. Prediction is
+omikuji's Python call, one row at a time (three trees on all cores), after `densify_weights` with the default density of
+its command line.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""PECOS XR-Linear with its default settings: PIFA label features, hierarchical k-means, a linear model a node.
+"""PECOS XR-Linear with its default settings: PIFA label features, hierarchical k-means, a linear model per node.
 
-Predicts with the saved model loaded for prediction only, which is PECOS's fast way.
+Predicts with the saved model loaded for prediction only, which is faster.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class XRLinear(Method):
         self.model = XLinearModel.load(str(folder), is_predict_only=True)
 
     def predict(self, queries: Any) -> Any:
-        threads = -1 if queries.shape[0] > 1 else 1  # one for single rows, as its README has it
+        threads = -1 if queries.shape[0] > 1 else 1  # one for single rows, as in its README
         return self.model.predict(queries, only_topk=TOP, threads=threads)
 
 

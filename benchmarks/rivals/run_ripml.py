@@ -1,11 +1,11 @@
-"""ripml's own presets, measured by the same protocol as the rivals: default, linear, paper."""
+"""ripml's presets, measured by the same protocol as the rivals: default, linear, paper."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-# What a first fit would load is loaded before the clock starts, as with the rivals.
+# Modules that the first fit would import are imported before the clock starts, as for the rivals.
 import sklearn.ensemble
 import sklearn.isotonic  # noqa: F401
 from protocol import Method, NotPossibleError, run

@@ -1,6 +1,7 @@
 """scikit-learn: exact one-vs-rest ridge (all labels as targets of one `Ridge`), and votes of cosine neighbours.
 
-Ridge: alpha = 1 (the default), by Cholesky factorisation, without intercept, as that solver has none for sparse X.
+Ridge: alpha = 1 (the default), by Cholesky factorisation, without an intercept, which
+this solver does not support for sparse X.
 Neighbours: the 20 nearest rows by cosine, exact; a neighbour's vote is its cosine.
 """
 
@@ -61,10 +62,10 @@ class CosineNeighbors(Method):
         scipy.sparse.save_npz(folder / "Y.npz", self.Y, compressed=False)
 
     def predict(self, queries: Any) -> Any:
-        self.model.n_jobs = -1 if queries.shape[0] > 1 else 1  # starting threads takes longer than a row
+        self.model.n_jobs = -1 if queries.shape[0] > 1 else 1  # starting threads takes longer than predicting a row
         distances, rows = self.model.kneighbors(queries)
         starts = np.arange(len(rows) + 1) * NEIGHBORS
-        # A little above zero, so that a neighbour that shares nothing still proposes its labels.
+        # Slightly above zero, so that a neighbour without common features still proposes its labels.
         weights = np.maximum(1 - distances, 1e-6).ravel()
         W = scipy.sparse.csr_matrix((weights, rows.ravel(), starts), shape=(len(rows), self.Y.shape[0]))
         return W @ self.Y

@@ -10,10 +10,10 @@ __all__ = ["RIPML", "Store", "Tagger", "baselines", "datasets", "load", "metrics
 
 if TYPE_CHECKING:
     from ripml import baselines, datasets, metrics
-    from ripml.baselines.loading import load
     from ripml.model.estimator import RIPML
     from ripml.search.study import tune
     from ripml.store import Store
+    from ripml.tagging.loading import load
     from ripml.tagging.tagger import Tagger
 
 # Loaded when first asked for, so that `ripml --help` does not wait for NumPy and scikit-learn.
@@ -21,7 +21,7 @@ _HOMES = {
     "RIPML": "ripml.model.estimator",
     "Store": "ripml.store",
     "Tagger": "ripml.tagging.tagger",
-    "load": "ripml.baselines.loading",
+    "load": "ripml.tagging.loading",
     "tune": "ripml.search.study",
 }
 _MODULES = {"baselines", "datasets", "metrics"}

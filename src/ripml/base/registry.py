@@ -64,9 +64,9 @@ _STAGES: dict[str, dict[str, str]] = {
     "estimator": {
         "ripml": "ripml.model.estimator:RIPML",
         "leml": "ripml.baselines.leml:LEML",
-        "plst": "ripml.baselines.plst:PLST",
-        "cplst": "ripml.baselines.cplst:CPLST",
-        "cssp": "ripml.baselines.cssp:CSSP",
+        "plst": "ripml.baselines.label_space:PLST",
+        "cplst": "ripml.baselines.label_space:CPLST",
+        "cssp": "ripml.baselines.label_space:CSSP",
         "compressed-sensing": "ripml.baselines.compressed_sensing:CompressedSensing",
         "bayesian": "ripml.baselines.bayesian:BayesianCompressedSensing",
         "sleec": "ripml.baselines.sleec:SLEEC",

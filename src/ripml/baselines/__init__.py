@@ -1,7 +1,7 @@
 """The methods that the paper compares with or builds on, all with RIPML's interface.
 
-Each file opens with what its method minimises. Regularisation that is "auto" is chosen for all of them by one rule, on
-training rows held out (`ripml.baselines.base`).
+Each file begins with the objective that its method minimises. All methods choose a regularisation of "auto" by the same
+rule, on held-out training rows (`ripml.baselines.base`).
 
 >>> from ripml.baselines import PLST
 >>> model = PLST(n_dims=1, random_state=0).fit([[1, 0], [0.9, 0.1], [0, 1]], [["tea"], ["tea"], ["ice"]])
@@ -11,23 +11,21 @@ training rows held out (`ripml.baselines.base`).
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from ripml.base import registry
 
 if TYPE_CHECKING:
     from ripml.baselines.bayesian import BayesianCompressedSensing
     from ripml.baselines.compressed_sensing import CompressedSensing
-    from ripml.baselines.cplst import CPLST
-    from ripml.baselines.cssp import CSSP
     from ripml.baselines.feature_neighbors import FeatureNeighbors
+    from ripml.baselines.label_space import CPLST, CSSP, PLST
     from ripml.baselines.leml import LEML
     from ripml.baselines.one_vs_all import OneVsAllLogistic, OneVsAllRidge
-    from ripml.baselines.plst import PLST
     from ripml.baselines.popularity import Popularity
     from ripml.baselines.sleec import SLEEC
 
 __all__ = [
-    "BASELINES",
     "CPLST",
     "CSSP",
     "LEML",
@@ -41,25 +39,12 @@ __all__ = [
     "Popularity",
 ]
 
-# Where each is, and its word on the shell; loaded when first asked for.
-BASELINES = {
-    "LEML": ("leml", "leml"),
-    "PLST": ("plst", "plst"),
-    "CPLST": ("cplst", "cplst"),
-    "CSSP": ("cssp", "cssp"),
-    "CompressedSensing": ("compressed_sensing", "compressed-sensing"),
-    "BayesianCompressedSensing": ("bayesian", "bayesian"),
-    "SLEEC": ("sleec", "sleec"),
-    "OneVsAllRidge": ("one_vs_all", "one-vs-all-ridge"),
-    "OneVsAllLogistic": ("one_vs_all", "one-vs-all-logistic"),
-    "FeatureNeighbors": ("feature_neighbors", "neighbors"),
-    "Popularity": ("popularity", "popularity"),
-}
-
 
 def __getattr__(name: str) -> Any:
-    if name in BASELINES:
-        return getattr(import_module(f"ripml.baselines.{BASELINES[name][0]}"), name)
+    # A baseline is imported when it is first used, and found in the registry, so that registered ones are here too.
+    for word, class_name in zip(registry.words("estimator"), registry.class_names("estimator"), strict=True):
+        if name == class_name != "RIPML":
+            return registry.named("estimator", word)
     raise AttributeError(f"module 'ripml.baselines' has no attribute {name!r}")
 
 

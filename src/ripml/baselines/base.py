@@ -1,9 +1,10 @@
-"""What the baselines share: the choice of their regularisation and threshold, candidates, saving.
+"""What the baselines share: the choice of regularisation and threshold, candidate labels, saving.
 
-The rule for `ridge="auto"`, the same for every method: a fifth of the training rows, at most 2,000, is held out at
-random; the method learns from the others with ridge 1, then with half a power of ten more for as long as the mean of
-P@1, P@3 and P@5 on the rows held out rises, or else less; the best learns from all rows. The scores on the rows held
-out also give the threshold of `predict` (the best for micro F1) and `left_out_precision_`.
+The rule for `ridge="auto"` is the same for every method. A fifth of the training rows, at most 2,000, is held out at
+random. The method is fitted to the other rows with ridge 1, then with larger values (steps of half a power of ten) as
+long as the mean of P@1, P@3 and P@5 on the held-out rows rises; if the first step up does not help, it goes down in the
+same way. The best value is used to fit all rows. The scores of the held-out rows also give the threshold of `predict`
+(the best for micro F1) and `left_out_precision_`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import functools
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 import scipy.sparse
@@ -20,81 +21,108 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from ripml import metrics
-from ripml.base.errors import MemoryLimitError, ModelFolderError, ParameterError, check_ridge
+from ripml.base import registry
+from ripml.base.errors import MemoryLimitError, ModelFolderError, ParameterError, check_count, check_ridge
 from ripml.base.parallel import blocks
-from ripml.base.registry import from_json, to_json
-from ripml.decoding import scores as decoding
 from ripml.decoding.calibration import best_threshold, mean_precision
+from ripml.decoding.scores import largest
 from ripml.labels.encoding import names_from_arrays, names_to_arrays
 from ripml.model.multilabel import Multilabel, TrainingData
+from ripml.regression import Solve, resolve_solver
 
 __all__ = [
+    "Arrays",
     "Baseline",
-    "Learner",
-    "Learnt",
+    "FitAtRidge",
     "best_candidates",
     "choose_ridge",
-    "drawn_seed",
+    "draw_seed",
     "held_out_rows",
+    "prepare_ridge",
     "require_dense",
     "with_constant",
 ]
 
-Learnt = Mapping[str, Any]  # arrays and CSR arrays by name: all that a method keeps
-Learner = Callable[[float], Learnt]  # ridge ↦ what is learnt with it
+Arrays = Mapping[str, Any]  # everything that a method learns: dense and CSR arrays by name
+FitAtRidge = Callable[[float], Arrays]
 Self = TypeVar("Self", bound="Baseline")
 
 RIDGES = tuple(float(f"{10 ** (exponent / 2):.3g}") for exponent in range(-8, 9))  # 0.0001 … 10,000
-_HELD_OUT = 2000
-_CANDIDATES = 100  # labels a row that a dense row of scores keeps, the best
+_MAX_HELD_OUT = 2000
+_N_CANDIDATES = 100  # best labels kept of each dense row of scores
 _BLOCK_CELLS = 1 << 23  # of a dense block of scores: 64 MB
 _DENSE_LIMIT = 2e9  # bytes
+_SAVED_VALUES = ("seed", "ridge", "threshold", "left_out_precision", "tried", "n_rows", "n_unlabelled")
+_CSR_PARTS = ("data", "indices", "indptr")
 
 
 class Baseline(Multilabel):
-    """A method of the related work, by scikit-learn's rules and with RIPML's interface.
+    """A method of the related work, following scikit-learn's rules and with RIPML's interface.
 
-    A method says two things: `_prepare`, what it learns from rows, and `_ask`, what that says of other rows. Scores are
-    the method's own numbers, not probabilities. The 100 best labels of a row are its candidates.
+    A subclass is a dataclass of its parameters that implements `_prepare` (learning), `_score` (prediction) and
+    `_expected_shapes` (a check of loaded arrays). To add one, write its file and add a line of kind "estimator" to
+    `ripml.base.registry`. Scores are in the method's own units, not probabilities; the candidates of a row are its 100
+    best labels.
+
+    Parameters
+    ----------
+    ridge : float or "auto"
+        The regularisation, scikit-learn's `alpha` unless the method says otherwise; "auto" chooses it on held-out rows.
+    normalize : bool
+        Scale feature rows to length 1 first. Off by default where the authors do not scale them.
+    n_jobs : int or None
+        Threads; None or -1 for all cores.
+    random_state : int, RandomState or None
+        Draws the held-out rows and everything else that the method draws.
 
     Attributes
     ----------
     classes_, n_features_in_, n_rows_, n_unlabelled_
-        As of RIPML.
+        As in RIPML.
     ridge_ : float
-        The regularisation in use; 0 where the method has none.
+        The regularisation in use; 0 for a method without one.
     threshold_ : float
-        The score from which `predict` says yes: the best for micro F1 on the rows held out.
+        The lowest score at which `predict` assigns a label: the best for micro F1 on the held-out rows.
     left_out_precision_ : dict
-        P@1, P@3 and P@5 on the rows held out.
+        P@1, P@3 and P@5 on the held-out rows.
     tried_ : list of [ridge, precision]
-        What the rule tried, in its order, with the mean of P@1, P@3 and P@5.
+        The values that "auto" tried, in order, with the mean of P@1, P@3 and P@5.
     """
 
-    regularised: ClassVar[bool] = True  # has a setting `ridge`
+    regularised: ClassVar[bool] = True  # has a parameter `ridge`
+    counts: ClassVar[tuple[str, ...]] = ()  # parameters that are integers ≥ 1, or "auto" if that is their default
     ridge: float | str
     random_state: Any
+    if TYPE_CHECKING:
+        classes_: NDArray[Any]
+        threshold_: float
+        n_rows_: int
+        frequency_: NDArray[np.int64]
 
     @abstractmethod
-    def _prepare(self, X: Any, Y: Any, seed: int) -> Learner:
-        """Do what does not depend on the ridge, and return the function that does the rest.
+    def _prepare(self, X: Any, Y: Any, seed: int) -> FitAtRidge:
+        """Do the work that does not depend on the ridge, and return the function that does the rest.
 
-        X is dense or CSR (n, d), Y CSR (n, L) with a label in every row.
+        X is dense or CSR (n, d), Y CSR (n, L) with at least one label in every row.
         """
 
     @abstractmethod
-    def _ask(self, learnt: Learnt, X: Any) -> Any:
-        """The scores of some rows X (b, d): dense (b, L), or CSR of the candidates."""
+    def _score(self, arrays: Arrays, X: Any) -> Any:
+        """The scores of some rows X (b, d): dense (b, L), or CSR with the candidates only."""
 
     @abstractmethod
-    def _fits(self, learnt: Learnt, d: int, L: int) -> bool:
-        """Whether arrays that come from a folder can be what this method learnt from d features and L labels.
+    def _expected_shapes(self, arrays: Arrays, d: int, L: int) -> dict[str, tuple[int, ...]]:
+        """The shape that each array of a model folder must have, for d features and L labels.
 
-        An array that is missing or of another rank may raise KeyError, IndexError or ValueError.
+        May raise ValueError for values that cannot occur, and any of KeyError, IndexError for missing arrays.
         """
 
     def check_settings(self) -> None:
-        """Raise `ParameterError` for the first setting that is out of its range."""
+        """Raise `ParameterError` for the first parameter that is out of range."""
+        for name in self.counts:
+            value, may_be_auto = getattr(self, name), getattr(type(self), name) == "auto"
+            if not (may_be_auto and value == "auto"):
+                check_count(name, value, "'auto' or " if may_be_auto else "")
         super().check_settings()
         if self.regularised:
             check_ridge("ridge", self.ridge)
@@ -105,71 +133,71 @@ class Baseline(Multilabel):
         self._learn(data.X, data.Y)
 
     def _learn(self, X: Any, Y: Any) -> None:
-        """Learn from valid features (n, d) and labels, CSR (n, L) with a label in every row."""
-        self.seed_ = drawn_seed(self.random_state)
+        self.seed_ = draw_seed(self.random_state)
         self.n_labels_ = Y.shape[1]
-        seen, asked = held_out_rows(X.shape[0], self.seed_)
-        given = self.ridge if self.regularised else 0.0
-        learner = self._prepare(X[seen], Y[seen], self.seed_)
+        train, held_out = held_out_rows(X.shape[0], self.seed_)
+        fit_at = self._prepare(X[train], Y[train], self.seed_)
+        truth = Y[held_out]
 
         @functools.cache
         def scores_at(ridge: float) -> Any:
-            return self._candidates(learner(ridge), X[asked])
+            return self._candidates(fit_at(ridge), X[held_out])
 
-        truth = Y[asked]
-        if given == "auto":
-            self.ridge_, self.tried_ = choose_ridge(lambda ridge: mean_precision(truth, scores_at(ridge)))
+        # Choose the ridge, the threshold and the expected precision on the held-out rows …
+        ridge = self.ridge if self.regularised else 0.0
+        if ridge == "auto":
+            self.ridge_, self.tried_ = choose_ridge(lambda value: mean_precision(truth, scores_at(value)))
         else:
-            self.ridge_, self.tried_ = float(given), []
+            self.ridge_, self.tried_ = float(ridge), []
         scores = scores_at(self.ridge_)
         self.threshold_ = best_threshold(truth, scores)
         self.left_out_precision_ = {f"P@{k}": metrics.precision_at_k(truth, scores, k=k) for k in (1, 3, 5)}
-        if len(seen) < X.shape[0]:
-            del learner
+        # … and fit all rows. With fewer than five rows nothing was held out, and the first fit serves.
+        if len(train) < X.shape[0]:
+            del fit_at
             scores_at.cache_clear()
-            learner = self._prepare(X, Y, self.seed_)
-        self.learnt_ = dict(learner(self.ridge_))
+            fit_at = self._prepare(X, Y, self.seed_)
+        self.learnt_ = dict(fit_at(self.ridge_))
         self.fitted_with_ = self._fixed_settings()
 
-    def _candidates(self, learnt: Learnt, X: Any) -> Any:
+    def _candidates(self, arrays: Arrays, X: Any) -> Any:
         """Scores of the best labels of each row, CSR (n, L) float64."""
-        found = [scipy.sparse.csr_array((0, self.n_labels_))]
-        size = max(1, _BLOCK_CELLS // max(self.n_labels_, 1))
-        for block in blocks(X.shape[0], size):
-            scores = self._ask(learnt, X[block])
-            found.append(scores if scipy.sparse.issparse(scores) else best_candidates(scores))
-        return scipy.sparse.vstack(found, format="csr", dtype=np.float64)
+        parts = [scipy.sparse.csr_array((0, self.n_labels_))]
+        for rows in blocks(X.shape[0], max(1, _BLOCK_CELLS // max(self.n_labels_, 1))):
+            scores = self._score(arrays, X[rows])
+            parts.append(scores if scipy.sparse.issparse(scores) else best_candidates(scores))
+        return scipy.sparse.vstack(parts, format="csr", dtype=np.float64)
 
     def _raw_scores(self, X: Any) -> Any:
-        X = self._valid_question(X)
+        X = self._validated_queries(X)
         return self._candidates(self.learnt_, X)
 
-    def _valid_question(self, X: Any) -> Any:
-        """Rows to be asked about, as a fitted model that was not changed takes them."""
+    def _validated_queries(self, X: Any) -> Any:
+        """Rows to predict, for a fitted model whose parameters have not been changed since the fit."""
         check_is_fitted(self, "learnt_")
         self.check_settings()
-        now = self._fixed_settings()
-        if changed := [name for name, value in now.items() if value != self.fitted_with_[name]]:
+        current = self._fixed_settings()
+        if changed := [name for name, value in current.items() if value != self.fitted_with_[name]]:
             raise ParameterError(f"{', '.join(f'`{n}`' for n in changed)} was changed after the fit; fit again.")
         return self._validated(X, reset=False)
 
     def _fixed_settings(self) -> dict[str, Any]:
-        """The settings that a fitted model cannot change."""
+        """The parameters that must not change after the fit."""
         settings = self.get_params(deep=False).items()
         return {name: value for name, value in settings if name not in ("n_jobs", "random_state")}
 
     @property
     def chosen_(self) -> dict[str, Any]:
-        """Settings that were "auto" or chosen otherwise, as plain numbers."""
+        """The values that were chosen for parameters set to "auto", as plain numbers."""
         check_is_fitted(self, "learnt_")
         return {"ridge": self.ridge_} if self.regularised else {}
 
     # ------------------------------------------------------------------------------------------------ save and load
 
     def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """All that was learnt, as JSON values and arrays."""
+        """Everything that was learnt, as JSON values and arrays."""
         parameters = {
-            "settings": {name: to_json(name, value) for name, value in self.get_params(deep=False).items()},
+            "settings": {name: registry.to_json(name, value) for name, value in self.get_params(deep=False).items()},
             "n_features": int(self.n_features_in_),
             "feature_names": [str(name) for name in getattr(self, "feature_names_in_", [])],
             "sparse": {name: list(value.shape) for name, value in self.learnt_.items() if scipy.sparse.issparse(value)},
@@ -189,7 +217,7 @@ class Baseline(Multilabel):
         try:
             if any(array.dtype.kind not in "fiu" for array in arrays.values()):
                 raise ValueError("an array has neither integers nor real numbers")
-            model = cls(**{name: from_json(value) for name, value in parameters["settings"].items()})
+            model = cls(**{name: registry.from_json(value) for name, value in parameters["settings"].items()})
             model.check_settings()
             for name in _SAVED_VALUES:
                 setattr(model, f"{name}_", parameters[name])
@@ -213,7 +241,7 @@ class Baseline(Multilabel):
         return model
 
     def _check_state(self, feature_names: Any) -> None:
-        """Raise ValueError where what was loaded contradicts itself."""
+        """Raise ValueError if the loaded values contradict each other."""
         d, L = self.n_features_in_, self.n_labels_
         counts = (d, self.n_rows_, self.n_unlabelled_, self.seed_)
         numbers = (self.ridge_, self.threshold_, *self.left_out_precision_.values())
@@ -226,56 +254,53 @@ class Baseline(Multilabel):
             and all(type(name) is str for name in feature_names)
             and len(set(self.classes_.tolist())) == L == len(self.frequency_)
             and self.frequency_.min(initial=0) >= 0
-            and self._fits(self.learnt_, d, L)
+            and all(
+                self.learnt_[name].shape == shape for name, shape in self._expected_shapes(self.learnt_, d, L).items()
+            )
         )
         if not consistent:
             raise ValueError("types or shapes disagree")
 
 
-_SAVED_VALUES = ("seed", "ridge", "threshold", "left_out_precision", "tried", "n_rows", "n_unlabelled")
-_CSR_PARTS = ("data", "indices", "indptr")
+def draw_seed(random_state: Any) -> int:
+    """The seed of everything that a method draws.
 
-
-def drawn_seed(random_state: Any) -> int:
-    """The seed of all that a method draws.
-
-    >>> drawn_seed(0)
+    >>> draw_seed(0)
     209652396
     """
     return int(check_random_state(random_state).randint(2**31))
 
 
 def held_out_rows(n: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Rows to learn from and rows to ask about, in order; of fewer than five rows all are both.
+    """Training rows and held-out rows, each ascending; with fewer than five rows, all rows are both.
 
-    >>> seen, asked = held_out_rows(10, seed=0)
-    >>> len(seen), len(asked)
+    >>> train, held_out = held_out_rows(10, seed=0)
+    >>> len(train), len(held_out)
     (8, 2)
     """
-    n_asked = min(n // 5, _HELD_OUT)
-    if not n_asked:
+    n_held_out = min(n // 5, _MAX_HELD_OUT)
+    if not n_held_out:
         return np.arange(n), np.arange(n)
     shuffled = np.random.default_rng(seed).permutation(n)
-    return np.sort(shuffled[n_asked:]), np.sort(shuffled[:n_asked])
+    return np.sort(shuffled[n_held_out:]), np.sort(shuffled[:n_held_out])
 
 
 def choose_ridge(precision: Callable[[float], float]) -> tuple[float, list[list[float]]]:
-    """The ridge by the rule above, and all that were tried with their precision.
+    """The ridge by the rule at the top of this module, and every value tried with its precision.
 
     >>> choose_ridge(lambda ridge: -abs(ridge - 10))[0]
     10.0
     """
-    tried: dict[float, float] = {}
-    best = RIDGES.index(1.0)
-    tried[RIDGES[best]] = precision(RIDGES[best])
+    start = best = RIDGES.index(1.0)
+    tried = {1.0: precision(1.0)}
     for direction in (1, -1):
         while 0 <= best + direction < len(RIDGES):
-            here, there = RIDGES[best], RIDGES[best + direction]
-            tried[there] = precision(there)
-            if tried[there] <= tried[here]:
+            candidate = RIDGES[best + direction]
+            tried[candidate] = precision(candidate)
+            if tried[candidate] <= tried[RIDGES[best]]:
                 break
             best += direction
-        if best != RIDGES.index(1.0):
+        if best != start:
             break
     return RIDGES[best], [[ridge, value] for ridge, value in tried.items()]
 
@@ -286,25 +311,25 @@ def best_candidates(scores: NDArray[Any]) -> Any:
     >>> best_candidates(np.array([[0.5, -0.25]])).toarray().tolist()
     [[0.5, -0.25]]
     """
-    labels = np.sort(decoding.largest(scores, _CANDIDATES), axis=1)
+    labels = np.sort(largest(scores, _N_CANDIDATES), axis=1)
     values = np.take_along_axis(scores, labels, axis=1).astype(np.float64)
     n, k = labels.shape
     return scipy.sparse.csr_array((values.ravel(), labels.ravel(), np.arange(n + 1) * k), shape=scores.shape)
 
 
-def require_dense(shape: tuple[int, int], what: str, remedy: str, itemsize: int = 8) -> None:
-    """Raise before an array of size n × n, n × L or L × L is made that takes more than 2 GB.
+def require_dense(shape: tuple[int, int], what: str, remedy: str) -> None:
+    """Raise `MemoryLimitError` before an array of float64 is made that would take more than 2 GB.
 
-    >>> require_dense((100_000, 100_000), "the products of all rows", "take fewer rows")
+    >>> require_dense((100_000, 100_000), "the products of all rows", "use fewer rows")
     Traceback (most recent call last):
     ripml.base.errors.MemoryLimitError: the products of all rows would be a dense array of 100,000 × 100,000,
-    80.0 GB of the 2 GB that a baseline may take; take fewer rows.
+    80.0 GB, but a baseline may use at most 2 GB; use fewer rows.
     """
-    needed = float(itemsize) * shape[0] * shape[1]
+    needed = 8.0 * shape[0] * shape[1]
     if needed > _DENSE_LIMIT:
         raise MemoryLimitError(
-            f"{what} would be a dense array of {shape[0]:,} × {shape[1]:,}, {needed / 1e9:.1f} GB of the 2 GB that a "
-            f"baseline may take; {remedy}."
+            f"{what} would be a dense array of {shape[0]:,} × {shape[1]:,}, {needed / 1e9:.1f} GB, but a baseline may "
+            f"use at most 2 GB; {remedy}."
         )
 
 
@@ -314,3 +339,12 @@ def with_constant(X: Any) -> Any:
     if scipy.sparse.issparse(X):
         return scipy.sparse.hstack([ones, X], format="csr")
     return np.hstack([ones, X])
+
+
+def prepare_ridge(X: Any, Z: Any, n_jobs: int | None) -> Solve:
+    """Ridge regression with an intercept from X (n, d) to Z (n, m), by the solver that suits the size.
+
+    Returns the function from alpha to the solution, whose Psi is (1 + d, m).
+    """
+    features = with_constant(X)
+    return resolve_solver("auto", *features.shape)[0].prepare(features, Z, n_jobs)

@@ -1,14 +1,15 @@
-"""One-vs-all: a linear model for each label, without an embedding; what embeddings try to reach at less cost.
+"""One-vs-all: a linear model for each label, without an embedding; embeddings try to be as good at a lower cost.
 
     ridge       min over w_l  ‖y_l − X w_l‖² + alpha ‖w_l‖²                            all labels by one factorisation
     logistic    min over w_l, b_l  2 Σ_i log(1 + exp(−t_il (x_i w_l + b_l))) + alpha ‖w_l‖²,  t = ±1, label by label
 
-Binary relevance is the older name. The logistic form is solved by L-BFGS, which scikit-learn provides, from w = 0 and
-b the log-odds of the label, where a rare label almost is already.
+An older name is binary relevance. The logistic form is solved by scikit-learn's L-BFGS, starting at w = 0 and b = the
+log-odds of the label, which is almost the solution for a rare label.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,54 +21,24 @@ from sklearn.linear_model import LogisticRegression
 from ripml.base.errors import ParameterError
 from ripml.base.parallel import map_blocks
 from ripml.base.products import predict_embedding
-from ripml.baselines.base import Baseline, Learner, Learnt, require_dense, with_constant
-from ripml.baselines.plst import solve_ridge
+from ripml.baselines.base import Arrays, Baseline, FitAtRidge, prepare_ridge, require_dense, with_constant
 
 __all__ = ["OneVsAllLogistic", "OneVsAllRidge"]
 
-_TOLERANCE = 1e-2  # of the gradient of a label on one row, times the root of the number of rows that carry it; on
-# rows of Bibtex held out, a tenth of it changed no precision by more than 0.2 points and took half as long again
+# The tolerance of a label's gradient on one row, times the square root of the number of rows with the label. On
+# held-out rows of Bibtex, a tenth of it changed no precision by more than 0.2 points and took 1.5 times as long.
+_TOLERANCE = 1e-2
 _MAX_STEPS = 1000
 
 
-class _OneVsAll(Baseline):
-    """A column of weights for each label, the intercept first."""
-
-    def __init__(
-        self,
-        ridge: float | str = "auto",
-        normalize: bool = False,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.ridge = ridge
-        self.normalize = normalize
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-
-    def _require_weights(self, d: int, L: int) -> None:
-        require_dense((1 + d, L), "the weights of all labels", "use a method with label embeddings, such as RIPML")
-
-    def _ask(self, learnt: Learnt, X: Any) -> Any:
-        return predict_embedding(with_constant(X), learnt["Psi"], self.n_jobs)
-
-    def _fits(self, learnt: Learnt, d: int, L: int) -> bool:
-        return bool(learnt["Psi"].shape == (1 + d, L))
-
-
-class OneVsAllRidge(_OneVsAll):
-    """Ridge regression of the labels themselves.
+@dataclass(eq=False, repr=False)
+class OneVsAllRidge(Baseline):
+    """Ridge regression from the features to every label.
 
     Parameters
     ----------
-    ridge : float or "auto"
-        The regularisation, scikit-learn's `alpha`.
-    normalize : bool
-        Scale feature rows to length 1 first.
-    n_jobs : int or None
-        Threads; None or -1 for all cores.
-    random_state : int, RandomState or None
-        Draws the rows held out.
+    ridge, normalize, n_jobs, random_state
+        As for every `Baseline`.
 
     Examples
     --------
@@ -75,27 +46,38 @@ class OneVsAllRidge(_OneVsAll):
     'a'
     """
 
-    def _prepare(self, X: Any, Y: Any, seed: int) -> Learner:
+    ridge: float | str = "auto"
+    normalize: bool = False
+    n_jobs: int | None = None
+    random_state: Any = None
+
+    def _prepare(self, X: Any, Y: Any, seed: int) -> FitAtRidge:
         self._require_weights(X.shape[1], Y.shape[1])
-        solve = solve_ridge(X, Y, self.n_jobs)
-        return lambda ridge: {"Psi": solve(ridge)}
+        solve = prepare_ridge(X, Y, self.n_jobs)
+        return lambda ridge: {"Psi": solve(ridge).Psi}
+
+    def _require_weights(self, d: int, L: int) -> None:
+        require_dense((1 + d, L), "the weights of all labels", "use a method with label embeddings, such as RIPML")
+
+    def _score(self, arrays: Arrays, X: Any) -> Any:
+        return predict_embedding(with_constant(X), arrays["Psi"], self.n_jobs)
+
+    def _expected_shapes(self, arrays: Arrays, d: int, L: int) -> dict[str, tuple[int, ...]]:
+        return {"Psi": (1 + d, L)}
 
 
-class OneVsAllLogistic(_OneVsAll):
-    """Logistic regression of each label; a score is the label's probability.
+class OneVsAllLogistic(OneVsAllRidge):
+    """Logistic regression for each label; a score is the label's probability.
 
-    A label that all rows carry, or none, has no weights but the log-odds of n_l + ½ against n − n_l + ½ rows.
+    A label that all rows carry, or none, gets the log-odds of n_l + ½ against n − n_l + ½ rows and no weights.
 
     Parameters
     ----------
     ridge : float or "auto"
-        The regularisation, 1/`C` in scikit-learn's words; above 0, as labels that can be told apart have no optimum.
-    normalize : bool
-        Scale feature rows to length 1 first.
-    n_jobs : int or None
-        Threads; None or -1 for all cores.
-    random_state : int, RandomState or None
-        Draws the rows held out.
+        The regularisation, 1/`C` of scikit-learn's LogisticRegression. It must be above 0: a label that the features
+        separate perfectly has no optimum without it.
+    normalize, n_jobs, random_state
+        As for every `Baseline`.
 
     Examples
     --------
@@ -104,12 +86,12 @@ class OneVsAllLogistic(_OneVsAll):
     """
 
     def check_settings(self) -> None:
-        """Raise `ParameterError` for the first setting that is out of its range."""
+        """Raise `ParameterError` for the first parameter that is out of range."""
         super().check_settings()
         if self.ridge == 0:
             raise ParameterError("`ridge` must be 'auto' or a finite number > 0 for logistic regression; got 0.")
 
-    def _prepare(self, X: Any, Y: Any, seed: int) -> Learner:
+    def _prepare(self, X: Any, Y: Any, seed: int) -> FitAtRidge:
         (n, d), L = X.shape, Y.shape[1]
         self._require_weights(d, L)
         X = scipy.sparse.csr_matrix(X, dtype=np.float64)
@@ -117,7 +99,7 @@ class OneVsAllLogistic(_OneVsAll):
         count = np.diff(columns.indptr)
         log_odds = np.log((count + 0.5) / (n - count + 0.5))
 
-        def learn(ridge: float) -> Learnt:
+        def fit_at(ridge: float) -> Arrays:
             Psi = np.zeros((1 + d, L))
             Psi[0] = log_odds
 
@@ -129,16 +111,16 @@ class OneVsAllLogistic(_OneVsAll):
             map_blocks(fill, np.flatnonzero((count > 0) & (count < n)).tolist(), self.n_jobs)
             return {"Psi": Psi}
 
-        return learn
+        return fit_at
 
-    def _ask(self, learnt: Learnt, X: Any) -> Any:
-        return scipy.special.expit(super()._ask(learnt, X))
+    def _score(self, arrays: Arrays, X: Any) -> Any:
+        return scipy.special.expit(super()._score(arrays, X))
 
 
 def _logistic(X: Any, carries: NDArray[np.bool_], ridge: float, start: float) -> NDArray[np.float64]:
     """The intercept and the weights (1 + d,) of one label."""
     n, d = X.shape
-    # scikit-learn's tolerance is of the gradient of the mean over rows, which is 1/n for a label that one row carries.
+    # scikit-learn's tolerance applies to the gradient of the mean over rows, which is 1/n for a label of a single row.
     tolerance = _TOLERANCE * carries.sum() ** 0.5 / n
     model = LogisticRegression(C=1 / ridge, tol=tolerance, max_iter=_MAX_STEPS, warm_start=True)
     model.coef_, model.intercept_ = np.zeros((1, d)), np.array([start])

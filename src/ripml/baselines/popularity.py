@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from ripml.baselines.base import Baseline, Learner, Learnt
+from ripml.baselines.base import Arrays, Baseline, FitAtRidge
 
 __all__ = ["Popularity"]
 
 
+@dataclass(eq=False, repr=False)
 class Popularity(Baseline):
-    """The most frequent labels for everything: what a method must beat to have learnt anything.
+    """Recommends the most frequent labels to every row: any useful method must do better.
 
     >>> Popularity().fit([[1], [2], [3]], [["a"], ["a", "b"], ["a"]]).recommend([[0]])[0][0]
     ('a', 1.0)
@@ -20,17 +22,16 @@ class Popularity(Baseline):
 
     regularised: ClassVar[bool] = False
 
-    def __init__(self, normalize: bool = False, n_jobs: int | None = None, random_state: Any = None) -> None:
-        self.normalize = normalize
-        self.n_jobs = n_jobs
-        self.random_state = random_state
+    normalize: bool = False
+    n_jobs: int | None = None
+    random_state: Any = None
 
-    def _prepare(self, X: Any, Y: Any, seed: int) -> Learner:
+    def _prepare(self, X: Any, Y: Any, seed: int) -> FitAtRidge:
         share = np.bincount(Y.indices, minlength=Y.shape[1]) / Y.shape[0]
         return lambda ridge: {"share": share}
 
-    def _ask(self, learnt: Learnt, X: Any) -> Any:
-        return np.broadcast_to(learnt["share"], (X.shape[0], len(learnt["share"])))
+    def _score(self, arrays: Arrays, X: Any) -> Any:
+        return np.broadcast_to(arrays["share"], (X.shape[0], len(arrays["share"])))
 
-    def _fits(self, learnt: Learnt, d: int, L: int) -> bool:
-        return bool(learnt["share"].shape == (L,))
+    def _expected_shapes(self, arrays: Arrays, d: int, L: int) -> dict[str, tuple[int, ...]]:
+        return {"share": (L,)}

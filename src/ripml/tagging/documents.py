@@ -22,7 +22,6 @@ from ripml import metrics
 from ripml.base import model_folder
 from ripml.base.errors import DataError, ModelFolderError, ParameterError, check_count
 from ripml.base.model_folder import Contents
-from ripml.baselines.loading import estimator_of
 from ripml.datasets import Dataset, svmlight
 from ripml.datasets.formats import FORMATS, check_options, format_of, iter_blocks
 from ripml.datasets.source import open_source
@@ -31,6 +30,7 @@ from ripml.labels.encoding import align_columns, encode_names
 from ripml.model.estimator import RIPML
 from ripml.model.explain import Explanation, explained
 from ripml.model.multilabel import Multilabel
+from ripml.tagging.loading import estimator_of
 from ripml.tagging.rules import Rules, Suggestion
 from ripml.text import Doc2Vec, Encoder, TfIdf
 from ripml.text.words import strings

@@ -1,4 +1,4 @@
-"""The figures: lines against m, k or the number of clusters, in panels, and bars; with matplotlib (extra `plot`)."""
+"""Figures: panels of lines against m, k or the number of clusters, and bars; with matplotlib (extra `plot`)."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from ripml.base.errors import MissingExtraError
+from ripml.lab.reproduce.experiment import Rows
 
-__all__ = ["Line", "bars", "panels", "save"]
+__all__ = ["Line", "bars", "line", "panels", "save"]
 
-# Colours that stay apart for the colour-blind; the paper's markers for the methods of its figures.
+# Colours that the colour-blind can tell apart; the paper's markers for the methods of its figures.
 _STYLES: dict[str, dict[str, Any]] = {
     "RIPML": {"color": "#d62728", "marker": "^", "linestyle": "--"},
     "LEML": {"color": "#222222", "marker": "s"},
@@ -20,16 +21,28 @@ _STYLES: dict[str, dict[str, Any]] = {
     "P@3": {"color": "#e08214", "marker": "s"},
     "P@5": {"color": "#7b3294", "marker": "o"},
 }
-_MORE = ("#e08214", "#7b3294", "#17becf", "#8c564b", "#e377c2", "#bcbd22", "#7f7f7f", "#1b9e77", "#a6761d")
+_COLOURS = ("#e08214", "#7b3294", "#17becf", "#8c564b", "#e377c2", "#bcbd22", "#7f7f7f", "#1b9e77", "#a6761d")
 _MARKERS = ("*", "P", "v", "X", "<", "h", "d", "p", ">")
 
 Line = tuple[Sequence[float], Sequence[float], Sequence[float] | None]  # x, y, and the spread of y
 
 
-def panels(lines: Mapping[tuple[str, str], Mapping[str, Line]], x_label: str) -> Any:
-    """A grid of panels by (row, column), each with its named lines.
+def line(rows: Rows, x: str, y: str, with_spread: bool = True) -> Line:
+    """The means of a column `y` at the values of a column `x`, with their spread where a value has several rows.
 
-    Columns are data sets as a rule, rows P@1, P@3 and P@5. Points stand at equal distances, in the order of x.
+    >>> line(Rows([{"m": 50, "P@1": 60.0}, {"m": 100, "P@1": 61.0}]), "m", "P@1")
+    ([50, 100], [60.0, 61.0], None)
+    """
+    xs = sorted({row[x] for row in rows})
+    groups = [rows.where(**{x: value}) for value in xs]
+    several = with_spread and any(len(group) > 1 for group in groups)
+    return xs, [group.mean(y) for group in groups], [group.spread(y) for group in groups] if several else None
+
+
+def panels(lines: Mapping[tuple[str, str], Mapping[str, Line]], x_label: str) -> Any:
+    """A grid of panels by (row, column), each with named lines.
+
+    Columns are usually data sets, rows P@1, P@3 and P@5. The values of x are spaced equally, in ascending order.
     """
     rows = list(dict.fromkeys(row for row, _ in lines))
     columns = list(dict.fromkeys(column for _, column in lines))
@@ -40,9 +53,9 @@ def panels(lines: Mapping[tuple[str, str], Mapping[str, Line]], x_label: str) ->
     for (row, column), panel in lines.items():
         ax = axes[rows.index(row)][columns.index(column)]
         ticks = sorted({x for xs, _, _ in panel.values() for x in xs})
-        for name, (xs, ys, spread) in panel.items():
+        for name, (xs, ys, errors) in panel.items():
             places = [ticks.index(x) for x in xs]
-            ax.errorbar(places, ys, yerr=spread, label=name, lw=1.6, ms=5, capsize=2.5, **styles[name])
+            ax.errorbar(places, ys, yerr=errors, label=name, lw=1.6, ms=5, capsize=2.5, **styles[name])
         ax.set_xticks(range(len(ticks)), [f"{x:g}" for x in ticks])
         ax.grid(axis="y", alpha=0.25)
         ax.spines[["top", "right"]].set_visible(False)
@@ -59,15 +72,15 @@ def panels(lines: Mapping[tuple[str, str], Mapping[str, Line]], x_label: str) ->
 
 
 def bars(values: Mapping[str, Mapping[str, float]], title: str) -> Any:
-    """Horizontal bars, longest first by the first group: group ↦ name ↦ value, one panel a group."""
+    """Horizontal bars of group ↦ name ↦ value, one panel per group, sorted by the first group, longest first."""
     groups = list(values)
     names = sorted(values[groups[0]], key=lambda name: values[groups[0]][name])
     figure = _figure(2.9 * len(groups) + 2.2, 0.36 * len(names) + 1.3)
     axes = figure.subplots(1, len(groups), squeeze=False, sharey=True)[0]
     for ax, group in zip(axes, groups, strict=True):
         known = [values[group].get(name) for name in names]
-        ours = ["#d62728" if name.startswith("RIPML") else "#9aa5b1" for name in names]
-        ax.barh(range(len(names)), [value or 0 for value in known], color=ours)
+        colours = ["#d62728" if name.startswith("RIPML") else "#9aa5b1" for name in names]
+        ax.barh(range(len(names)), [value or 0 for value in known], color=colours)
         for place, value in enumerate(known):
             ax.text(value or 0, place, " not run" if value is None else f" {value:.1f}", va="center", fontsize=8)
         ax.set_title(group, fontsize=11)
@@ -86,10 +99,10 @@ def save(figure: Any, path: Path, caption: str) -> None:
 
 
 def _styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    more = iter(zip(_MORE, _MARKERS, strict=True))
+    others = iter(zip(_COLOURS, _MARKERS, strict=True))
     styles = {}
     for name in names:
-        color, marker = ("", "") if name in _STYLES else next(more, ("#444444", "."))
+        color, marker = ("", "") if name in _STYLES else next(others, ("#444444", "."))
         styles[name] = _STYLES.get(name) or {"color": color, "marker": marker}
     return styles
 
@@ -97,8 +110,8 @@ def _styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
 def _figure(width: float, height: float) -> Any:
     try:
         from matplotlib import rcParams
-        from matplotlib.figure import Figure  # no pyplot: no screen, no global state
+        from matplotlib.figure import Figure  # not pyplot, which needs a screen and keeps global state
     except ImportError:
         raise MissingExtraError("matplotlib", "plot") from None
-    rcParams["svg.hashsalt"] = "ripml"  # the same figure is the same file
+    rcParams["svg.hashsalt"] = "ripml"  # equal figures give equal files
     return Figure(figsize=(width, height), layout="constrained")

@@ -1,4 +1,4 @@
-"""The report: one HTML file with every table and figure in it, that needs nothing else to be read."""
+"""The report: one self-contained HTML file with every table and figure, and the same tables as Markdown."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ripml.lab.reproduce.experiment import Experiment, Table
+from ripml.lab.reproduce.experiment import Experiment, Rows, Table
 
-__all__ = ["markdown", "write_report"]
+__all__ = ["VERDICTS", "markdown", "write_report"]
+
+VERDICTS = {True: "holds", False: "does not hold here", None: "cannot be decided here"}
+_CLASSES = {True: "holds", False: "fails", None: "open"}
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1c2733; --page: #ffffff; --rule: #d9dee4; --soft: #f4f6f8; --dim: #5a6875;
@@ -44,7 +47,7 @@ figcaption { color: #5a6875; padding-top: 0.5rem; font-size: 0.92rem; }
 
 
 def write_report(folder: Path, experiments: Sequence[tuple[Experiment, Path]]) -> Path:
-    """Write report.html and summary.md of the experiments whose results are there, and return the former's path."""
+    """Write report.html and summary.md of experiments with results in these folders; return the path of the former."""
     results = [
         (experiment, place, json.loads((place / "result.json").read_text("utf-8"))) for experiment, place in experiments
     ]
@@ -56,22 +59,20 @@ def write_report(folder: Path, experiments: Sequence[tuple[Experiment, Path]]) -
 
 def _page(results: Sequence[tuple[Experiment, Path, dict[str, Any]]]) -> str:
     quick = any(result["quick"] for _, _, result in results)
-    made = results[0][2]["environment"]
-    what = "A quick look: fewer values, splits and rows than the full run. " if quick else ""
-    with_what = ", ".join(f"{name} {value}" for name, value in made.items() if name != "cores")
+    environment = results[0][2]["environment"]
+    versions = ", ".join(f"{name} {value}" for name, value in environment.items() if name != "cores")
     links = "".join(f'<li><a href="#{one.word}">{_text(one.title)}</a></li>' for one, _, _ in results)
+    claims = [claim for _, _, result in results for claim in result["claims"]]
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>RIPML, the paper again</title><style>{_STYLE}</style></head><body>
-<h1>RIPML: the paper’s tables and figures again</h1>
-<p>{what}Made with {_text(with_what)}, on {made["cores"]} cores.
-No setting was chosen on test rows; where a claim speaks of the best m, it is the best on test rows, for all methods
-alike. Precision is in percent.</p>
+<title>RIPML: the paper’s experiments</title><style>{_STYLE}</style></head><body>
+<h1>RIPML: the paper’s tables and figures, repeated</h1>
+<p>{"A quick look: fewer values, splits and rows than the full run. " if quick else ""}Made with {_text(versions)}, on
+{environment["cores"]} cores. No parameter was chosen on test rows; where a claim is about the best m, it is the best on
+test rows, for all methods alike. Precision is in percent.</p>
 <nav><ol>{links}</ol></nav>
-<h2 id="claims">What the paper says, and what is found here</h2>
-<div class="scroll"><table class="claims"><thead><tr><th>claim</th><th></th><th>evidence</th></tr></thead><tbody>
-{"".join(_claim_line(claim) for _, _, result in results for claim in result["claims"])}
-</tbody></table></div>
+<h2 id="claims">The paper’s claims, and what was found here</h2>
+{_claims(claims)}
 {"".join(_section(*result) for result in results)}
 </body></html>
 """
@@ -83,11 +84,10 @@ def _section(experiment: Experiment, place: Path, result: dict[str, Any]) -> str
         f"<figcaption>{_text(caption)}</figcaption></figure>"
         for number, caption in enumerate(result["figures"], start=1)
     )
-    claims = "".join(_claim_line(claim) for claim in result["claims"])
     return f"""<section id="{experiment.word}"><h2>{experiment.number}. {_text(experiment.title)}</h2>
 <p class="dim">{_text(result["protocol"])}</p>{figures}
-<div class="scroll"><table class="claims"><tbody>{claims}</tbody></table></div>
-{"".join(_table(table) for table in experiment.tables(result["rows"]))}</section>
+{_claims(result["claims"])}
+{"".join(_table(table) for table in experiment.tables(Rows(result["rows"])))}</section>
 """
 
 
@@ -99,17 +99,15 @@ def _inline(path: Path, prefix: str) -> str:
     return drawing.replace("url(#", f"url(#{prefix}-")
 
 
-def _claim_line(claim: dict[str, Any]) -> str:
-    word, kind = _VERDICTS[claim["holds"]]
-    verdict = f'<span class="verdict {kind}">{word}</span>'
-    return f"<tr><td>{_text(claim['text'])}</td><td>{verdict}</td><td>{_text(claim['evidence'])}</td></tr>\n"
-
-
-_VERDICTS = {
-    True: ("holds", "holds"),
-    False: ("does not hold here", "fails"),
-    None: ("cannot be told here", "open"),
-}
+def _claims(claims: Sequence[dict[str, Any]]) -> str:
+    lines = "".join(
+        f"<tr><td>{_text(claim['text'])}</td>"
+        f'<td><span class="verdict {_CLASSES[claim["holds"]]}">{VERDICTS[claim["holds"]]}</span></td>'
+        f"<td>{_text(claim['evidence'])}</td></tr>\n"
+        for claim in claims
+    )
+    head = "<thead><tr><th>claim</th><th></th><th>evidence</th></tr></thead>"
+    return f'<div class="scroll"><table class="claims">{head}<tbody>{lines}</tbody></table></div>\n'
 
 
 def _table(table: Table) -> str:
@@ -122,7 +120,11 @@ def _table(table: Table) -> str:
 
 
 def _text(value: Any) -> str:
-    return html.escape(f"{value:,}" if isinstance(value, int) else str(value))
+    return html.escape(_cell(value))
+
+
+def _cell(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def markdown(results: Sequence[tuple[Experiment, dict[str, Any]]]) -> str:
@@ -130,17 +132,10 @@ def markdown(results: Sequence[tuple[Experiment, dict[str, Any]]]) -> str:
     parts = []
     for experiment, result in results:
         parts.append(f"## {experiment.number}. {experiment.title}\n\n{result['protocol']}\n")
-        claims = [[c["text"], _VERDICTS[c["holds"]][0], c["evidence"]] for c in result["claims"]]
-        parts.append(_markdown_table(Table("", ["the paper's claim", "", "evidence"], claims)))
-        parts += [_markdown_table(table) for table in experiment.tables(result["rows"])]
+        claims = [[claim["text"], VERDICTS[claim["holds"]], claim["evidence"]] for claim in result["claims"]]
+        tables = [Table("", ["the paper's claim", "", "evidence"], claims), *experiment.tables(Rows(result["rows"]))]
+        for table in tables:
+            rows = [table.columns, ["---"] * len(table.columns), *table.rows]
+            lines = ("| " + " | ".join(_cell(cell).replace("|", "\\|") for cell in row) + " |\n" for row in rows)
+            parts.append((f"**{table.title}**\n\n" if table.title else "") + "".join(lines))
     return "\n".join(parts)
-
-
-def _markdown_table(table: Table) -> str:
-    rows = [[*table.columns], ["---"] * len(table.columns), *table.rows]
-    lines = "\n".join("| " + " | ".join(_cell(cell) for cell in row) + " |" for row in rows)
-    return (f"**{table.title}**\n\n" if table.title else "") + lines + "\n"
-
-
-def _cell(value: Any) -> str:
-    return (f"{value:,}" if isinstance(value, int) else str(value)).replace("|", "\\|")

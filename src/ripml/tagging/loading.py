@@ -1,4 +1,4 @@
-"""`load`: the estimator or tagger that a model folder holds, whichever it is."""
+"""`load`: the estimator or tagger that a model folder holds."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from importlib import import_module
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from ripml.base import model_folder
+from ripml.base import model_folder, registry
 from ripml.base.errors import ModelFolderError
 from ripml.base.model_folder import Contents
-from ripml.baselines import BASELINES
 
 if TYPE_CHECKING:
     from ripml.model.multilabel import Multilabel
@@ -26,14 +25,15 @@ def load(path: str | PathLike[str]) -> Any:
     """
     contents = model_folder.load(path)
     if "tagger" in contents.parameters:
+        # The tagger's module imports this one.
         return import_module("ripml.tagging.tagger").Tagger.from_contents(path, contents)
     return estimator_of(path, contents)
 
 
 def estimator_of(path: str | PathLike[str], contents: Contents) -> Multilabel:
-    """The estimator of a folder's contents; the path is for errors."""
-    home = {"RIPML": "ripml.model.estimator", **dict.fromkeys(BASELINES, "ripml.baselines")}.get(contents.kind)
-    if home is None:
+    """The estimator in a folder's contents; the path is for error messages."""
+    words = dict(zip(registry.class_names("estimator"), registry.words("estimator"), strict=True))
+    if contents.kind not in words:
         raise ModelFolderError(f"{path}: holds a model of kind {contents.kind!r}, which ripml does not know.")
-    kind: type[Multilabel] = getattr(import_module(home), contents.kind)
+    kind: type[Multilabel] = registry.named("estimator", words[contents.kind])
     return kind.from_state(contents.parameters, contents.arrays)
