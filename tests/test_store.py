@@ -30,7 +30,7 @@ from ripml.labels.ensembles import PolynomialPhase
 from ripml.model.estimator import RIPML
 from ripml.store import Store, StoreError, store
 from ripml.store.database import SCHEMA
-from ripml.store.journal import Draft, Label, State, all_documents, all_labels, since
+from ripml.store.journal import Draft, Label, State, all_documents, all_labels, delta_since
 from ripml.tagging.documents import DocumentModel
 from ripml.tagging.rules import Rules
 
@@ -62,7 +62,7 @@ def dense_scores(asked: Store, others: Store | None = None) -> Any:
     """Scores of all documents of a store by label name, in the order of names."""
     model = asked.model
     source = others or asked
-    data = source._bodies.data([state for _, state in source._database.read(lambda c: list(all_documents(c)))])
+    data = source._bodies.to_dataset([state for _, state in source._database.read(lambda c: list(all_documents(c)))])
     scores = model.model.decision_function(model.features(data)).toarray()
     return scores[:, np.argsort(model.model.classes_.astype(str))]
 
@@ -72,7 +72,7 @@ def assert_is_that_of_its_documents(found: Store, tolerance: float = 1e-8) -> No
     model = found.model.model
     documents = [found.document(id) for id in found.ids()]
     states = [state for _, state in found._database.read(lambda c: list(all_documents(c)))]
-    X = found.model.features(found._bodies.data(states))
+    X = found.model.features(found._bodies.to_dataset(states))
     fresh = model.without_rows().partial_fit(X, [document["labels"] for document in documents])
     assert fresh.n_rows_ == model.n_rows_
     assert fresh.n_unlabelled_ == model.n_unlabelled_
@@ -324,7 +324,7 @@ def test_the_journal_leads_from_any_change_to_now(seed: int) -> None:
             draft.retire_label(str(names[0]), rng.random() < 0.5)
         now = dict(all_documents(connection))
         for change, documents, known in seen:
-            delta, there = since(connection, change), dict(documents)
+            delta, there = delta_since(connection, change), dict(documents)
             for edit in delta.edits:
                 assert there.pop(edit.document, None) == edit.before
                 there |= {edit.document: edit.after} if edit.after else {}
@@ -364,7 +364,7 @@ def test_history_names_labels_that_are_gone_until_a_snapshot(small: Store) -> No
 
 
 def test_a_snapshot_is_taken_when_much_has_changed(small: Store, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "SNAPSHOT_LEAST", 3)
+    monkeypatch.setattr(store, "SNAPSHOT_CHANGES", 3)
     small.relabel({"0": ["label 1", "label 2"], "1": ["label 3", "label 4"]})
     assert (folder / "model-000000000000").is_dir()
     small.learn([{"id": f"{i}", "text": "word2", "labels": ["label 1"]} for i in range(10, 15)])
@@ -390,44 +390,44 @@ def dataset(**given: Any) -> Dataset:
         (lambda s: s.learn([{"text": "a"}, {"features": [1]}]), "document:2: 'text' is missing"),
         (lambda s: s.learn([{"text": "a", "labels": "b"}]), "document:1: 'labels' must be a list"),
         (lambda s: s.learn([{"text": "a", "labels": ["b", "b"]}]), "document:1: label 'b' is given twice"),
-        (lambda s: s.learn([{"text": "a", "labels": [{1, 2}]}]), "document 1 is not as in JSON"),
+        (lambda s: s.learn([{"text": "a", "labels": [{1, 2}]}]), "document 1 cannot be written as JSON"),
         (lambda s: s.learn([{"id": "a", "text": "b"}] * 2), "document 'a' is given twice"),
-        (lambda s: s.learn([{"id": "", "text": "b"}]), "an id must be a string .* with something in it; got ''"),
-        (lambda s: s.learn(dataset(ids=["\ud800"])), "an id must be a string that UTF-8 can hold"),
-        (lambda s: s.learn(dataset(label_names=["\ud800"])), "a label must be a string that UTF-8 can hold"),
+        (lambda s: s.learn([{"id": "", "text": "b"}]), "the id of a document must not be empty"),
+        (lambda s: s.learn(dataset(ids=["\ud800"])), "an id must be a string that can be encoded as UTF-8"),
+        (lambda s: s.learn(dataset(label_names=["\ud800"])), "a label must be a string that can be encoded"),
         (lambda s: s.learn(dataset(label_names=[5])), "a label must be a string .*; got 5"),
         (
             lambda s: s.learn(dataset(label_names=["a", "a"], Y=csr_array([[1.0, 1.0]]))),
             "'a' stands for more than one column",
         ),
-        (lambda s: s.learn(dataset(texts=["a \ud800"])), "a text must be a string that UTF-8 can hold"),
+        (lambda s: s.learn(dataset(texts=["a \ud800"])), "a text must be a string that can be encoded as UTF-8"),
         (lambda s: s.forget(["1", "nobody"]), "there is no document 'nobody'"),
         (lambda s: s.forget(["1", "1"]), "document '1' is given twice"),
-        (lambda s: s.forget(["1", "\ud800"]), "an id must be a string that UTF-8 can hold"),
+        (lambda s: s.forget(["1", "\ud800"]), "an id must be a string that can be encoded as UTF-8"),
         (lambda s: s.forget(5), "an id must be a string .*; got 5"),
         (lambda s: s.relabel("nobody", ["a"]), "there is no document 'nobody'"),
         (lambda s: s.relabel("1"), "the new labels of document '1' are missing"),
         (lambda s: s.relabel("1", "label"), "a list of label names is needed; got the string 'label'"),
         (lambda s: s.relabel("1", 5), "a list of label names is needed; got 5"),
-        (lambda s: s.relabel("1", ["\ud800"]), "a label must be a string that UTF-8 can hold"),
+        (lambda s: s.relabel("1", ["\ud800"]), "a label must be a string that can be encoded"),
         (lambda s: s.relabel("1", [["a"]]), r"a label must be a string .*; got \['a'\]"),
-        (lambda s: s.relabel("\ud800", ["a"]), "an id must be a string that UTF-8 can hold"),
+        (lambda s: s.relabel("\ud800", ["a"]), "an id must be a string that can be encoded as UTF-8"),
         (lambda s: s.relabel([], ["a"]), r"an id must be a string .*; got \[\]"),
         (lambda s: s.relabel({5: ["a"]}), "an id must be a string .*; got 5"),
         (lambda s: s.add_labels(["new", 5]), "a label must be a string .*; got 5"),
-        (lambda s: s.rename_label("\ud800", "b"), "a label must be a string that UTF-8 can hold"),
+        (lambda s: s.rename_label("\ud800", "b"), "a label must be a string that can be encoded"),
         (lambda s: s.rename_label(5, "b"), "a label must be a string .*; got 5"),
         (lambda s: s.rename_label("none", "b"), "there is no label 'none'"),
-        (lambda s: s.rename_label("label 1", "label 2"), "there is a label 'label 2' already; merge the labels"),
-        (lambda s: s.rename_label("label 1", "\ud800"), "a label must be a string that UTF-8 can hold"),
+        (lambda s: s.rename_label("label 1", "label 2"), "there is a label 'label 2' already; merge the two"),
+        (lambda s: s.rename_label("label 1", "\ud800"), "a label must be a string that can be encoded"),
         (lambda s: s.merge_labels(["label 1", "label 2"], "label 1"), "'label 1' cannot be merged into itself"),
-        (lambda s: s.merge_labels(["label 1", "\ud800"], "label 2"), "a label must be a string that UTF-8 can hold"),
-        (lambda s: s.merge_labels(["label 1"], "\ud800"), "a label must be a string that UTF-8 can hold"),
+        (lambda s: s.merge_labels(["label 1", "\ud800"], "label 2"), "a label must be a string that can be encoded"),
+        (lambda s: s.merge_labels(["label 1"], "\ud800"), "a label must be a string that can be encoded"),
         (lambda s: s.retire_label("none"), "there is no label 'none'"),
-        (lambda s: s.retire_label("\ud800"), "a label must be a string that UTF-8 can hold"),
+        (lambda s: s.retire_label("\ud800"), "a label must be a string that can be encoded"),
         (lambda s: s.reinstate_label([]), r"a label must be a string .*; got \[\]"),
         (lambda s: s.document("nobody"), "there is no document 'nobody'"),
-        (lambda s: s.document("\ud800"), "an id must be a string that UTF-8 can hold"),
+        (lambda s: s.document("\ud800"), "an id must be a string that can be encoded as UTF-8"),
         (lambda s: s.document(5), "an id must be a string .*; got 5"),
         (lambda s: s.document([]), r"an id must be a string .*; got \[\]"),
         (lambda s: s.carriers(["none"]), "there is no label 'none'"),
@@ -465,11 +465,11 @@ def test_there_is_one_writer_and_readers_cannot_write(small: Store, folder: Path
 
 def test_a_folder_with_something_in_it_is_refused(tmp_path: Path) -> None:
     (tmp_path / "letter.txt").write_text("dear")
-    with pytest.raises(StoreError, match="there is something here already"):
+    with pytest.raises(StoreError, match="is not empty; choose a new or empty folder"):
         Store.create(tmp_path, example(), settings())
-    with pytest.raises(StoreError, match="this is no store"):
+    with pytest.raises(StoreError, match="is not a store"):
         Store.open(tmp_path)
-    with pytest.raises(StoreError, match="this is no store"):
+    with pytest.raises(StoreError, match="is not a store"):
         Store.open(tmp_path / "nowhere", readonly=True)
     assert os.listdir(tmp_path) == ["letter.txt"]
     with pytest.raises(ParameterError, match="a store needs a model that can forget, RIPML; got PLST"):
@@ -479,13 +479,13 @@ def test_a_folder_with_something_in_it_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"texts": ["word1 \ud800"] * 2}, "a text must be a string that UTF-8 can hold; got 'word1"),
-        ({"texts": ["word1", 5]}, "a text must be a string that UTF-8 can hold; got 5"),
-        ({"label_names": ["a\ud800"]}, "a label must be a string that UTF-8 can hold"),
-        ({"ids": ["a", "\udcff"]}, "an id must be a string that UTF-8 can hold"),
+        ({"texts": ["word1 \ud800"] * 2}, "a text must be a string that can be encoded as UTF-8; got 'word1"),
+        ({"texts": ["word1", 5]}, "a text must be a string that can be encoded as UTF-8; got 5"),
+        ({"label_names": ["a\ud800"]}, "a label must be a string that can be encoded"),
+        ({"ids": ["a", "\udcff"]}, "an id must be a string that can be encoded as UTF-8"),
         (
             {"X": csr_array([[1.0], [2.0]]), "feature_names": ["\ud800"]},
-            "a feature's name must be a string that UTF-8 can hold",
+            "a feature name must be a string that can be encoded as UTF-8",
         ),
         ({"label_names": ["a", "a"], "Y": csr_array([[1.0, 0], [0, 1.0]])}, "'a' stands for more than one column"),
     ],
@@ -614,7 +614,7 @@ def test_a_creation_that_is_killed_leaves_no_store_or_a_whole_one(tmp_path: Path
         answer = server.run(folder, "create", round, random.Random(round).uniform(0.0, 0.15))
         if not (folder / "store.db").exists():
             assert answer["said"] == []
-            with pytest.raises(StoreError, match=r"was not finished|this is no store"):
+            with pytest.raises(StoreError, match=r"was not finished|is not a store"):
                 Store.open(folder)
             Store.create(folder, example(200), settings()).close()
         with Store.open(folder) as opened:
@@ -667,7 +667,7 @@ def test_where_files_cannot_grow_nothing_changes_and_the_next_call_works(folder:
 
 
 def test_a_full_database_is_said_so_and_the_old_model_goes_on(small: Store) -> None:
-    writer = small._database._open_writer()
+    writer = small._database.writer
     pages = writer.execute("PRAGMA page_count").fetchone()[0]
     writer.execute(f"PRAGMA max_page_count={pages + 2}")
     before = dense_scores(small)
@@ -764,7 +764,7 @@ def test_a_log_without_its_index_on_a_read_only_disk_is_explained(small: Store, 
     (source / "store.db-shm").unlink()
     with (
         read_only(source, tmp_path / "disk") as place,
-        pytest.raises(StoreError, match="was not closed and the folder cannot be written; make a copy"),
+        pytest.raises(StoreError, match="was not closed and the folder cannot be written; make a writable copy"),
     ):
         Store.open(place, readonly=True)
     with Store.open(source) as opened:
@@ -810,7 +810,7 @@ def test_a_snapshot_that_fails_in_any_way_does_not_make_a_call_fail(
         path.mkdir()
         raise MemoryError("no room")
 
-    monkeypatch.setattr(store, "SNAPSHOT_LEAST", 0)
+    monkeypatch.setattr(store, "SNAPSHOT_CHANGES", 0)
     with monkeypatch.context() as patch:
         patch.setattr(DocumentModel, "save", refuse)
         rows = [{"id": f"new {i}", "text": "word1", "labels": ["label 1"]} for i in range(9)]
@@ -977,7 +977,7 @@ def test_a_fork_that_lives_on_does_not_keep_the_right_to_write(folder: Path) -> 
 def test_a_store_that_another_wrote_to_after_all_is_read_again(small: Store) -> None:
     with small._database.transaction() as connection:
         Draft(connection).add_labels(["by another"])
-    with pytest.raises(StoreError, match=r"another process has written here meanwhile; nothing was changed, try again"):
+    with pytest.raises(StoreError, match=r"another process has changed this store; nothing was changed, try again"):
         small.learn([{"id": "x", "text": "word1", "labels": ["label 1"]}])
     small.learn([{"id": "x", "text": "word1", "labels": ["label 1"]}])
     assert "by another" in small.model.model.classes_

@@ -168,7 +168,7 @@ def test_a_known_text_that_is_learnt_again_gets_the_new_tags() -> None:
     assert tagger.n_documents_ == 41
     assert "entirely new" in dict(tagger.suggest(texts[0]))
     assert "entirely new" in tagger.tags_
-    with pytest.raises(DataError, match="none of the 1 texts has a tag; `forget` is for"):
+    with pytest.raises(DataError, match="none of the 1 texts has a tag; use `forget`"):
         tagger.learn([texts[0]])
     tagger.learn([texts[0], texts[1]], [[], tags[1]])
     assert tagger.n_documents_ == 40
@@ -207,7 +207,7 @@ def test_mistakes_are_told_in_a_sentence() -> None:
     for bad in ({"n": 0}, {"threshold": "high"}, {"stop_labels": "fruit"}, {"min_count": -1}, {"threshold": np.nan}):
         with pytest.raises(ParameterError, match=f"`{next(iter(bad))}` must be"):
             fitted().suggest("apple", **bad)
-    with pytest.raises(ParameterError, match="`top` is no rule for suggestions; there are n, threshold"):
+    with pytest.raises(ParameterError, match="`top` is not a rule for suggestions; the rules are n, threshold"):
         fitted().suggest("apple", top=3)
     with pytest.raises(DataError, match="a text is needed; got list"):
         fitted().suggest(["apple"])  # type: ignore[arg-type]
