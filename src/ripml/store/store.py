@@ -32,26 +32,12 @@ from ripml.base.errors import DataError, ModelFolderError, ParameterError, Ripml
 from ripml.datasets import Dataset
 from ripml.model.estimator import RIPML
 from ripml.model.multilabel import Multilabel
-from ripml.store import journal
+from ripml.store import database, journal, versions
 from ripml.store.completion import LabelCompletion, LabelInfo
-from ripml.store.database import (
-    Database,
-    WriterLock,
-    check_store,
-    create_database,
-    is_unfinished,
-    remove_leftovers,
-    remove_unfinished,
-)
+from ripml.store.database import Database, WriterLock
 from ripml.store.documents import Bodies, check_data, check_id, check_ids, check_label, check_labels, parse_documents
 from ripml.store.journal import Delta, Draft, Label, Snapshot, State
-from ripml.store.versions import (
-    Version,
-    check_learns_exactly,
-    contains_forgotten_rows,
-    reuses_columns,
-    vocabulary_of,
-)
+from ripml.store.versions import Version, vocabulary_of
 from ripml.tagging.documents import DocumentModel
 from ripml.tagging.rules import Rules
 from ripml.text import Encoder, TfIdf
@@ -102,7 +88,7 @@ class Store:
             # The longest time that a thread which answers waits for one that learns to yield the interpreter.
             sys.setswitchinterval(min(sys.getswitchinterval(), _SWITCH_SECONDS))
             snapshot = self._database.read(Snapshot.read)
-            remove_leftovers(folder, snapshot.folder)
+            database.remove_leftovers(folder, snapshot.folder)
             self._changes = self._version.change - snapshot.change
 
     # ---------------------------------------------------------------------------------------------- create and open
@@ -127,8 +113,8 @@ class Store:
         if not isinstance(settings, RIPML):
             raise ParameterError(f"a store needs a model that can forget, RIPML; got {type(settings).__name__}.")
         ids = check_data(data).ids or [str(i) for i in range(len(data))]
-        if folder.exists() and not is_unfinished(folder) and (not folder.is_dir() or any(folder.iterdir())):
-            raise StoreError(f"{folder}: is not empty; choose a new or empty folder.")
+        if folder.exists() and not database.is_unfinished(folder) and (not folder.is_dir() or any(folder.iterdir())):
+            raise StoreError(f"{folder}: already exists and is not an empty folder; choose a new or empty one.")
         new_folders = [place for place in (folder, *folder.parents) if not place.exists()]
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -136,7 +122,7 @@ class Store:
             raise StoreError(f"{folder}: cannot be created ({error.strerror}).") from error
         lock = WriterLock(folder)
         try:
-            remove_leftovers(folder)
+            database.remove_leftovers(folder)
             fitted = _fit(data, first_feature, settings, features, rules)
             bodies = Bodies.of(fitted).pack(data)
             rows = np.flatnonzero(np.diff(data.Y.indptr) > 0) + 1
@@ -156,10 +142,10 @@ class Store:
                     connection.executemany("INSERT INTO document_labels VALUES (?, ?)", pairs)
                 snapshot.write(connection)
 
-            create_database(folder, fill, new_folders)
+            database.create_database(folder, fill, new_folders)
             return cls(folder, lock, fitted.text.encoder if isinstance(fitted.text, Encoder) else None)
         except BaseException:
-            remove_unfinished(folder, new_folders)
+            database.remove_unfinished(folder, new_folders)
             lock.release()
             raise
 
@@ -172,7 +158,7 @@ class Store:
         folder = Path(path)
         if readonly:
             return cls(folder, None, encoder)
-        check_store(folder)  # first, so that no lock file is created in a folder that is not a store
+        database.check_store(folder)  # first, so that no lock file is created in a folder that is not a store
         lock = WriterLock(folder)
         try:
             return cls(folder, lock, encoder)
@@ -413,9 +399,10 @@ class Store:
     def _write(self, change: Callable[[Draft], None]) -> None:
         """Make the changes of one call: its rows in the database and the next version of the model, or neither."""
         with self._writing():
-            # Whoever replays the journal adds new labels before it drops removed ones. Where a new label takes the
-            # column of a removed one, there would be no room for it, so a snapshot is taken in between.
-            if reuses_columns(self._version.estimator) and self._database.read(lambda c: Label.read(c, "name IS NULL")):
+            # Replaying the journal adds new labels before it drops removed ones. If a new label takes the column of a
+            # removed one, there would be no room for it, so a snapshot has to come between the two.
+            removed = self._database.read(lambda c: Label.read(c, "name IS NULL"))
+            if removed and versions.reuses_columns(self._version.estimator):
                 self._save(self._version)
             with self._database.transaction() as connection:
                 draft = self._draft(connection)
@@ -537,7 +524,7 @@ class Store:
         documents were forgotten that doc2vec or the centres of clusters were computed from, the model is fitted again.
         """
         with self._writing():
-            if contains_forgotten_rows(self.model):
+            if versions.contains_forgotten_rows(self.model):
                 self._refit()
             carried = "EXISTS (SELECT 1 FROM document_labels WHERE label = number)"
             condition = f"NOT declared AND name NOT NULL AND NOT {carried}"
@@ -555,7 +542,7 @@ class Store:
             self._save(version, "compact", clean)
             self._database.shrink()
             try:
-                remove_leftovers(self._folder, Snapshot(version.change).folder, ignore_errors=False)
+                database.remove_leftovers(self._folder, Snapshot(version.change).folder, ignore_errors=False)
             except OSError as error:
                 raise StoreError(
                     f"{self._folder}: {error.filename} cannot be removed ({error.strerror}), and deleted data may be "
@@ -599,11 +586,11 @@ class Store:
                 update(connection)
             snapshot.write(connection)
         self._version, self._stale, self._changes = version, False, 0
-        remove_leftovers(self._folder, snapshot.folder)
+        database.remove_leftovers(self._folder, snapshot.folder)
 
 
 def _fit(data: Dataset, first_feature: int | None, model: RIPML, features: Any, rules: Rules | None) -> DocumentModel:
     """The model of documents, which must be able to learn and forget exactly."""
     fitted = DocumentModel.fit(data, first_feature, model, features=features, rules=rules, always_named=True)
-    check_learns_exactly(model)
+    versions.check_learns_exactly(model)
     return fitted
