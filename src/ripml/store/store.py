@@ -401,8 +401,8 @@ class Store:
         with self._writing():
             # Replaying the journal adds new labels before it drops removed ones. If a new label takes the column of a
             # removed one, there would be no room for it, so a snapshot has to come between the two.
-            removed = self._database.read(lambda c: Label.read(c, "name IS NULL"))
-            if removed and versions.reuses_columns(self._version.estimator):
+            fixed = versions.reuses_columns(self._version.estimator)
+            if fixed and self._database.read(lambda c: Label.read(c, "name IS NULL")):
                 self._save(self._version)
             with self._database.transaction() as connection:
                 draft = self._draft(connection)
@@ -412,10 +412,8 @@ class Store:
                 version = self._version.advanced(delta)
             self._changes += delta.change - self._version.change
             self._version, self._stale = version, False
-            if (
-                self._changes > max(SNAPSHOT_CHANGES, self.model.model.n_rows_ // SNAPSHOT_SHARE)
-                and not self._refitting
-            ):
+            limit = max(SNAPSHOT_CHANGES, self.model.model.n_rows_ // SNAPSHOT_SHARE)
+            if self._changes > limit and not self._refitting:
                 self._try_snapshot()
 
     def _draft(self, connection: sqlite3.Connection) -> Draft:
