@@ -1012,7 +1012,7 @@ def test_rules_follow_the_labels_that_they_name(folder: Path) -> None:
         opened.rename_label("label 1", "first")
         opened.merge_labels(["label 2"], into="label 3")
         assert opened.model.rules.stop_labels == {"first"}
-        assert opened.model.rules.allowed_labels == {"first", *LABELS} - {"label 1", "label 2"}
+        assert opened.model.rules.allowed_labels == frozenset({"first", *LABELS} - {"label 1", "label 2"})
         suggested = {name for labels in opened.model.suggest(example().texts or []) for name, _ in labels}
         assert "label 3" in suggested
         assert "first" not in suggested

@@ -322,6 +322,10 @@ class DocumentModel:
             block = slice(start, start + _BLOCK)
             yield self.text.transform((rows.texts or [])[block]) if self.text is not None else features[block]
 
+    def scores(self, data: Dataset) -> Any:
+        """The scores of the rows of `data`, CSR (n, L)."""
+        return self.model.decision_function(self.features(data))
+
     def evaluate(self, data: Dataset) -> dict[str, float]:
         """Metrics on rows with labels: P@k, nDCG@k, … of the scores, and F1 of the labels above the threshold.
 
