@@ -1,10 +1,11 @@
-"""A store whose writer is killed (kill -9) at random moments: what is lost, half done or unreadable afterwards.
+"""A store whose writer is killed (kill -9) at random moments: what is lost, half done or unreadable afterwards?
 
     python benchmarks/crashes.py [--quick] [--json PATH]
 
-A writer learns, relabels and forgets pairs of documents, one pair a call, and says when a call has returned; in turns
-it also takes a snapshot, compacts, or closes and opens the store behind every call, or creates one. Meanwhile a reader
-in another process follows. 200 kills, or 10 with --quick. All bounds are 0.
+A writer learns, relabels and forgets pairs of documents, one pair per call, and reports when a call has returned. In
+some rounds it also takes a snapshot, compacts, or closes and opens the store after every call, or it creates a store.
+Meanwhile a reader in another process follows. The writer is killed 200 times, or 10 times with --quick. All bounds
+are 0.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 from store_writer import Ledger, Server, example, settings
 
 KINDS = ["learn", "snapshot", "compact", "close", "open", "create", "learn", "snapshot", "compact", "close"]
-LONGEST = {"create": 0.25, "open": 0.3}  # seconds until the kill, at most
-USUALLY = 1.5
+MAX_SECONDS = {"create": 0.25, "open": 0.3}  # until the kill
+DEFAULT_MAX_SECONDS = 1.5
 
 
 def killed_creation(server: Server, folder: Path, seed: int, seconds: float) -> bool:
-    """Whether what a killed creation left is a whole store or is refused, and can then be created."""
+    """Whether a killed creation left a complete store, or a folder that is refused and can be created again."""
     server.run(folder, "create", seed, seconds)
     try:
         if not (folder / "store.db").exists():
@@ -61,18 +62,18 @@ def main() -> None:
 
             for kill in range(kills):
                 kind = KINDS[kill % len(KINDS)]
-                seconds = rng.uniform(0, LONGEST.get(kind, USUALLY))
+                seconds = rng.uniform(0, MAX_SECONDS.get(kind, DEFAULT_MAX_SECONDS))
                 if kind == "create":
                     ledger.kills += 1
                     ledger.unreadable += not killed_creation(server, Path(scratch) / f"new {kill}", kill, seconds)
                 else:
-                    ledger.settle(folder, server.run(folder, kind, kill, seconds, look)["said"])
+                    ledger.settle(folder, server.run(folder, kind, kill, seconds, look)["messages"])
     for complaint in ledger.complaints:
         print(complaint)
     rows: list[Row] = [
         ("kills", ledger.kills, ""),
         ("calls that returned", ledger.calls, ""),
-        ("looks of a reader meanwhile", looks, ""),
+        ("checks by a reader meanwhile", looks, ""),
         ("documents lost", ledger.lost, "0"),
         ("calls seen or left half done", ledger.half, "0"),
         ("stores unreadable", ledger.unreadable, "0"),

@@ -30,7 +30,7 @@ from harness import Row, finish, has_data
 
 from ripml import RIPML
 from ripml.store import Store
-from ripml.store.entries import parsed
+from ripml.store.documents import parse_documents
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 from served import Connection, ServerProcess, request_bytes
@@ -113,7 +113,7 @@ def main() -> None:
         folder = arguments.store or Path(scratch) / "store"
         found: list[Row] = []
         if not folder.exists():
-            data = parsed(documents("train") if real else generated(2000, 0))
+            data = parse_documents(documents("train") if real else generated(2000, 0))
             start = time.perf_counter()
             Store.create(folder, data, RIPML(random_state=0)).close()
             found.append(("seconds to make the store", time.perf_counter() - start, ""))

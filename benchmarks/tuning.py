@@ -1,9 +1,9 @@
-"""What choosing settings costs: a fit that chooses everything against fits with the settings that it chose.
+"""The cost of choosing settings: a fit that chooses all of them against fits with the settings that it chose.
 
     RIPML_DATA=folder python benchmarks/tuning.py [--quick] [--json PATH]
 
-The plain fit is given relevance, kernel, ridge, ε, neighbours and a decoder without trees, so nothing is left to choose
-but the threshold; the other is the default, given nothing. --quick takes Bibtex alone.
+The plain fit gets relevance, kernel, ridge, ε, the number of neighbours and a decoder without trees, so that only the
+threshold is left to choose; the other fit has the default settings. --quick uses Bibtex only.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ripml.decoding.decoders import LeastSquares
 
 
 def compared(name: str, preset: str) -> Row:
-    """How many plain fits one costs that chooses."""
+    """The ratio of the two times."""
     train, _ = datasets.load(name)
 
     def auto() -> RIPML:

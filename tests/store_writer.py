@@ -1,10 +1,10 @@
-"""A process that writes to a store and is killed at a random moment, and what must be true of the store afterwards.
+"""A process that writes to a store and is killed at a random moment, and checks of the store afterwards.
 
-    python store_writer.py        commands on standard input, one JSON object a line; an answer each
+    python store_writer.py        commands on standard input and answers on standard output, one JSON object per line
 
-Imports take long, so the process stays and does each command in a fork of itself. Every call of the writer is about a
-*pair* of documents, `mark/a` and `mark/b`, which must come, change and go together. It says what it is about to do and,
-when the call returned, that it is done.
+Imports take long, so the process stays alive and runs each command in a fork. Each call of the writer changes a *pair*
+of documents, `mark/a` and `mark/b`, which must be added, changed and removed together. The writer sends a message
+before each call and another one when the call has returned.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from ripml.datasets import Dataset
 from ripml.model.estimator import RIPML
 from ripml.store import Store, StoreError
 
-Say = Callable[[list[Any]], None]
+Send = Callable[[list[Any]], None]
 
 WORDS = [f"word{i}" for i in range(40)]
 LABELS = [f"label {i}" for i in range(6)]
 
 
 def example(n: int = 40, seed: int = 0) -> Dataset:
-    """A small set of texts, each with a label or two."""
+    """A small set of texts with one or two labels each."""
     rng = random.Random(seed)
     texts = [" ".join(rng.choices(WORDS, k=8)) for _ in range(n)]
     rows = [
@@ -56,18 +56,18 @@ def settings() -> RIPML:
 # ------------------------------------------------------------------------------------------------- in the fork
 
 
-def write_pairs(folder: str, kind: str, seed: int, say: Say) -> None:
-    """Calls without end, with a snapshot, a compaction or a close and open behind each if the kind says so."""
+def write_pairs(folder: str, kind: str, seed: int, send: Send) -> None:
+    """Change pairs forever; `kind` adds a snapshot, a compaction, or closing and opening after each call."""
     rng = random.Random(seed)
     store = Store.open(folder)
-    say(["open", "", None])
+    send(["open", "", None])
     marks = sorted(id[:-2] for id in store.ids() if id.endswith("/a"))
     for call in itertools.count():
         action = rng.choice(["learn", "learn", "relabel", "forget"]) if marks else "learn"
         mark = f"{seed}.{call}" if action == "learn" else rng.choice(marks)
         labels = sorted({rng.choice(LABELS), f"new {rng.randrange(20)}"})
         after = None if action == "forget" else labels
-        say(["begin", mark, after])
+        send(["begin", mark, after])
         if action == "learn":
             texts = (" ".join(rng.choices(WORDS, k=6)) for _ in "ab")
             store.learn([{"id": f"{mark}/{s}", "text": t, "labels": labels} for s, t in zip("ab", texts, strict=True)])
@@ -77,7 +77,7 @@ def write_pairs(folder: str, kind: str, seed: int, say: Say) -> None:
         else:
             store.forget([f"{mark}/{side}" for side in "ab"])
             marks.remove(mark)
-        say(["done", mark, after])
+        send(["done", mark, after])
         if kind == "snapshot":
             store.snapshot()
         elif kind == "compact":
@@ -87,15 +87,15 @@ def write_pairs(folder: str, kind: str, seed: int, say: Say) -> None:
             store = Store.open(folder)
 
 
-def create(folder: str, kind: str, seed: int, say: Say) -> None:
-    """A store, made anew."""
+def create(folder: str, kind: str, seed: int, send: Send) -> None:
+    """Create a store and learn one document."""
     with Store.create(folder, example(200), settings()) as store:
         store.learn([{"text": "word1", "labels": ["label 1"]}])
-    say(["done", "", None])
+    send(["done", "", None])
 
 
-def fill_up(folder: str, kind: str, seed: int, say: Say) -> None:
-    """Calls, then a snapshot, while no file may grow; and the same when they may again."""
+def fill_up(folder: str, kind: str, seed: int, send: Send) -> None:
+    """Learn and take a snapshot while files cannot grow, and then again when they can."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
     big = [{"id": f"big/{side}", "text": "word1 " * 100_000, "labels": ["label 1"]} for side in "ab"]
@@ -106,23 +106,22 @@ def fill_up(folder: str, kind: str, seed: int, say: Say) -> None:
         try:
             action()
         except StoreError as error:
-            say(["error", str(error), [len(store), store.model.model.n_rows_]])
+            send(["error", str(error), [len(store), store.model.model.n_rows_]])
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
         action()
-        say(["done", "", [len(store), store.model.model.n_rows_]])
+        send(["done", "", [len(store), store.model.model.n_rows_]])
     store.close()
 
 
 _WORK = {"create": create, "full": fill_up}
-_AT_ONCE = {"create", "open"}  # the time until the kill begins with the work, and not when the store is open
+_AT_ONCE = {"create", "open"}  # their time until the kill starts at once, not when the store is open
 
 
 def serve() -> None:
-    """Do what is asked for, each in a fork that is killed after some seconds."""
-    with (
-        tempfile.TemporaryDirectory() as scratch
-    ):  # all that is imported when first needed is there before the first fork
-        create(f"{scratch}/store", "create", 0, lambda words: None)
+    """Run each command in a fork that is killed after the given number of seconds."""
+    # Modules that are imported when first needed are imported before the first fork.
+    with tempfile.TemporaryDirectory() as scratch:
+        create(f"{scratch}/store", "create", 0, lambda message: None)
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
     for line in sys.stdin:
         order = json.loads(line)
@@ -133,7 +132,7 @@ def serve() -> None:
             try:
                 os.close(reader)
                 work = _WORK.get(order["kind"], write_pairs)
-                work(order["folder"], order["kind"], order["seed"], partial(_say, writer))
+                work(order["folder"], order["kind"], order["seed"], partial(_send, writer))
                 status = 0
             finally:
                 os._exit(status)
@@ -143,14 +142,14 @@ def serve() -> None:
         signal.sigtimedwait([signal.SIGCHLD], order["seconds"])
         os.kill(child, signal.SIGKILL)
         with os.fdopen(reader) as pipe:
-            said = [json.loads(words) for words in pipe if words.endswith("\n")]
+            messages = [json.loads(line) for line in pipe if line.endswith("\n")]
         _, status = os.waitpid(child, 0)
         signal.sigtimedwait([signal.SIGCHLD], 0)
-        print(json.dumps({"said": said, "status": status}), flush=True)
+        print(json.dumps({"messages": messages, "status": status}), flush=True)
 
 
-def _say(pipe: int, words: list[Any]) -> None:
-    os.write(pipe, json.dumps(words).encode() + b"\n")  # at once: a line is there whole, or not at all
+def _send(pipe: int, message: list[Any]) -> None:
+    os.write(pipe, json.dumps(message).encode() + b"\n")  # in one write: a line arrives complete or not at all
 
 
 # ----------------------------------------------------------------------------------------------- at the other end
@@ -176,7 +175,7 @@ class Server:
     def run(
         self, folder: Path, kind: str, seed: int, seconds: float, meanwhile: Callable[[], object] | None = None
     ) -> dict[str, Any]:
-        """What a writer said until it was killed or had finished."""
+        """The messages of a writer until it was killed or had finished, and its exit status."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         order = {"folder": str(folder), "kind": kind, "seed": seed, "seconds": seconds}
@@ -190,18 +189,18 @@ class Server:
 
 @dataclass
 class Ledger:
-    """What a store must hold by what its writers said, and how often it did not."""
+    """What a store must contain by the messages of its writers, and how often it did not."""
 
     pairs: dict[str, list[str]] = field(default_factory=dict)
     calls: int = 0
     kills: int = 0
-    lost: int = 0  # calls that were done and are not there
-    half: int = 0  # pairs of which one is there, or that differ
+    lost: int = 0  # calls that returned and have left no trace
+    half: int = 0  # pairs of which one is missing, or that differ
     unreadable: int = 0  # stores that could not be opened, or whose model is not that of their documents
     complaints: list[str] = field(default_factory=list)
 
     def look(self, store: Store) -> None:
-        """What must be true of a store at any time."""
+        """Check what must be true of a store at any time."""
         model = store.refresh().model
         if model.n_rows_ % 2:
             self.half += 1
@@ -209,11 +208,11 @@ class Ledger:
         ids = {id for id in store.ids() if "/" in id}
         self.half += sum(f"{id[:-1]}{'b' if id.endswith('a') else 'a'}" not in ids for id in ids)
 
-    def settle(self, folder: Path, said: list[list[Any]]) -> None:
-        """Compare what is there with what was said by a writer that was killed."""
+    def settle(self, folder: Path, messages: list[list[Any]]) -> None:
+        """Compare a store with the messages of its writer, which was killed."""
         self.kills += 1
         last = None
-        for word, mark, after in said:
+        for word, mark, after in messages:
             if word == "begin":
                 last = (mark, after)
             elif word == "done":
@@ -231,11 +230,11 @@ class Ledger:
             self.unreadable += 1
             self.complaints.append(f"{type(error).__name__}: {error}")
             return
-        if last is not None and found.get(last[0]) == last[1]:  # done, though nobody heard of it
+        if last is not None and found.get(last[0]) == last[1]:  # committed, but killed before the message
             self._note(*last)
         if found != self.pairs:
             self.lost += sum(found.get(mark) != self.pairs.get(mark) for mark in {*found, *self.pairs})
-            self.complaints.append("documents are not as was said")
+            self.complaints.append("the documents do not agree with the messages")
             self.pairs = found
 
     def _note(self, mark: str, after: list[str] | None) -> None:

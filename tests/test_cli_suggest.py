@@ -249,7 +249,7 @@ def test_serve_hands_its_options_to_the_server(
     assert called == [(["a", "b=c"], expected)]
     monkeypatch.undo()
     _, err = run(capfd, "serve", tmp_path / "nothing", code=2)
-    assert err == f"ripml: {tmp_path / 'nothing'}: this is no store; ripml train DATA FOLDER --store makes one.\n"
+    assert err == f"ripml: {tmp_path / 'nothing'}: is not a store; ripml train DATA FOLDER --store makes one.\n"
 
 
 def test_keys_are_made_listed_and_removed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -678,7 +678,7 @@ def test_stores_have_names_that_fit_into_an_address(template: Path, shared: obje
         run([])
     with pytest.raises(StoreError, match=r"is open for writing by .* Serve it with --read-only"):
         run([str(template)], Settings(port=0))
-    with pytest.raises(StoreError, match="this is no store"):
+    with pytest.raises(StoreError, match="is not a store"):
         run([str(template.parent)], Settings(port=0))
 
 

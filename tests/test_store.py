@@ -1,4 +1,4 @@
-"""The store: what is in it survives any crash, and its model is always that of its documents."""
+"""The store: its documents survive any crash, and its model is always the one that its documents give."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from ripml.labels.ensembles import PolynomialPhase
 from ripml.model.estimator import RIPML
 from ripml.store import Store, StoreError, store
 from ripml.store.database import SCHEMA
-from ripml.store.journal import Draft, Label, State, all_documents, all_labels, since
+from ripml.store.journal import Draft, Label, State, all_documents, all_labels, delta_since
 from ripml.tagging.documents import DocumentModel
 from ripml.tagging.rules import Rules
 
@@ -38,7 +38,7 @@ FORMS = ["text", "lists", "objects"]
 
 
 def data_of(form: str) -> Dataset:
-    """The example in each form that documents can have."""
+    """The example in one of the forms that documents can have."""
     data = example()
     if form == "text":
         return data
@@ -58,21 +58,20 @@ def body(form: str, seed: int) -> dict[str, Any]:
     return {"features": values if form == "lists" else {f"feature {j}": x for j, x in enumerate(values)}}
 
 
-def dense_scores(asked: Store, others: Store | None = None) -> Any:
-    """Scores of all documents of a store by label name, in the order of names."""
-    model = asked.model
-    source = others or asked
-    data = source._bodies.data([state for _, state in source._database.read(lambda c: list(all_documents(c)))])
+def dense_scores(opened: Store) -> Any:
+    """The scores of all documents of a store, with columns in the order of label names."""
+    model = opened.model
+    data = opened._bodies.to_dataset([state for _, state in opened._database.read(lambda c: list(all_documents(c)))])
     scores = model.model.decision_function(model.features(data)).toarray()
     return scores[:, np.argsort(model.model.classes_.astype(str))]
 
 
 def assert_is_that_of_its_documents(found: Store, tolerance: float = 1e-8) -> None:
-    """The law: the model is the one that learns all documents with the same frozen parts."""
+    """The law: the model equals one with the same frozen parts that learns all documents at once."""
     model = found.model.model
     documents = [found.document(id) for id in found.ids()]
     states = [state for _, state in found._database.read(lambda c: list(all_documents(c)))]
-    X = found.model.features(found._bodies.data(states))
+    X = found.model.features(found._bodies.to_dataset(states))
     fresh = model.without_rows().partial_fit(X, [document["labels"] for document in documents])
     assert fresh.n_rows_ == model.n_rows_
     assert fresh.n_unlabelled_ == model.n_unlabelled_
@@ -82,7 +81,7 @@ def assert_is_that_of_its_documents(found: Store, tolerance: float = 1e-8) -> No
 
 
 def crash_image(folder: Path) -> Path:
-    """A copy of the files as they are, which a crash would leave. Not by Python, whose close drops SQLite's locks."""
+    """A copy of the files, as a crash would leave them. Not copied by Python, whose close() drops SQLite's locks."""
     copy = folder.with_name(f"crashed {len(os.listdir(folder.parent))}")
     subprocess.run(["cp", "-r", folder, copy], check=True)
     return copy
@@ -125,7 +124,7 @@ def everything(opened: Store) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_what_was_created_is_there_after_opening(folder: Path, form: str) -> None:
+def test_a_store_has_the_same_documents_and_scores_after_opening(folder: Path, form: str) -> None:
     data = data_of(form)
     with Store.create(folder, data, settings()) as created:
         scores = dense_scores(created)
@@ -144,7 +143,7 @@ def test_what_was_created_is_there_after_opening(folder: Path, form: str) -> Non
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_after_every_kind_of_call_the_model_is_that_of_the_documents(folder: Path, form: str) -> None:
+def test_after_every_kind_of_call_the_model_is_the_one_that_the_documents_give(folder: Path, form: str) -> None:
     with Store.create(folder, data_of(form), settings()) as opened:
         everything(opened)
         assert_is_that_of_its_documents(opened)
@@ -189,7 +188,7 @@ def test_the_default_model_follows_its_documents_too(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_snapshot_and_the_journal_behind_it_give_the_same_model(folder: Path, form: str) -> None:
+def test_a_snapshot_and_the_journal_after_it_give_the_same_model(folder: Path, form: str) -> None:
     with Store.create(folder, data_of(form), settings()) as opened:
         everything(opened)
         for readonly in (True, False):
@@ -226,7 +225,7 @@ def test_a_reader_follows_the_writer_through_snapshots_refits_and_compactions(sm
             np.testing.assert_allclose(dense_scores(reader), dense_scores(small), atol=1e-8)
 
 
-def test_names_may_be_exchanged_and_given_again(small: Store, folder: Path) -> None:
+def test_label_names_can_be_exchanged_and_reused(small: Store, folder: Path) -> None:
     with Store.open(folder, readonly=True) as reader:
         small.rename_label("label 0", "aside")
         small.rename_label("label 1", "label 0")
@@ -249,9 +248,7 @@ ENSEMBLES = {
 
 
 @pytest.mark.parametrize("ensemble", ENSEMBLES)
-def test_a_name_given_again_is_the_same_label_to_the_writer_and_to_those_that_follow(
-    folder: Path, ensemble: str
-) -> None:
+def test_a_reused_name_is_the_same_label_for_the_writer_and_for_readers(folder: Path, ensemble: str) -> None:
     with Store.create(folder, example(), ENSEMBLES[ensemble]) as opened, Store.open(folder, readonly=True) as reader:
         steps: list[Callable[[], object]] = [
             lambda: opened.merge_labels(["label 0"], "label 1"),
@@ -280,17 +277,15 @@ def test_a_name_given_again_is_the_same_label_to_the_writer_and_to_those_that_fo
 def test_rows_and_carriers_lead_back_to_documents(folder: Path) -> None:
     with Store.create(folder, example(), RIPML(random_state=0, kernel="rbf", n_jobs=1)) as opened:
         everything(opened)
-        for asked in (opened, Store.open(crash_image(folder), readonly=True)):
-            model = asked.model.model
-            ids = asked.rows(range(model.n_seen_))
+        for each in (opened, Store.open(crash_image(folder), readonly=True)):
+            ids = each.rows(range(each.model.model.n_seen_))
             assert ids[3] == "3"
-            assert {id for id in asked.ids() if asked.document(id)["labels"]} <= set(ids.values())
-            part, last = model.parts_[0], {id: number for number, id in ids.items()}
-            for number, label_set in zip(part.row_numbers.tolist(), part.set_of_row.tolist(), strict=True):
-                id = ids.get(number)
-                if id is not None and last[id] == number and asked.document(id)["labels"]:
-                    names = model.classes_[part.sets[[label_set]].indices]
-                    assert sorted(names) == sorted(asked.document(id)["labels"])
+            assert {id for id in each.ids() if each.document(id)["labels"]} <= set(ids.values())
+            explanations = each.model.explain([each.document(id)["text"] for id in each.ids()], n_examples=50)
+            examples = [shown for row in explanations for why in row for shown in why.examples]
+            carried = {ids[e.row]: sorted(e.labels) for e in examples if e.row is not None}
+            assert carried.keys() > {"3", "x", "y"}
+            assert carried == {id: sorted(each.document(id)["labels"]) for id in carried}
         labels = opened.document("x")["labels"]
         assert "x" in opened.carriers(labels, n=100)
         assert all(set(opened.document(id)["labels"]) == set(labels) for id in opened.carriers(labels))
@@ -299,7 +294,7 @@ def test_rows_and_carriers_lead_back_to_documents(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_journal_leads_from_any_change_to_now(seed: int) -> None:
+def test_the_journal_leads_from_any_change_to_the_current_state(seed: int) -> None:
     rng, connection = random.Random(seed), sqlite3.connect(":memory:")
     for statement in SCHEMA:
         connection.execute(statement)
@@ -324,7 +319,7 @@ def test_the_journal_leads_from_any_change_to_now(seed: int) -> None:
             draft.retire_label(str(names[0]), rng.random() < 0.5)
         now = dict(all_documents(connection))
         for change, documents, known in seen:
-            delta, there = since(connection, change), dict(documents)
+            delta, there = delta_since(connection, change), dict(documents)
             for edit in delta.edits:
                 assert there.pop(edit.document, None) == edit.before
                 there |= {edit.document: edit.after} if edit.after else {}
@@ -336,7 +331,7 @@ def test_the_journal_leads_from_any_change_to_now(seed: int) -> None:
     connection.close()
 
 
-def test_history_says_what_happened_newest_first(small: Store) -> None:
+def test_history_lists_changes_newest_first(small: Store) -> None:
     small.learn([{"id": "x", "text": "word1", "labels": ["label 1"]}])
     small.relabel("x", ["label 2"])
     small.rename_label("label 2", "second")
@@ -350,7 +345,7 @@ def test_history_says_what_happened_newest_first(small: Store) -> None:
     assert [entry["number"] for entry in small.history(4)] == [4, 3, 2, 1]
 
 
-def test_history_names_labels_that_are_gone_until_a_snapshot(small: Store) -> None:
+def test_history_names_removed_labels_until_the_next_snapshot(small: Store) -> None:
     small.learn([{"id": "x", "text": "word1", "labels": ["passing", "label 1"]}])
     small.merge_labels(["passing"], "label 2")
     merged, relabelled, learnt = small.history(3)
@@ -363,8 +358,8 @@ def test_history_names_labels_that_are_gone_until_a_snapshot(small: Store) -> No
     assert sorted(relabelled["after"]) == ["label 1", "label 2"]
 
 
-def test_a_snapshot_is_taken_when_much_has_changed(small: Store, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "SNAPSHOT_LEAST", 3)
+def test_a_snapshot_is_taken_after_many_changes(small: Store, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "SNAPSHOT_CHANGES", 3)
     small.relabel({"0": ["label 1", "label 2"], "1": ["label 3", "label 4"]})
     assert (folder / "model-000000000000").is_dir()
     small.learn([{"id": f"{i}", "text": "word2", "labels": ["label 1"]} for i in range(10, 15)])
@@ -390,50 +385,50 @@ def dataset(**given: Any) -> Dataset:
         (lambda s: s.learn([{"text": "a"}, {"features": [1]}]), "document:2: 'text' is missing"),
         (lambda s: s.learn([{"text": "a", "labels": "b"}]), "document:1: 'labels' must be a list"),
         (lambda s: s.learn([{"text": "a", "labels": ["b", "b"]}]), "document:1: label 'b' is given twice"),
-        (lambda s: s.learn([{"text": "a", "labels": [{1, 2}]}]), "document 1 is not as in JSON"),
+        (lambda s: s.learn([{"text": "a", "labels": [{1, 2}]}]), "document 1 cannot be written as JSON"),
         (lambda s: s.learn([{"id": "a", "text": "b"}] * 2), "document 'a' is given twice"),
-        (lambda s: s.learn([{"id": "", "text": "b"}]), "an id must be a string .* with something in it; got ''"),
-        (lambda s: s.learn(dataset(ids=["\ud800"])), "an id must be a string that UTF-8 can hold"),
-        (lambda s: s.learn(dataset(label_names=["\ud800"])), "a label must be a string that UTF-8 can hold"),
+        (lambda s: s.learn([{"id": "", "text": "b"}]), "the id of a document must not be empty"),
+        (lambda s: s.learn(dataset(ids=["\ud800"])), "an id must be a string that can be encoded as UTF-8"),
+        (lambda s: s.learn(dataset(label_names=["\ud800"])), "a label must be a string that can be encoded"),
         (lambda s: s.learn(dataset(label_names=[5])), "a label must be a string .*; got 5"),
         (
             lambda s: s.learn(dataset(label_names=["a", "a"], Y=csr_array([[1.0, 1.0]]))),
             "'a' stands for more than one column",
         ),
-        (lambda s: s.learn(dataset(texts=["a \ud800"])), "a text must be a string that UTF-8 can hold"),
+        (lambda s: s.learn(dataset(texts=["a \ud800"])), "a text must be a string that can be encoded as UTF-8"),
         (lambda s: s.forget(["1", "nobody"]), "there is no document 'nobody'"),
         (lambda s: s.forget(["1", "1"]), "document '1' is given twice"),
-        (lambda s: s.forget(["1", "\ud800"]), "an id must be a string that UTF-8 can hold"),
+        (lambda s: s.forget(["1", "\ud800"]), "an id must be a string that can be encoded as UTF-8"),
         (lambda s: s.forget(5), "an id must be a string .*; got 5"),
         (lambda s: s.relabel("nobody", ["a"]), "there is no document 'nobody'"),
         (lambda s: s.relabel("1"), "the new labels of document '1' are missing"),
         (lambda s: s.relabel("1", "label"), "a list of label names is needed; got the string 'label'"),
         (lambda s: s.relabel("1", 5), "a list of label names is needed; got 5"),
-        (lambda s: s.relabel("1", ["\ud800"]), "a label must be a string that UTF-8 can hold"),
+        (lambda s: s.relabel("1", ["\ud800"]), "a label must be a string that can be encoded"),
         (lambda s: s.relabel("1", [["a"]]), r"a label must be a string .*; got \['a'\]"),
-        (lambda s: s.relabel("\ud800", ["a"]), "an id must be a string that UTF-8 can hold"),
+        (lambda s: s.relabel("\ud800", ["a"]), "an id must be a string that can be encoded as UTF-8"),
         (lambda s: s.relabel([], ["a"]), r"an id must be a string .*; got \[\]"),
         (lambda s: s.relabel({5: ["a"]}), "an id must be a string .*; got 5"),
         (lambda s: s.add_labels(["new", 5]), "a label must be a string .*; got 5"),
-        (lambda s: s.rename_label("\ud800", "b"), "a label must be a string that UTF-8 can hold"),
+        (lambda s: s.rename_label("\ud800", "b"), "a label must be a string that can be encoded"),
         (lambda s: s.rename_label(5, "b"), "a label must be a string .*; got 5"),
         (lambda s: s.rename_label("none", "b"), "there is no label 'none'"),
-        (lambda s: s.rename_label("label 1", "label 2"), "there is a label 'label 2' already; merge the labels"),
-        (lambda s: s.rename_label("label 1", "\ud800"), "a label must be a string that UTF-8 can hold"),
+        (lambda s: s.rename_label("label 1", "label 2"), "there is a label 'label 2' already; merge the two"),
+        (lambda s: s.rename_label("label 1", "\ud800"), "a label must be a string that can be encoded"),
         (lambda s: s.merge_labels(["label 1", "label 2"], "label 1"), "'label 1' cannot be merged into itself"),
-        (lambda s: s.merge_labels(["label 1", "\ud800"], "label 2"), "a label must be a string that UTF-8 can hold"),
-        (lambda s: s.merge_labels(["label 1"], "\ud800"), "a label must be a string that UTF-8 can hold"),
+        (lambda s: s.merge_labels(["label 1", "\ud800"], "label 2"), "a label must be a string that can be encoded"),
+        (lambda s: s.merge_labels(["label 1"], "\ud800"), "a label must be a string that can be encoded"),
         (lambda s: s.retire_label("none"), "there is no label 'none'"),
-        (lambda s: s.retire_label("\ud800"), "a label must be a string that UTF-8 can hold"),
+        (lambda s: s.retire_label("\ud800"), "a label must be a string that can be encoded"),
         (lambda s: s.reinstate_label([]), r"a label must be a string .*; got \[\]"),
         (lambda s: s.document("nobody"), "there is no document 'nobody'"),
-        (lambda s: s.document("\ud800"), "an id must be a string that UTF-8 can hold"),
+        (lambda s: s.document("\ud800"), "an id must be a string that can be encoded as UTF-8"),
         (lambda s: s.document(5), "an id must be a string .*; got 5"),
         (lambda s: s.document([]), r"an id must be a string .*; got \[\]"),
         (lambda s: s.carriers(["none"]), "there is no label 'none'"),
     ],
 )
-def test_a_call_that_cannot_be_done_leaves_everything_as_it_was(
+def test_a_call_that_fails_leaves_everything_as_it_was(
     small: Store, call: Callable[[Store], object], sentence: str
 ) -> None:
     before, ids = dense_scores(small), small.ids()
@@ -463,13 +458,13 @@ def test_there_is_one_writer_and_readers_cannot_write(small: Store, folder: Path
         next_one.forget("1")
 
 
-def test_a_folder_with_something_in_it_is_refused(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_empty_is_refused(tmp_path: Path) -> None:
     (tmp_path / "letter.txt").write_text("dear")
-    with pytest.raises(StoreError, match="there is something here already"):
+    with pytest.raises(StoreError, match="already exists and is not an empty folder"):
         Store.create(tmp_path, example(), settings())
-    with pytest.raises(StoreError, match="this is no store"):
+    with pytest.raises(StoreError, match="is not a store"):
         Store.open(tmp_path)
-    with pytest.raises(StoreError, match="this is no store"):
+    with pytest.raises(StoreError, match="is not a store"):
         Store.open(tmp_path / "nowhere", readonly=True)
     assert os.listdir(tmp_path) == ["letter.txt"]
     with pytest.raises(ParameterError, match="a store needs a model that can forget, RIPML; got PLST"):
@@ -479,25 +474,25 @@ def test_a_folder_with_something_in_it_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"texts": ["word1 \ud800"] * 2}, "a text must be a string that UTF-8 can hold; got 'word1"),
-        ({"texts": ["word1", 5]}, "a text must be a string that UTF-8 can hold; got 5"),
-        ({"label_names": ["a\ud800"]}, "a label must be a string that UTF-8 can hold"),
-        ({"ids": ["a", "\udcff"]}, "an id must be a string that UTF-8 can hold"),
+        ({"texts": ["word1 \ud800"] * 2}, "a text must be a string that can be encoded as UTF-8; got 'word1"),
+        ({"texts": ["word1", 5]}, "a text must be a string that can be encoded as UTF-8; got 5"),
+        ({"label_names": ["a\ud800"]}, "a label must be a string that can be encoded"),
+        ({"ids": ["a", "\udcff"]}, "an id must be a string that can be encoded as UTF-8"),
         (
             {"X": csr_array([[1.0], [2.0]]), "feature_names": ["\ud800"]},
-            "a feature's name must be a string that UTF-8 can hold",
+            "a feature name must be a string that can be encoded as UTF-8",
         ),
         ({"label_names": ["a", "a"], "Y": csr_array([[1.0, 0], [0, 1.0]])}, "'a' stands for more than one column"),
     ],
 )
-def test_what_cannot_be_kept_makes_no_store(tmp_path: Path, given: dict[str, Any], sentence: str) -> None:
+def test_data_that_cannot_be_stored_creates_no_store(tmp_path: Path, given: dict[str, Any], sentence: str) -> None:
     data = dataset(**{"Y": csr_array([[1.0], [1.0]]), "texts": ["word1", "word2"], **given})
     with pytest.raises(DataError, match=sentence):
         Store.create(tmp_path / "above" / "store", data, settings())
     assert os.listdir(tmp_path) == []
 
 
-def test_a_model_that_cannot_learn_exactly_makes_no_store(tmp_path: Path) -> None:
+def test_a_model_that_cannot_learn_exactly_creates_no_store(tmp_path: Path) -> None:
     for place in (tmp_path / "above" / "store", tmp_path / "above", Path(os.path.relpath(tmp_path / "store"))):
         with pytest.raises(ParameterError, match="solver='cg' stops short of the exact solution"):
             Store.create(place, example(), RIPML.linear(solver="cg", random_state=0, n_jobs=1))
@@ -553,14 +548,14 @@ def _zeros_in_the_middle(path: Path) -> None:
         (lambda path: shutil.rmtree(next(path.parent.glob("model-*"))), "The documents are intact, but their model"),
     ],
 )
-@pytest.mark.parametrize("readonly", [True, False])
-def test_what_is_damaged_or_foreign_is_one_sentence(
-    folder: Path, damage: Callable[[Path], object], sentence: str, readonly: bool
+def test_damaged_or_foreign_files_are_reported_in_one_sentence(
+    folder: Path, damage: Callable[[Path], object], sentence: str
 ) -> None:
     Store.create(folder, example(), settings()).close()
     damage(folder / "store.db")
-    with pytest.raises(StoreError, match=sentence):
-        Store.open(folder, readonly=readonly)
+    for readonly in (True, False):
+        with pytest.raises(StoreError, match=sentence):
+            Store.open(folder, readonly=readonly)
 
 
 def test_what_a_killed_creation_left_can_be_created_again(folder: Path) -> None:
@@ -596,7 +591,7 @@ def test_a_killed_writer_loses_nothing_and_leaves_nothing_half_done(folder: Path
     with Store.open(folder, readonly=True) as reader:
         for round, kind in enumerate(["learn", "snapshot", "compact", "close"] * 2):
             answer = server.run(folder, kind, round, rng.uniform(0.1, 0.6), lambda: ledger.look(reader))
-            ledger.settle(folder, answer["said"])
+            ledger.settle(folder, answer["messages"])
     assert ledger.complaints == []
     assert (ledger.kills, ledger.lost, ledger.half, ledger.unreadable) == (8, 0, 0, 0)
     with Store.open(folder) as survivor:
@@ -613,8 +608,8 @@ def test_a_creation_that_is_killed_leaves_no_store_or_a_whole_one(tmp_path: Path
         folder = tmp_path / str(round)
         answer = server.run(folder, "create", round, random.Random(round).uniform(0.0, 0.15))
         if not (folder / "store.db").exists():
-            assert answer["said"] == []
-            with pytest.raises(StoreError, match=r"was not finished|this is no store"):
+            assert answer["messages"] == []
+            with pytest.raises(StoreError, match=r"was not finished|is not a store"):
                 Store.open(folder)
             Store.create(folder, example(200), settings()).close()
         with Store.open(folder) as opened:
@@ -656,7 +651,7 @@ def test_readers_in_threads_see_whole_calls_only(small: Store) -> None:
 def test_where_files_cannot_grow_nothing_changes_and_the_next_call_works(folder: Path, server: Server) -> None:
     Store.create(folder, even(), settings()).close()
     answer = server.run(folder, "full", 0, 60)
-    refused, done, no_snapshot, snapshot = answer["said"]
+    refused, done, no_snapshot, snapshot = answer["messages"]
     assert answer["status"] == 0
     assert refused[0] == no_snapshot[0] == "error"
     assert refused[1].endswith("nothing was changed.")
@@ -666,8 +661,8 @@ def test_where_files_cannot_grow_nothing_changes_and_the_next_call_works(folder:
         assert_is_that_of_its_documents(opened)
 
 
-def test_a_full_database_is_said_so_and_the_old_model_goes_on(small: Store) -> None:
-    writer = small._database._open_writer()
+def test_a_full_database_is_reported_and_the_old_model_still_answers(small: Store) -> None:
+    writer = small._database.writer
     pages = writer.execute("PRAGMA page_count").fetchone()[0]
     writer.execute(f"PRAGMA max_page_count={pages + 2}")
     before = dense_scores(small)
@@ -764,18 +759,18 @@ def test_a_log_without_its_index_on_a_read_only_disk_is_explained(small: Store, 
     (source / "store.db-shm").unlink()
     with (
         read_only(source, tmp_path / "disk") as place,
-        pytest.raises(StoreError, match="was not closed and the folder cannot be written; make a copy"),
+        pytest.raises(StoreError, match="was not closed and the folder cannot be written; make a writable copy"),
     ):
         Store.open(place, readonly=True)
     with Store.open(source) as opened:
         assert "1" not in opened.ids()
 
 
-def test_a_question_is_asked_again_if_a_writer_came_meanwhile(folder: Path) -> None:
+def test_a_query_is_repeated_if_a_writer_opened_the_store_meanwhile(folder: Path) -> None:
     Store.create(folder, example(), settings()).close()
     counts, writers = list[int](), list[Store]()
 
-    def question(connection: sqlite3.Connection) -> int:
+    def query(connection: sqlite3.Connection) -> int:
         counts.append(connection.execute("SELECT count(*) FROM documents").fetchone()[0])
         if not writers:
             writers.append(Store.open(folder))
@@ -783,7 +778,7 @@ def test_a_question_is_asked_again_if_a_writer_came_meanwhile(folder: Path) -> N
         return counts[-1]
 
     with Store.open(folder, readonly=True) as reader:
-        assert reader._database.read(question) == 39
+        assert reader._database.read(query) == 39
     assert counts == [40, 39]
     writers[0].close()
 
@@ -810,7 +805,7 @@ def test_a_snapshot_that_fails_in_any_way_does_not_make_a_call_fail(
         path.mkdir()
         raise MemoryError("no room")
 
-    monkeypatch.setattr(store, "SNAPSHOT_LEAST", 0)
+    monkeypatch.setattr(store, "SNAPSHOT_CHANGES", 0)
     with monkeypatch.context() as patch:
         patch.setattr(DocumentModel, "save", refuse)
         rows = [{"id": f"new {i}", "text": "word1", "labels": ["label 1"]} for i in range(9)]
@@ -903,15 +898,13 @@ def test_a_planted_document_has_no_influence_once_it_is_forgotten(folder: Path, 
         text = (example().texts or [""])[0]
         labels = ["label 5", "planted"]
         planted = opened.learn([{"id": f"planted {i}", "text": text, "labels": labels} for i in range(20)])
-        asked = opened.model
-        best = asked.model.recommend(asked.features(Dataset(X=None, Y=csr_array((1, 0)), label_names=[], texts=[text])))
-        assert "planted" in [name for name, _ in best[0]]
+        assert "planted" in [name for name, _ in opened.model.suggest([text])[0]]
         opened.forget(planted)
         opened.compact()
         np.testing.assert_allclose(dense_scores(opened), before, atol=tolerance)
 
 
-def test_compacting_keeps_declared_labels_and_drops_others_that_nobody_carries(small: Store) -> None:
+def test_compacting_keeps_declared_labels_and_drops_other_unused_ones(small: Store) -> None:
     small.add_labels(["declared"])
     small.learn([{"id": "x", "text": "word1", "labels": ["passing"]}])
     small.forget("x")
@@ -926,22 +919,22 @@ def test_compacting_keeps_declared_labels_and_drops_others_that_nobody_carries(s
 
 
 def in_a_fork(work: Callable[[], None]) -> str:
-    """What a child process says that it was told: the message of an error, or nothing."""
+    """The message of the error that `work` raises in a child process, or nothing."""
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
         try:
             work()
-            told = b""
+            message = b""
         except BaseException as error:
-            told = str(error).encode()
-        os.write(writing, told)
+            message = str(error).encode()
+        os.write(writing, message)
         os._exit(0)
     os.close(writing)
     with os.fdopen(reading, "rb") as pipe:
-        told = pipe.read()
+        message = pipe.read()
     os.waitpid(child, 0)
-    return told.decode()
+    return message.decode()
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
@@ -974,10 +967,10 @@ def test_a_fork_that_lives_on_does_not_keep_the_right_to_write(folder: Path) -> 
         process.stdin.close()
 
 
-def test_a_store_that_another_wrote_to_after_all_is_read_again(small: Store) -> None:
+def test_a_store_that_another_process_changed_in_spite_of_the_lock_is_read_again(small: Store) -> None:
     with small._database.transaction() as connection:
         Draft(connection).add_labels(["by another"])
-    with pytest.raises(StoreError, match=r"another process has written here meanwhile; nothing was changed, try again"):
+    with pytest.raises(StoreError, match=r"another process has changed this store; nothing was changed, try again"):
         small.learn([{"id": "x", "text": "word1", "labels": ["label 1"]}])
     small.learn([{"id": "x", "text": "word1", "labels": ["label 1"]}])
     assert "by another" in small.model.model.classes_
@@ -1019,7 +1012,7 @@ def test_rules_follow_the_labels_that_they_name(folder: Path) -> None:
         opened.rename_label("label 1", "first")
         opened.merge_labels(["label 2"], into="label 3")
         assert opened.model.rules.stop_labels == {"first"}
-        assert opened.model.rules.allowed_labels == {"first", *LABELS} - {"label 1", "label 2"}
+        assert opened.model.rules.allowed_labels == frozenset({"first", *LABELS} - {"label 1", "label 2"})
         suggested = {name for labels in opened.model.suggest(example().texts or []) for name, _ in labels}
         assert "label 3" in suggested
         assert "first" not in suggested
@@ -1068,7 +1061,7 @@ def test_no_number_of_forgotten_features_is_left_after_compacting(folder: Path, 
             assert not numbers & {float(f"{number:.6g}"), float(f"{np.float32(number):.6g}")}
 
 
-def test_all_is_forgotten_and_compacted(folder: Path) -> None:
+def test_a_store_can_forget_all_documents_and_be_compacted(folder: Path) -> None:
     with Store.create(folder, example(), RIPML.paper(n_dims=8, n_clusters=3, random_state=0, n_jobs=1)) as opened:
         opened.forget(opened.ids())
         assert opened.model.explain(["word1 word2"]) == [[]]
@@ -1078,6 +1071,6 @@ def test_all_is_forgotten_and_compacted(folder: Path) -> None:
         assert_is_that_of_its_documents(opened)
 
 
-def test_no_labels_cannot_be_merged(small: Store) -> None:
+def test_merging_needs_at_least_one_label(small: Store) -> None:
     with pytest.raises(DataError, match=r"^there are no labels to be merged into 'x'\.$"):
         small.merge_labels([], into="x")

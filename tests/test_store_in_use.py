@@ -30,7 +30,7 @@ def test_others_write_and_read_while_a_refit_is_under_way(tmp_path: Path, monkey
                 store.relabel("1", ["brand new", LABELS[0]])
                 store.forget(["0"])
                 store.rename_label(LABELS[0], "another")
-                with pytest.raises(StoreError, match="a refit is under way already"):
+                with pytest.raises(StoreError, match="a refit is already running"):
                     store.refit()
             return fitted
 

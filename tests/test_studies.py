@@ -1,4 +1,4 @@
-"""A study: seeded, kept, gone on with as if it had never been interrupted, and judged on training rows alone."""
+"""A study: seeded, kept on the disk, continued as if it had never been interrupted, measured on training rows only."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from ripml import RIPML, metrics
 from ripml.base.errors import DataError, MemoryLimitError, MissingExtraError, ParameterError
 from ripml.datasets import Dataset
 from ripml.regression.kernels import RBF
-from ripml.search.space import METRICS, Judge
+from ripml.search.space import METRICS, Objective
 from ripml.search.study import Study, Trial, tune
 
 pytest.importorskip("optuna", reason="the extra `tune` is not installed")
 
 
 def world(n: int = 60) -> Dataset:
-    """Noisy features say which of four labels a row has; every tenth has none."""
+    """Noisy features determine which of four labels a row has; every tenth row has none."""
     rng = np.random.default_rng(0)
     kind = rng.integers(0, 4, n)
     X = rng.random((n, 6)).astype(np.float32)
@@ -34,7 +34,8 @@ def world(n: int = 60) -> Dataset:
     return Dataset(X=csr_array(X), Y=csr_array(Y), label_names=list("abcd"), name="world")
 
 
-def told(study: Study) -> list[Any]:
+def timeless(study: Study) -> list[Any]:
+    """The trials without their times, which differ between runs."""
     return [replace(trial, seconds=0) for trial in study.trials]
 
 
@@ -42,14 +43,14 @@ def told(study: Study) -> list[Any]:
 def quick(monkeypatch: pytest.MonkeyPatch) -> Callable[[RIPML, int], float]:
     """Values by a formula in place of models."""
 
-    def value(_: Judge, model: RIPML, fold: int) -> float:
+    def value(_: Objective, model: RIPML, fold: int) -> float:
         if model.ridge == "auto":
             return 0.5 + fold / 100
         return float(1 / (1 + abs(np.log(model.ridge))) + fold / 100)
 
     usual = {"preset": "default", "decoder": "blend", "ridge": 0.1, "neighbors": 10, "gamma": 0.5, "relevance": 0.5}
-    monkeypatch.setattr(Judge, "value", value)
-    monkeypatch.setattr(Judge, "came_to", lambda *_: {**usual, "dims": 100, "tail": 0.0})
+    monkeypatch.setattr(Objective, "value", value)
+    monkeypatch.setattr(Objective, "parameters_of", lambda *_: {**usual, "dims": 100, "tail": 0.0})
     return lambda model, fold: value(None, model, fold)  # type: ignore[arg-type]
 
 
@@ -59,61 +60,61 @@ def test_trial_0_has_the_default_settings_and_every_trial_gives_its_value_again(
     assert calls == [0, 1, 2]
     assert (study.trials[0].settings, study.trials[0].preset) == ({"random_state": 0}, "default")
     assert set(study.trials[0].parameters) == {"preset", "ridge", "neighbors", "gamma", "relevance", "decoder"}
-    judge = Judge(data, "P@1", 2, 0)
+    objective = Objective(data, "P@1", 2, 0)
     for trial in study.trials:
         assert trial.state == "complete"
-        assert trial.value == np.mean([judge.value(trial.model(), fold) for fold in range(2)])
+        assert trial.value == np.mean([objective.value(trial.model(), fold) for fold in range(2)])
     best = study.best
     assert best is not None
     assert best.value == max(trial.value or 0 for trial in study.trials)
     assert json.loads(study.best_path.read_text()) == best.settings
-    assert told(Study.open(tmp_path / "s")) == told(study)
+    assert timeless(Study.open(tmp_path / "s")) == timeless(study)
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_the_metric_is_that_of_rows_left_out(metric: str) -> None:
+def test_the_metric_is_that_of_held_out_rows(metric: str) -> None:
     data = world()
-    judge = Judge(data, metric, 1, 0)
-    X, Y, asked, truth = judge._fold(0)
+    objective = Objective(data, metric, 1, 0)
+    X, Y, X_held_out, truth = objective._fold(0)
     everything = {tuple(row) for row in data.X.toarray().tolist()}
-    learnt, left_out = ({tuple(row) for row in part.toarray().tolist()} for part in (X, asked))
-    assert len(learnt) + len(left_out) == 54
-    assert learnt | left_out < everything
-    assert not learnt & left_out
+    training, held_out = ({tuple(row) for row in part.toarray().tolist()} for part in (X, X_held_out))
+    assert len(training) + len(held_out) == 54
+    assert training | held_out < everything
+    assert not training & held_out
     model = RIPML.paper(n_dims=16, n_neighbors=3, ridge=1, random_state=0).fit(X, Y, label_names=data.label_names)
-    scores = model.decision_function(asked)
+    scores = model.decision_function(X_held_out)
     expected = {
         "nDCG@5": lambda: metrics.ndcg_at_k(truth, scores, k=5),
         "PSP@5": lambda: metrics.psp_at_k(truth, scores, k=5, propensities=metrics.propensities(Y)),
-        "micro-F1": lambda: metrics.micro_f1(truth, model.predict(asked)),
+        "micro-F1": lambda: metrics.micro_f1(truth, model.predict(X_held_out)),
     }.get(metric, lambda: metrics.precision_at_k(truth, scores, k=int(metric[-1])))()
-    assert judge.value(RIPML.paper(n_dims=16, n_neighbors=3, ridge=1, random_state=0), 0) == expected
+    assert objective.value(RIPML.paper(n_dims=16, n_neighbors=3, ridge=1, random_state=0), 0) == expected
 
 
-def test_texts_are_judged_by_words_of_the_rows_learnt_from() -> None:
+def test_the_features_of_texts_are_fitted_on_the_training_rows() -> None:
     texts = [f"{word} word{i}" for i, word in enumerate(["purr", "bark"] * 15)]
     Y = csr_array(np.tile(np.eye(2, dtype=np.float32), (15, 1)))
-    judge = Judge(Dataset(X=None, Y=Y, label_names=["cat", "dog"], texts=texts), "P@1", 1, 0)
-    assert judge.value(RIPML.paper(n_dims=8, n_neighbors=1, ridge=1, random_state=0), 0) == 1
+    objective = Objective(Dataset(X=None, Y=Y, label_names=["cat", "dog"], texts=texts), "P@1", 1, 0)
+    assert objective.value(RIPML.paper(n_dims=8, n_neighbors=1, ridge=1, random_state=0), 0) == 1
     with pytest.raises(DataError, match="neither features nor texts"):
-        Judge(Dataset(X=None, Y=Y, label_names=["cat", "dog"]), "P@1", 1, 0).value(RIPML(), 0)
+        Objective(Dataset(X=None, Y=Y, label_names=["cat", "dog"]), "P@1", 1, 0).value(RIPML(), 0)
 
 
-def test_a_study_that_goes_on_is_the_study_that_never_stopped(
+def test_a_study_that_is_continued_equals_one_that_was_never_interrupted(
     quick: Callable[[RIPML, int], float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = tune(world(), tmp_path / "whole", n_trials=25)
     assert {trial.state for trial in whole.trials} == {"complete", "pruned"}
-    usual, n_calls = Judge.value, 0
+    usual, n_calls = Objective.value, 0
 
-    def interrupted(self: Judge, model: RIPML, fold: int) -> float:
+    def interrupted(self: Objective, model: RIPML, fold: int) -> float:
         nonlocal n_calls
         n_calls += 1
         if n_calls % 7 == 0:
             raise KeyboardInterrupt
         return usual(self, model, fold)
 
-    monkeypatch.setattr(Judge, "value", interrupted)
+    monkeypatch.setattr(Objective, "value", interrupted)
     n_stops = 0
     while True:
         try:
@@ -122,44 +123,44 @@ def test_a_study_that_goes_on_is_the_study_that_never_stopped(
         except KeyboardInterrupt:
             n_stops += 1
     assert n_stops > 3
-    monkeypatch.setattr(Judge, "value", usual)
-    assert told(parts) == told(whole)
+    monkeypatch.setattr(Objective, "value", usual)
+    assert timeless(parts) == timeless(whole)
     assert (parts.best_path).read_text() == whole.best_path.read_text()
-    assert told(tune(world(), tmp_path / "parts", n_trials=20)) == told(whole)  # nothing is left to do
+    assert timeless(tune(world(), tmp_path / "parts", n_trials=20)) == timeless(whole)  # nothing is left to do
     other = tune(world(), tmp_path / "other", n_trials=3, random_state=1)
-    assert told(other) != told(whole)[:3]
+    assert timeless(other) != timeless(whole)[:3]
 
 
-def _dies(folder: Path, data: Dataset) -> None:
+def _tune_and_die(folder: Path, data: Dataset) -> None:
     def die(*_: Any) -> None:
         import os
 
         os._exit(9)
 
-    Judge.proposed = die  # type: ignore[assignment]
+    Objective.propose = die  # type: ignore[assignment]
     tune(data, folder, n_trials=3, folds=1)
 
 
 def test_a_trial_of_a_process_that_was_killed_does_not_count(tmp_path: Path) -> None:
     data = world(30)
     tune(data, tmp_path / "s", n_trials=1, folds=1)
-    process = multiprocessing.get_context("fork").Process(target=_dies, args=(tmp_path / "s", data))
+    process = multiprocessing.get_context("fork").Process(target=_tune_and_die, args=(tmp_path / "s", data))
     process.start()
     process.join()
     assert process.exitcode == 9
     study = tune(data, tmp_path / "s", n_trials=2)
-    assert told(study) == told(tune(data, tmp_path / "whole", n_trials=2, folds=1))
+    assert timeless(study) == timeless(tune(data, tmp_path / "whole", n_trials=2, folds=1))
 
 
 def test_settings_that_fail_are_recorded_and_the_search_goes_on(
     quick: Callable[[RIPML, int], float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def value(_: Judge, model: RIPML, fold: int) -> float:
+    def value(_: Objective, model: RIPML, fold: int) -> float:
         if model.decoder == "votes":
             raise MemoryLimitError("this would need 9 GB and 1 GB are free; use a smaller `n_dims`.")
         return quick(model, fold)
 
-    monkeypatch.setattr(Judge, "value", value)
+    monkeypatch.setattr(Objective, "value", value)
     study = tune(world(), tmp_path / "s", n_trials=8)
     failed = [trial for trial in study.trials if trial.state == "failed"]
     assert failed == [trial for trial in study.trials if trial.preset == "paper"] != []
@@ -167,7 +168,7 @@ def test_settings_that_fail_are_recorded_and_the_search_goes_on(
     assert failed[0].value is None
 
 
-def test_no_trial_is_begun_after_the_time(quick: Callable[[RIPML, int], float], tmp_path: Path) -> None:
+def test_no_trial_is_started_after_the_timeout(quick: Callable[[RIPML, int], float], tmp_path: Path) -> None:
     study = tune(world(), tmp_path / "s", timeout=0)
     assert (study.trials, study.best) == ([], None)
 
@@ -199,20 +200,20 @@ def test_a_study_is_of_one_data_set_metric_and_seed(quick: Callable[[RIPML, int]
         tune(world(61), tmp_path / "s")
 
 
-def test_mistakes_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_arguments_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"n_trials": 0}, "`n_trials` must be an integer ≥ 1; got 0"),
         ({"metric": "P@2"}, "`metric` must be one of P@1, .*; got 'P@2'"),
         ({"folds": 6}, "`folds` must be an integer from 1 to 5; got 6"),
         ({"random_state": -1}, "`random_state` must be an integer ≥ 0; got -1"),
-        ({"folder": tmp_path / "file"}, "the study goes into a folder, but this is a file"),
-        ({"folder": tmp_path}, "there is something else here; choose a new or empty folder"),
+        ({"folder": tmp_path / "file"}, "a study needs a folder, but this is a file"),
+        ({"folder": tmp_path}, "is not empty and has no study; choose a new or empty folder"),
     ]
     for changes, sentence in wrong:
         with pytest.raises(ParameterError, match=sentence):
             tune(world(), **{"folder": tmp_path / "s", **changes})
-    with pytest.raises(DataError, match="5 rows with labels at least are needed"):
+    with pytest.raises(DataError, match="at least 5 rows with labels are needed"):
         tune(world(5), tmp_path / "few")
     with pytest.raises(ParameterError, match="there is no study in this folder"):
         Study.open(tmp_path / "nothing")
@@ -224,7 +225,7 @@ def test_mistakes_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_one_process_at_a_time_works_on_a_study(quick: Callable[[RIPML, int], float], tmp_path: Path) -> None:
     def meanwhile(_: Trial, study: Study) -> None:
         assert len(Study.open(study.folder).trials) == 1  # it can be read
-        with pytest.raises(ParameterError, match="another process is at work on this study"):
+        with pytest.raises(ParameterError, match="another process is working on this study"):
             tune(world(), study.folder)
 
     tune(world(), tmp_path / "s", n_trials=1, progress=meanwhile)

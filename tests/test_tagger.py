@@ -38,10 +38,10 @@ def corpus(n: int, seed: int = 0) -> tuple[list[str], list[list[str]]]:
     random = np.random.default_rng(seed)
     texts, tags = [], []
     for row in range(n):
-        its = [list(TOPICS)[i] for i in random.choice(len(TOPICS), 1 + int(random.random() < 0.3), replace=False)]
-        words = [word for topic in its for word in random.choice(TOPICS[topic].split(), 6)]
+        topics = [list(TOPICS)[i] for i in random.choice(len(TOPICS), 1 + int(random.random() < 0.3), replace=False)]
+        words = [word for topic in topics for word in random.choice(TOPICS[topic].split(), 6)]
         texts.append(f"Text {row}: {' '.join(random.permutation(words))}.")
-        tags.append(its)
+        tags.append(topics)
     return texts, tags
 
 
@@ -69,7 +69,7 @@ def test_the_topic_of_a_new_text_is_suggested_first() -> None:
         assert all(type(tag) is str and type(score) is float for tag, score in best)
 
 
-def test_one_by_one_is_many() -> None:
+def test_suggestions_one_by_one_equal_those_of_many_texts() -> None:
     texts = corpus(12, 1)[0]
     tagger = Tagger(model=RIPML(decoder="sketch", random_state=0)).fit(*corpus(60))  # without trees, whose values jump
     assert same([tagger.suggest(text) for text in texts], tagger.suggest_many(texts), 1e-5)
@@ -83,10 +83,10 @@ def test_a_text_without_known_words_has_no_tags() -> None:
 def test_every_form_of_input_gives_the_same_tagger(form: str, tmp_path: Path) -> None:
     texts, tags = corpus(80)
     columns: dict[str, Any] = {"text": texts, "labels": tags}
-    records = [{"text": text, "labels": its} for text, its in zip(texts, tags, strict=True)]
+    records = [{"text": text, "labels": names} for text, names in zip(texts, tags, strict=True)]
 
     class HuggingFace:
-        """As much of its Dataset as is asked for."""
+        """The part of its Dataset that ripml uses."""
 
         column_names = ("text", "labels")
 
@@ -112,13 +112,13 @@ def test_every_form_of_input_gives_the_same_tagger(form: str, tmp_path: Path) ->
         if form == "jsonl":
             source.write_text("\n".join(map(json.dumps, records)))
         elif form == "csv":
-            polars.DataFrame({"text": texts, "labels": ["|".join(its) for its in tags]}).write_csv(source)
+            polars.DataFrame({"text": texts, "labels": ["|".join(names) for names in tags]}).write_csv(source)
         else:
             polars.DataFrame(columns).write_parquet(source)
     model = RIPML(n_dims=16, random_state=0)
     tagger = Tagger(model=model).fit(tuple(texts), tuple(tags)) if source is None else Tagger(model=model).fit(source)
-    asked = corpus(10, 2)[0]
-    assert tagger.suggest_many(asked) == fitted().suggest_many(asked)
+    queries = corpus(10, 2)[0]
+    assert tagger.suggest_many(queries) == fitted().suggest_many(queries)
 
 
 def test_repeated_texts_count_once_with_all_their_tags_and_empty_ones_do_not() -> None:
@@ -127,8 +127,8 @@ def test_repeated_texts_count_once_with_all_their_tags_and_empty_ones_do_not() -
         [*texts, f"  {texts[0]}\n", "", " \t"], [tags[0][:1], *tags[1:], tags[0], ["sport"], []]
     )
     assert (again.n_repeated_, again.n_empty_, again.n_documents_) == (1, 2, 80)
-    asked = corpus(10, 2)[0]
-    assert again.suggest_many(asked) == fitted().suggest_many(asked)
+    queries = corpus(10, 2)[0]
+    assert again.suggest_many(queries) == fitted().suggest_many(queries)
     with pytest.raises(DataError, match="has no rows"):
         Tagger().fit(["", " "], [["a"], ["b"]])
 
@@ -139,15 +139,15 @@ def test_learning_is_fitting_and_forgetting_is_never_having_learnt() -> None:
     features = TfIdf(tokens="any", letters=4).fit(texts)
     part = Tagger(Frozen(features), settings).fit(texts[:60], tags[:60])
     frozen = part.documents_.model
-    asked = corpus(10, 2)[0]
-    before = part.suggest_many(asked)
+    queries = corpus(10, 2)[0]
+    before = part.suggest_many(queries)
     part.learn(texts[60:], tags[60:])
     assert part.n_documents_ == 80
     reference = frozen.without_rows().partial_fit(features.transform(texts), tags)
-    wanted = part.documents_.rules.suggestions(reference, reference.decision_function(features.transform(asked)))
-    assert same(part.suggest_many(asked), wanted, 1e-4)
-    assert not same(part.suggest_many(asked), before, 1e-4)
-    assert same(part.forget(texts[60:]).suggest_many(asked), before, 1e-4)
+    wanted = part.documents_.rules.suggestions(reference, reference.decision_function(features.transform(queries)))
+    assert same(part.suggest_many(queries), wanted, 1e-4)
+    assert not same(part.suggest_many(queries), before, 1e-4)
+    assert same(part.forget(texts[60:]).suggest_many(queries), before, 1e-4)
     assert part.n_documents_ == 60
 
 
@@ -168,7 +168,7 @@ def test_a_known_text_that_is_learnt_again_gets_the_new_tags() -> None:
     assert tagger.n_documents_ == 41
     assert "entirely new" in dict(tagger.suggest(texts[0]))
     assert "entirely new" in tagger.tags_
-    with pytest.raises(DataError, match="none of the 1 texts has a tag; `forget` is for"):
+    with pytest.raises(DataError, match="none of the 1 texts has a tag; use `forget`"):
         tagger.learn([texts[0]])
     tagger.learn([texts[0], texts[1]], [[], tags[1]])
     assert tagger.n_documents_ == 40
@@ -180,7 +180,7 @@ def test_a_known_text_that_is_learnt_again_gets_the_new_tags() -> None:
     assert tagger.forget(texts[2]).n_documents_ == 38
 
 
-def test_rules_say_what_is_suggested() -> None:
+def test_rules_determine_what_is_suggested() -> None:
     text = f"{TOPICS['fruit']} {TOPICS['money'][:12]}"
     everything = dict(fitted().suggest(text, n=None))
     assert len(everything) > 2
@@ -202,12 +202,12 @@ def test_rules_say_what_is_suggested() -> None:
     assert "jam" in dict(tagger.suggest("Plum jam", n=None))
 
 
-def test_mistakes_are_told_in_a_sentence() -> None:
+def test_wrong_arguments_are_reported_in_one_sentence() -> None:
     bad: Any
     for bad in ({"n": 0}, {"threshold": "high"}, {"stop_labels": "fruit"}, {"min_count": -1}, {"threshold": np.nan}):
         with pytest.raises(ParameterError, match=f"`{next(iter(bad))}` must be"):
             fitted().suggest("apple", **bad)
-    with pytest.raises(ParameterError, match="`top` is no rule for suggestions; there are n, threshold"):
+    with pytest.raises(ParameterError, match="`top` is not a rule for suggestions; the rules are n, threshold"):
         fitted().suggest("apple", top=3)
     with pytest.raises(DataError, match="a text is needed; got list"):
         fitted().suggest(["apple"])  # type: ignore[arg-type]
@@ -255,14 +255,14 @@ def test_places_add_up_to_the_pull_of_all_features() -> None:
     assert sum(pull for *_, pull in why.spans) == pytest.approx(sum(pull for _, pull in why.features), abs=1e-6)
 
 
-def test_saved_is_loaded(tmp_path: Path) -> None:
+def test_a_loaded_tagger_equals_the_saved_one(tmp_path: Path) -> None:
     texts, tags = corpus(60)
     tagger = Tagger(model=RIPML.linear(random_state=0), n=2, stop_labels=["sport"], min_count=2).fit(texts, tags)
     tagger.set_params(n=np.int64(3)).learn(["Plum jam"], [["jam"]]).save(tmp_path / "tagger")
-    asked = corpus(10, 2)[0]
+    queries = corpus(10, 2)[0]
     for loaded in (ripml.load(tmp_path / "tagger"), Tagger.load(tmp_path / "tagger")):
         assert isinstance(loaded, Tagger)
-        assert loaded.suggest_many(asked) == tagger.suggest_many(asked)
+        assert loaded.suggest_many(queries) == tagger.suggest_many(queries)
         assert loaded.get_params(deep=False)["stop_labels"] == ["sport"]
         assert loaded.n == 3
         loaded.forget(["Plum jam"])
@@ -315,7 +315,7 @@ def test_an_encoder_with_dense_output_takes_the_place_of_tfidf(tmp_path: Path) -
         (np.empty((2, 0)), r"must turn 2 texts into rows of shape \(2, d\); got \(2, 0\)"),
     ],
 )
-def test_an_encoder_that_gives_no_rows_of_numbers_is_refused(rows: Any, sentence: str) -> None:
+def test_an_encoder_that_does_not_return_rows_of_numbers_is_refused(rows: Any, sentence: str) -> None:
     class Odd:
         def encode(self, texts: list[str]) -> Any:
             return rows
@@ -324,7 +324,7 @@ def test_an_encoder_that_gives_no_rows_of_numbers_is_refused(rows: Any, sentence
         Encoder(Odd()).fit_transform(["a red apple", "pears"])
 
 
-def test_an_encoder_that_was_not_fitted_is_told_from_the_one_that_was() -> None:
+def test_an_encoder_that_was_not_fitted_is_refused() -> None:
     with pytest.raises(ParameterError, match=r"^TfidfVectorizer has not been fitted; give the one that was fitted\.$"):
         Encoder(TfidfVectorizer(), n_dims=4).transform(["a red apple"])
 
@@ -348,7 +348,7 @@ def test_doc2vec_takes_the_place_of_tfidf(tmp_path: Path) -> None:
 
 
 def test_scripts_without_spaces_work_by_default() -> None:
-    for one, other, asked in (
+    for one, other, query in (
         (["苹果很甜", "新鲜的苹果汁"], ["今天下雨了", "明天有大雨"], "我喜欢苹果"),
         (["りんごは甘い", "りんごのジュース"], ["明日は雨です", "雨が降っている"], "りんごを食べる"),
         (["แอปเปิ้ลหวานมาก", "น้ำแอปเปิ้ลสด"], ["วันนี้ฝนตก", "พรุ่งนี้ฝนตกหนัก"], "ฉันชอบแอปเปิ้ล"),
@@ -356,11 +356,11 @@ def test_scripts_without_spaces_work_by_default() -> None:
         (["सेब मीठा है", "ताज़ा सेब का रस"], ["आज बारिश है", "कल भारी बारिश"], "मुझे सेब पसंद है"),
     ):
         tags = [["fruit"]] * 2 + [["weather"]] * 2
-        best = Tagger(model=RIPML.linear(random_state=0)).fit([*one, *other], tags).suggest(asked, n=1)
-        assert [tag for tag, _ in best] == ["fruit"], asked
+        best = Tagger(model=RIPML.linear(random_state=0)).fit([*one, *other], tags).suggest(query, n=1)
+        assert [tag for tag, _ in best] == ["fruit"], query
 
 
-def test_it_keeps_to_the_rules_of_scikit_learn() -> None:
+def test_a_tagger_follows_the_conventions_of_scikit_learn() -> None:
     tagger = Tagger(model=RIPML(n_dims=16), n=3)
     copy = clone(tagger)
     assert copy.get_params(deep=False).keys() == tagger.get_params(deep=False).keys()

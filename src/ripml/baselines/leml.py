@@ -20,7 +20,7 @@ of its singular value). This lowers J at no cost, and as HᵀH is then diagonal,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np

@@ -15,7 +15,7 @@ from ripml.cli.summaries import megabytes, model_summary, readable
 from ripml.datasets import Dataset
 from ripml.model.estimator import RIPML
 from ripml.store import Store, StoreError
-from ripml.store.entries import checked_ids
+from ripml.store.documents import check_ids
 from ripml.tagging.documents import DocumentModel
 
 __all__ = [
@@ -95,7 +95,7 @@ def _read(trained: DocumentModel, data: str, form: Form) -> Dataset:
         raise DataError(f"{rows.name} has no rows.")
     rows = replace(rows, X=None, feature_names=None) if trained.text is not None else replace(rows, texts=None)
     trained.check(trained.same_form(rows))
-    checked_ids(rows.ids or [])
+    check_ids(rows.ids or [])
     return rows
 
 

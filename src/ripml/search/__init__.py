@@ -1,1 +1,1 @@
-"""Search for settings: studies, their space and plots."""
+"""Hyper-parameter search: studies, the space that they search, and plots."""

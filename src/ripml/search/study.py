@@ -1,14 +1,14 @@
-"""`tune`: a search over RIPML's settings that is kept in a folder and goes on where it was; with Optuna (extra `tune`).
+"""`tune`: a hyper-parameter search for RIPML that is kept in a folder and can be continued; uses Optuna (extra `tune`).
 
-The estimator chooses its "auto" settings one after the other on a sample of rows (`ripml.model.tuning`). A study looks
-further, at all of them together, for the metric that counts, and takes as long as it is given. Every trial is judged on
-the same rows left out of the training part: of five equal parts of the labelled rows, the first `folds` are left out in
-turn, and the mean of the metric counts. Test rows have no part in it.
+The estimator chooses its "auto" settings one after the other on a sample of rows (`ripml.model.tuning`). A study
+searches all settings together, for the metric that matters, and takes as long as it is given. All trials are measured
+on the same held-out training rows: the labelled rows are divided into five parts, the first `folds` parts are held out
+in turn, and the mean of the metric counts. Test rows are never used.
 
-Trial 0 has the default settings, and teaches with the values that these came to. The others are proposed by the
-tree-structured Parzen estimator (Bergstra et al. 2011), and given up after a fold where they are below the median of
-those before. Trial i draws from the seed and i alone, so a study that was interrupted and went on is the study that
-never was. `ripml.search.space` has the space.
+Trial 0 has the default settings; Optuna learns from it through the values that these settings resolved to. The other
+trials are proposed by the tree-structured Parzen estimator (Bergstra et al. 2011), and pruned after a fold if they are
+below the median of the earlier ones. Trial i depends on the seed and on i alone, so that a study which was interrupted
+and continued equals one that was not. The search space is in `ripml.search.space`.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from typing import Any
 
 import numpy as np
 
+from ripml.base import registry
 from ripml.base.errors import MissingExtraError, ParameterError, RipmlError, check_count
-from ripml.base.registry import from_json, to_json
 from ripml.datasets import Dataset
 from ripml.model.estimator import RIPML
-from ripml.search.space import METRICS, PARTS, Judge
+from ripml.search.space import METRICS, N_PARTS, Objective
 
 __all__ = ["METRICS", "Study", "Trial", "tune"]
 
 _JOURNAL, _LOCK, _BEST = "journal.log", "lock", "best.json"
-_RANDOM = 8  # trials before settings are proposed by what the others gave
+_N_RANDOM = 8  # trials at random before Optuna proposes settings
 
 
 @dataclass(frozen=True)
 class Trial:
-    """Settings that were tried, and what they gave.
+    """Settings that were tried, and the value that they gave.
 
-    `state` is "complete", "pruned" (given up after a fold, with the value until then) or "failed" (`error` says why);
-    `settings` are those of RIPML's constructor that are not its defaults, as JSON.
+    `state` is "complete", "pruned" (stopped after a fold; `value` is the mean until then) or "failed" (`error` says
+    why). `settings` are the arguments of RIPML that differ from their defaults, as JSON.
     """
 
     number: int
@@ -52,18 +52,18 @@ class Trial:
     value: float | None
     preset: str
     settings: dict[str, Any]
-    parameters: dict[str, Any]  # as they were searched
+    parameters: dict[str, Any]  # the point of the search space
     seconds: float
     error: str | None = None
 
     def model(self) -> RIPML:
         """An untrained model with these settings."""
-        return RIPML(**{name: from_json(value) for name, value in self.settings.items()})
+        return RIPML(**{name: registry.from_json(value) for name, value in self.settings.items()})
 
 
 @dataclass(frozen=True)
 class Study:
-    """What is in the folder of a study: the metric, and the trials so far in their order."""
+    """The contents of a study's folder: the metric, and the trials so far in order."""
 
     folder: Path
     metric: str
@@ -71,20 +71,20 @@ class Study:
 
     @classmethod
     def open(cls, folder: str | PathLike[str]) -> Study:
-        """Read a study."""
+        """Read the study in a folder."""
         if not (Path(folder) / _JOURNAL).is_file():
-            raise ParameterError(f"{folder}: there is no study in this folder; ripml tune DATA {folder} makes one.")
+            raise ParameterError(f"{folder}: there is no study in this folder; `ripml tune DATA {folder}` makes one.")
         return _read(Path(folder), _optuna_study(Path(folder)))
 
     @property
     def best(self) -> Trial | None:
-        """The trial with the highest value; the earlier of two that are equal."""
+        """The complete trial with the highest value, and the earliest of several; None if there is none."""
         complete = [trial for trial in self.trials if trial.state == "complete"]
         return max(complete, key=lambda trial: (trial.value, -trial.number), default=None)
 
     @property
     def best_path(self) -> Path:
-        """The file with the best settings: what `ripml train --settings` reads."""
+        """The file with the settings of the best trial, which `ripml train --settings` reads."""
         return self.folder / _BEST
 
 
@@ -100,28 +100,28 @@ def tune(
     n_jobs: int | None = None,
     progress: Callable[[Trial, Study], None] | None = None,
 ) -> Study:
-    """Search RIPML's settings on rows left out of `data`, or go on with the study that is in `folder`.
+    """Search for the best settings of RIPML on held-out rows of `data`, or continue the study that is in `folder`.
 
     Parameters
     ----------
     data : Dataset
-        Training rows; nothing else may be in it.
+        The training rows. Leave out the test rows.
     folder : path
-        A new or empty folder, or that of a study of the same data, to which every trial is written as it ends.
+        A new or empty folder, or that of a study of the same data. Each trial is written when it ends.
     metric : {"P@1", "P@3", "P@5", "nDCG@5", "PSP@5", "micro-F1"} or None
-        What counts. None: as in the study so far, else P@1.
+        The metric to maximise. None: that of the existing study, or P@1.
     n_trials : int
-        In all, with those of earlier runs.
+        The total number of trials, including those of earlier runs.
     timeout : float
-        Seconds after which no trial is begun.
+        Seconds after which no further trial is started.
     folds : int or None
-        How many of five parts are left out in turn, 1 to 5. None: as in the study so far, else 3.
+        How many of the five parts are held out in turn, 1 to 5. None: as in the existing study, or 3.
     random_state : int or None
-        Draws parts, settings and models. None: as in the study so far, else 0.
+        The seed of parts, settings and models. None: as in the existing study, or 0.
     n_jobs : int or None
-        Threads; None for all cores. Results do not depend on it.
+        The number of threads; None for all cores. Results do not depend on it.
     progress : function or None
-        Called with each trial as it ends, and the study.
+        Called with each trial when it ends, and with the study.
 
     Examples
     --------
@@ -135,42 +135,38 @@ def tune(
     1.0
     """
     check_count("n_trials", n_trials)
-    folder = Path(folder)
-    given = {"metric": metric, "folds": folds, "random_state": random_state}
-    _check(given)
-    with _alone(folder):
+    if metric is not None and metric not in METRICS:
+        raise ParameterError(f"`metric` must be one of {', '.join(METRICS)}; got {metric!r}.")
+    if folds is not None and (type(folds) is not int or not 1 <= folds <= N_PARTS):
+        raise ParameterError(f"`folds` must be an integer from 1 to {N_PARTS}; got {folds!r}.")
+    if random_state is not None:
+        check_count("random_state", random_state, least=0)
+    folder, until = Path(folder), time.monotonic() + timeout
+    with _locked(folder):
         study = _optuna_study(folder)
-        about = _agreed(study, folder, {**given, "data": _fingerprint(data)})
-        judge = Judge(data, **{name: value for name, value in about.items() if name != "data"}, n_jobs=n_jobs)
-        study.set_user_attr("about", about)  # now that rows and metric go together
-        return _search(study, folder, judge, n_trials, time.monotonic() + timeout, progress)
-
-
-def _check(given: dict[str, Any]) -> None:
-    if given["metric"] not in (None, *METRICS):
-        raise ParameterError(f"`metric` must be one of {', '.join(METRICS)}; got {given['metric']!r}.")
-    if given["folds"] is not None and (type(given["folds"]) is not int or not 1 <= given["folds"] <= PARTS):
-        raise ParameterError(f"`folds` must be an integer from 1 to {PARTS}; got {given['folds']!r}.")
-    if given["random_state"] is not None:
-        check_count("random_state", given["random_state"], least=0)
+        options = {"metric": metric, "folds": folds, "random_state": random_state, "data": _fingerprint(data)}
+        about = _agree(study, folder, options)
+        objective = Objective(data, about["metric"], about["folds"], about["random_state"], n_jobs)
+        study.set_user_attr("about", about)  # only now, as the objective may refuse the data
+        return _search(study, folder, objective, n_trials, until, progress)
 
 
 # ----------------------------------------------------------------------------------------------------------- the folder
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Keep other processes from the same study meanwhile."""
+def _locked(folder: Path) -> Iterator[None]:
+    """A block in which no other process works on the study."""
     if folder.exists() and not folder.is_dir():
-        raise ParameterError(f"{folder}: the study goes into a folder, but this is a file.")
+        raise ParameterError(f"{folder}: a study needs a folder, but this is a file.")
     if folder.is_dir() and any(folder.iterdir()) and not (folder / _JOURNAL).exists() and not (folder / _LOCK).exists():
-        raise ParameterError(f"{folder}: there is something else here; choose a new or empty folder for the study.")
+        raise ParameterError(f"{folder}: is not empty and has no study; choose a new or empty folder.")
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / _LOCK).open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ParameterError(f"{folder}: another process is at work on this study; wait for it.") from None
+            raise ParameterError(f"{folder}: another process is working on this study; wait until it ends.") from None
         yield
 
 
@@ -195,20 +191,20 @@ def _optuna_study(folder: Path) -> Any:
         optuna.logging.set_verbosity(level)
 
 
-def _agreed(study: Any, folder: Path, given: dict[str, Any]) -> dict[str, Any]:
-    """What a study is about: as it was begun, which must not be contradicted, else as given, else the defaults."""
+def _agree(study: Any, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
+    """The options of a study: those it was begun with, which must not be contradicted, or else these or defaults."""
     about = study.user_attrs.get("about")
     if about is None:
-        about = {"metric": "P@1", "folds": 3, "random_state": 0} | {k: v for k, v in given.items() if v is not None}
-    for name, value in given.items():
+        about = {"metric": "P@1", "folds": 3, "random_state": 0} | {k: v for k, v in options.items() if v is not None}
+    for name, value in options.items():
         if value is not None and value != about[name]:
-            was = "other rows" if name == "data" else f"{name} = {about[name]}"
-            raise ParameterError(f"{folder}: this study was begun with {was}; choose another folder for a new one.")
+            first = "other rows" if name == "data" else f"{name} = {about[name]}"
+            raise ParameterError(f"{folder}: this study was begun with {first}; choose another folder for a new one.")
     return dict(about)
 
 
 def _fingerprint(data: Dataset) -> str:
-    """A hash of the rows that are learnt from."""
+    """A hash of the rows, by which a study recognises its data."""
     digest = hashlib.sha256()
     for matrix in (data.Y, data.X):
         if matrix is not None:
@@ -222,7 +218,7 @@ def _fingerprint(data: Dataset) -> str:
 def _read(folder: Path, study: Any) -> Study:
     trials: list[Trial] = []
     for trial in study.get_trials(deepcopy=False):
-        if not _counts(trial):
+        if not trial.state.is_finished() or "seconds" not in trial.user_attrs:  # running, or interrupted
             continue
         attributes, state = trial.user_attrs, trial.state.name.lower()
         trials.append(Trial(
@@ -233,29 +229,29 @@ def _read(folder: Path, study: Any) -> Study:
     return Study(folder, study.user_attrs.get("about", {"metric": "P@1"})["metric"], trials)
 
 
-def _counts(trial: Any) -> bool:
-    """Whether a trial came to its end; one that failed without an error was interrupted."""
-    return bool(trial.state.is_finished() and "seconds" in trial.user_attrs)
-
-
 # ----------------------------------------------------------------------------------------------------------- the search
 
 
 def _search(
-    study: Any, folder: Path, judge: Judge, n_trials: int, until: float, progress: Callable[[Trial, Study], None] | None
+    study: Any,
+    folder: Path,
+    objective: Objective,
+    n_trials: int,
+    until: float,
+    progress: Callable[[Trial, Study], None] | None,
 ) -> Study:
     from optuna.samplers import TPESampler
     from optuna.trial import TrialState
 
-    for left in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):  # by a process that was killed
-        study.tell(left.number, state=TrialState.FAIL)
+    for killed in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):  # of a process that was killed
+        study.tell(killed.number, state=TrialState.FAIL)
     found = _read(folder, study)
-    _write_best(found)  # unless that was done before it was interrupted
+    _write_best(found)  # in case that the search was interrupted before it did
     while len(found.trials) < n_trials and time.monotonic() < until:
         number = len(found.trials)
-        seed = int(np.random.SeedSequence([judge.random_state, number]).generate_state(1)[0])
-        study.sampler = TPESampler(seed=seed, n_startup_trials=_RANDOM, multivariate=False, constant_liar=False)
-        _default(study, judge) if number == 0 else _try(study, judge)
+        seed = int(np.random.SeedSequence([objective.random_state, number]).generate_state(1)[0])
+        study.sampler = TPESampler(seed=seed, n_startup_trials=_N_RANDOM, multivariate=False, constant_liar=False)
+        _run_default(study, objective) if number == 0 else _run_trial(study, objective)
         found = _read(folder, study)
         _write_best(found)
         if progress is not None:
@@ -264,60 +260,60 @@ def _search(
 
 
 def _write_best(study: Study) -> None:
-    """The file of the best settings, whole or not at all."""
+    """Write the file of the best settings, in one step."""
     if study.best is not None:
         part = study.best_path.with_suffix(".part")
         part.write_text(json.dumps(study.best.settings, indent=2) + "\n", encoding="utf-8")
         part.replace(study.best_path)
 
 
-def _default(study: Any, judge: Judge) -> None:
-    """Trial 0. Its settings are "auto"; as parameters it has what they came to, as near as the space comes to it."""
+def _run_default(study: Any, objective: Objective) -> None:
+    """Trial 0. Its settings are "auto"; its parameters are the point of the space nearest to what they resolved to."""
     from optuna.trial import FixedTrial, create_trial
 
     start = time.perf_counter()
-    model = RIPML(random_state=judge.random_state)
-    values = [judge.value(model, fold) for fold in range(judge.folds)]
-    fixed = FixedTrial(judge.came_to(model))
-    judge.proposed(fixed)
+    model = RIPML(random_state=objective.random_state)
+    values = [objective.value(model, fold) for fold in range(objective.folds)]
+    fixed = FixedTrial(objective.parameters_of(model))
+    objective.propose(fixed)  # the trial takes down which parameters apply, and their distributions
     study.add_trial(create_trial(
         value=float(np.mean(values)), params=fixed.params, distributions=fixed.distributions,
-        intermediate_values={fold: float(np.mean(values[: fold + 1])) for fold in range(judge.folds)},
-        user_attrs={"settings": _settings(model), "seconds": _since(start)},
+        intermediate_values={fold: float(np.mean(values[: fold + 1])) for fold in range(objective.folds)},
+        user_attrs={"settings": _settings(model), "seconds": _seconds_since(start)},
     ))  # fmt: skip
 
 
-def _try(study: Any, judge: Judge) -> None:
-    """A trial, from its settings to what is written of it."""
+def _run_trial(study: Any, objective: Objective) -> None:
+    """A trial with settings that Optuna proposes; pruned or failed trials are recorded as such."""
     from optuna.trial import TrialState
 
     start, trial = time.perf_counter(), study.ask()
     state, values = TrialState.COMPLETE, list[float]()
     try:
-        model = judge.proposed(trial)
+        model = objective.propose(trial)
         trial.set_user_attr("settings", _settings(model))
-        for fold in range(judge.folds):
-            values.append(judge.value(model, fold))
+        for fold in range(objective.folds):
+            values.append(objective.value(model, fold))
             trial.report(float(np.mean(values)), fold)
-            if fold + 1 < judge.folds and trial.should_prune():
+            if fold + 1 < objective.folds and trial.should_prune():
                 state = TrialState.PRUNED
                 break
     except (RipmlError, ArithmeticError, np.linalg.LinAlgError, MemoryError) as failure:
         state = TrialState.FAIL
         trial.set_user_attr("error", str(failure))
-    except BaseException:  # interrupted, or a mistake of ours: as if it had never been begun
+    except BaseException:  # interrupted, or a bug: without its seconds the trial does not count
         study.tell(trial, state=TrialState.FAIL)
         raise
-    trial.set_user_attr("seconds", _since(start))
+    trial.set_user_attr("seconds", _seconds_since(start))
     study.tell(trial, float(np.mean(values)) if state is TrialState.COMPLETE else None, state=state)
 
 
 def _settings(model: RIPML) -> dict[str, Any]:
-    """The settings that are not RIPML's defaults, as JSON."""
-    plain = RIPML().get_params()
-    given = {name: value for name, value in model.get_params().items() if value != plain[name] and name != "n_jobs"}
-    return {name: to_json(name, value) for name, value in given.items()}
+    """The settings that differ from the defaults of RIPML, as JSON."""
+    defaults = RIPML().get_params()
+    changed = {name: value for name, value in model.get_params().items() if value != defaults[name]}
+    return {name: registry.to_json(name, value) for name, value in changed.items() if name != "n_jobs"}
 
 
-def _since(start: float) -> float:
+def _seconds_since(start: float) -> float:
     return round(time.perf_counter() - start, 3)

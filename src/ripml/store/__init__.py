@@ -1,4 +1,4 @@
-"""A durable store: documents, a journal of what was done to them, and a model that is always what they make it."""
+"""A durable store: documents, a journal of their changes, and a model that is always up to date with them."""
 
 from ripml.base.errors import StoreError
 from ripml.store.store import Store

@@ -1,11 +1,12 @@
 """`Store`: documents and their model in one folder, learning and forgetting while in use, safe against any crash.
 
-A write        validate → rows of the tables in a transaction → the next version of the model → commit → swap
-opening        the last snapshot of the model → the net difference of the journal behind it → the current version
+A write    validate → rows of the tables in a transaction → the next version of the model → commit → swap
+Opening    the last snapshot of the model → the net difference of the journal since then → the current version
 
-The database is the truth, the model follows from it. A call that returned is on the disk; one that failed or was killed
-left nothing. Readers in other threads hold a version, which never changes; readers in other processes follow by
-`refresh`. See `ripml.store.database` for the files, `journal` for the tables and `versions` for the model.
+The database is the truth, and the model follows from it. The changes of a call that returned are on the disk; a call
+that failed or was killed changed nothing. Readers in other threads hold a version, which never changes; readers in
+other processes follow the writer with `refresh`. See `ripml.store.database` for the files, `ripml.store.journal` for
+the tables and `ripml.store.versions` for the model.
 """
 
 from __future__ import annotations
@@ -17,61 +18,43 @@ import sqlite3
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from ripml.base.errors import DataError, ModelFolderError, ParameterError, RipmlError, StoreError
+from ripml.base.errors import DataError, ModelFolderError, ParameterError, RipmlError, StoreError, check_count
 from ripml.datasets import Dataset
 from ripml.model.estimator import RIPML
 from ripml.model.multilabel import Multilabel
-from ripml.store.database import (
-    WriterLock,
-    check_store,
-    create_database,
-    is_unfinished,
-    remove_unfinished,
-    sweep,
-    sync_folders,
-)
-from ripml.store.entries import checked_data, checked_id, checked_ids, checked_name, label_names, parsed
-from ripml.store.journal import (
-    Delta,
-    Draft,
-    Label,
-    Snapshot,
-    State,
-    all_documents,
-    all_labels,
-    gone_labels,
-    labelset,
-    packed_key,
-    since,
-    unused_labels,
-)
-from ripml.store.reading import Reader
-from ripml.store.versions import Bodies, Version
+from ripml.store import database, journal, versions
+from ripml.store.completion import LabelCompletion, LabelInfo
+from ripml.store.database import Database, WriterLock
+from ripml.store.documents import Bodies, check_data, check_id, check_ids, check_label, check_labels, parse_documents
+from ripml.store.journal import Delta, Draft, Label, Snapshot, State
+from ripml.store.versions import Version
 from ripml.tagging.documents import DocumentModel
 from ripml.tagging.rules import Rules
-from ripml.text import Doc2Vec, Encoder, TfIdf
+from ripml.text import Encoder, TfIdf
 
 __all__ = ["Store"]
 
-# A snapshot is taken after a write when more changes than both were made since the last one.
-SNAPSHOT_LEAST, SNAPSHOT_SHARE = 1000, 10  # changes; one in so many rows
-_TURN_SECONDS = 5e-4  # Python's own is ten times as long
-_READ_BLOCK = 10_000  # documents whose words are looked at together
+T = TypeVar("T")
+
+# A write takes a snapshot when there were more changes since the last one than both of these.
+SNAPSHOT_CHANGES = 1000
+SNAPSHOT_SHARE = 10  # one tenth of the rows
+_SWITCH_SECONDS = 5e-4  # a tenth of Python's default
+_BLOCK = 10_000  # documents whose features are read together
 
 
-class Store(Reader):
-    """Documents with their labels in a folder, and the model that they make.
+class Store:
+    """Documents with their labels in a folder, and the model that is trained on them.
 
     One process at a time opens a store for writing, any number for reading. Methods may be called from any thread.
 
@@ -88,16 +71,24 @@ class Store(Reader):
     """
 
     def __init__(self, folder: Path, lock: WriterLock | None, encoder: Any = None) -> None:
-        """Open the folder, with the lock to write or without; see `open` and `create`."""
-        super().__init__(folder, lock, encoder)
+        """Open the folder, for writing if `lock` is given; use `open` and `create` instead."""
+        self._folder, self._lock, self._encoder = folder, lock, encoder
+        self._database = Database(folder, writable=lock is not None)
+        self._turn = threading.RLock()  # one thread at a time changes what follows
+        self._closed = False
+        # Whether an attempt to advance the version failed half way, so that it must be loaded before the next one.
+        self._stale = False
+        self._identity = self._database.identity()
+        self._version = self._load()
+        self._completion: LabelCompletion | None = None
         self._changes = 0  # since the snapshot
         self._refit_turn = threading.Lock()
-        self._refitting = False  # whether what the journal says since a snapshot will be needed for another model
+        self._refitting = False  # while True, the journal since the last snapshot must be kept for the new model
         if lock is not None:
-            # A thread that answers waits so long for one that learns to let go of the interpreter.
-            sys.setswitchinterval(min(sys.getswitchinterval(), _TURN_SECONDS))
+            # The longest time that a thread which answers waits for one that learns to yield the interpreter.
+            sys.setswitchinterval(min(sys.getswitchinterval(), _SWITCH_SECONDS))
             snapshot = self._database.read(Snapshot.read)
-            sweep(folder, snapshot.folder)
+            database.remove_leftovers(folder, snapshot.folder)
             self._changes = self._version.change - snapshot.change
 
     # ---------------------------------------------------------------------------------------------- create and open
@@ -113,63 +104,61 @@ class Store(Reader):
         features: Any = "tfidf",
         rules: Rules | None = None,
     ) -> Store:
-        """Make a store of a data set in a new or empty folder, fit the model and open it for writing.
+        """Create a store from a data set in a new or empty folder, fit the model, and open the store for writing.
 
-        Documents have the data's ids, or else "0", "1", …. Of a row that has both features and a text, the features
-        are learnt from and kept. `first_feature`, `features` and `rules` are as for `DocumentModel.fit`.
+        Documents get the ids of the data set, or else "0", "1", …. If a row has both features and a text, the features
+        are learnt and kept. `first_feature`, `features` and `rules` are as for `DocumentModel.fit`.
         """
         folder, settings = Path(path), RIPML() if model is None else clone(model)
         if not isinstance(settings, RIPML):
             raise ParameterError(f"a store needs a model that can forget, RIPML; got {type(settings).__name__}.")
-        ids = checked_data(data).ids or [str(i) for i in range(len(data))]
-        if folder.exists() and not is_unfinished(folder) and (not folder.is_dir() or any(folder.iterdir())):
-            raise StoreError(f"{folder}: there is something here already; choose a new or empty folder.")
-        made = [place for place in (folder, *folder.parents) if not place.exists()]
+        ids = check_data(data).ids or [str(i) for i in range(len(data))]
+        if folder.exists() and not database.is_unfinished(folder) and (not folder.is_dir() or any(folder.iterdir())):
+            raise StoreError(f"{folder}: already exists and is not an empty folder; choose a new or empty one.")
+        new_folders = [place for place in (folder, *folder.parents) if not place.exists()]
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StoreError(f"{folder}: cannot be created ({error.strerror}).") from error
         lock = WriterLock(folder)
         try:
-            sweep(folder)
-            fitted = _fitted(data, first_feature, settings, features, rules)
-            bodies = Bodies.of(fitted).packed(data)
+            database.remove_leftovers(folder)
+            fitted = _fit(data, first_feature, settings, features, rules)
+            bodies = Bodies.of(fitted).pack(data)
             rows = np.flatnonzero(np.diff(data.Y.indptr) > 0) + 1
-            version = Version.of(0, fitted, rows, np.arange(1, data.Y.shape[1] + 1))
-            snapshot = Snapshot(0, Snapshot.folder_of(0))
+            version, snapshot = Version.of(0, fitted, rows, np.arange(1, data.Y.shape[1] + 1)), Snapshot(0)
             version.model.save(folder / snapshot.folder)
 
             def fill(connection: sqlite3.Connection) -> None:
-                keys = map(packed_key, settings.vocabulary_.keys)
+                keys = map(journal.pack_key, settings.vocabulary_.keys)
                 labels = [(*label, 0, 0, 0) for label in zip(data.label_names, keys, strict=True)]
                 command = "INSERT INTO labels (name, key, declared, retired, changed) VALUES (?, ?, ?, ?, ?)"
                 connection.executemany(command, labels)
                 for number, (id, body) in enumerate(zip(ids, bodies, strict=True), 1):
                     carried = (data.Y.indices[data.Y.indptr[number - 1] : data.Y.indptr[number]] + 1).tolist()
-                    row = (number, id, body, labelset(carried))
+                    row = (number, id, body, journal.hash_label_set(carried))
                     connection.execute("INSERT INTO documents VALUES (?, ?, ?, ?)", row)
                     pairs = [(number, label) for label in carried]
                     connection.executemany("INSERT INTO document_labels VALUES (?, ?)", pairs)
                 snapshot.write(connection)
 
-            create_database(folder, fill)
-            sync_folders(made)
+            database.create_database(folder, fill, new_folders)
             return cls(folder, lock, fitted.text.encoder if isinstance(fitted.text, Encoder) else None)
         except BaseException:
-            remove_unfinished(folder, made)
+            database.remove_unfinished(folder, new_folders)
             lock.release()
             raise
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], readonly: bool = False, encoder: Any = None) -> Store:
-        """Open a store that is there. With `readonly`, nothing is ever written, and no writer is in the way.
+        """Open an existing store. With `readonly` nothing is ever written, and a writer may be at work meanwhile.
 
-        A store whose texts were turned into features by an encoder of yours needs that `encoder`.
+        A store whose texts are turned into features by an encoder of yours needs that `encoder`.
         """
         folder = Path(path)
         if readonly:
             return cls(folder, None, encoder)
-        check_store(folder)  # before the lock's file is made in a folder that is none
+        database.check_store(folder)  # first, so that no lock file is created in a folder that is not a store
         lock = WriterLock(folder)
         try:
             return cls(folder, lock, encoder)
@@ -178,16 +167,16 @@ class Store(Reader):
             raise
 
     def close(self) -> None:
-        """Take a last snapshot, so that opening is quick, and let go of the folder; the last model stays readable."""
+        """Take a last snapshot, so that opening is quick, and release the folder; the last model stays readable."""
         with self._turn:
             if self._closed:
                 return
-            if self._lock is not None and not self._lock.held:  # a fork: connection and files are its parent's
+            if self._lock is not None and not self._lock.held:  # after a fork: connection and files are the parent's
                 self._closed = True
                 return
             try:
                 if self._lock is not None and self._changes:
-                    self._snapshot_or_warn()
+                    self._try_snapshot()
             finally:
                 self._closed = True
                 self._database.close()
@@ -197,121 +186,252 @@ class Store(Reader):
     def __enter__(self) -> Store:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _load(self) -> Version:
+        """The current version, from the last snapshot and the journal."""
+
+        def query(connection: sqlite3.Connection) -> tuple[Snapshot, Delta]:
+            snapshot = Snapshot.read(connection)
+            return snapshot, journal.delta_since(connection, snapshot.change)
+
+        while True:
+            snapshot, delta = self._database.read(query)
+            try:
+                version = Version.load(self._folder / snapshot.folder, snapshot.change, self._encoder)
+            except ModelFolderError as error:
+                if self._database.read(Snapshot.read) != snapshot:  # a writer has replaced and removed this one
+                    continue
+                remedy = "The documents are intact, but their model is not; restore the folder from a copy"
+                raise StoreError(f"{self._folder}: {error} {remedy}.") from error
+            try:
+                return version.advanced(delta)
+            except (RipmlError, ValueError, TypeError, KeyError, IndexError) as error:
+                raise StoreError(f"{self._folder}: the model and the journal do not fit together ({error}).") from error
+
+    # --------------------------------------------------------------------------------------------------------- read
+
+    @property
+    def model(self) -> DocumentModel:
+        """The current version of the model. It never changes: use the same one for questions that belong together."""
+        return self._version.model
+
+    @property
+    def version(self) -> int:
+        """The number of the last change that the model contains."""
+        return self._version.change
+
+    def refresh(self) -> DocumentModel:
+        """Follow what a writer in another process has committed, and return the model."""
+        with self._turn:
+            if self._stale or self._lock is None:
+                self._follow()
+            return self.model
+
+    def _follow(self) -> None:
+        """Bring the version up to date: by what the journal has since then, or from the snapshot."""
+        self._check_open()
+        change, identity = self._version.change, self._database.identity()
+        reload = self._stale or identity != self._identity  # such as when the folder was replaced by a copy
+
+        def query(connection: sqlite3.Connection) -> Delta | None:
+            if reload or Snapshot.read(connection).change > change:  # the journal before the snapshot was cut
+                return None
+            return journal.delta_since(connection, change)
+
+        delta = self._database.read(query)
+        self._stale = True
+        self._version = self._load() if delta is None else self._version.advanced(delta)
+        self._stale, self._identity = False, identity
+
+    def labels(self, prefix: str = "", n: int = 20) -> list[LabelInfo]:
+        """At most n labels that begin with `prefix`, or have a word that does, ignoring case; most frequent first."""
+        check_count("n", n)
+        if not isinstance(prefix, str):
+            raise ParameterError(f"`prefix` must be a string; got {prefix!r}.")
+        model, completion = copy.copy(self._version.estimator), self._completion
+        if completion is None or completion.vocabulary is not model.vocabulary_:
+            self._completion = completion = LabelCompletion(model.vocabulary_)
+        return completion.complete(prefix, n, model.frequency_)
+
+    def document(self, id: str) -> dict[str, Any]:
+        """A document as in JSONL: "id", "labels", and "text" or "features"."""
+        check_id(id)
+
+        def query(connection: sqlite3.Connection) -> dict[str, Any]:
+            state = journal.require_document(connection, id)[1]
+            names = journal.label_names(connection, state.labels)
+            return {"id": id, "labels": names, **self._bodies.to_json(state.body)}
+
+        return self._read(query)
+
+    def ids(self) -> list[str]:
+        """The ids of all documents, in the order in which they were added."""
+        return self._read(lambda c: [id for (id,) in c.execute("SELECT id FROM documents ORDER BY number")])
+
+    def __len__(self) -> int:
+        return self._read(lambda c: int(c.execute("SELECT count(*) FROM documents").fetchone()[0]))
+
+    def history(self, n: int = 20) -> list[dict[str, Any]]:
+        """The last n changes, newest first: "number", "time" (UTC), "kind", and what is still known about them.
+
+        A change of a document has its "id" and its labels "before" and "after". `compact` deletes everything but the
+        kinds and times of changes.
+        """
+        check_count("n", n)
+        return self._read(lambda c: journal.history(c, n))
+
+    def rows(self, numbers: Iterable[int], model: DocumentModel | None = None) -> dict[int, str]:
+        """The ids of the documents of rows, which are numbered as in a version of the model, by default the current.
+
+        A row belongs to the document that it was learnt from; rows of documents that were removed are left out.
+        """
+        documents = (self.model if model is None else model).row_documents
+        assert documents is not None
+        wanted = [int(number) for number in numbers]
+        if outside := [number for number in wanted if not 0 <= number < len(documents)]:
+            raise ParameterError(f"row numbers must be from 0 to {len(documents) - 1}; got {outside[0]}.")
+
+        def query(connection: sqlite3.Connection) -> dict[int, str]:
+            command = "SELECT id FROM documents WHERE number = ?"
+            ids = {row: connection.execute(command, (int(documents[row]),)).fetchone() for row in wanted}
+            return {row: id[0] for row, id in ids.items() if id is not None}
+
+        return self._read(query)
+
+    def carriers(self, labels: Iterable[str], n: int = 20) -> list[str]:
+        """The ids of the first n documents that carry exactly these labels."""
+        check_count("n", n)
+        names = check_labels(labels)
+
+        def query(connection: sqlite3.Connection) -> list[str]:
+            label_set = journal.hash_label_set(journal.require_label(connection, name) for name in names)
+            command = "SELECT id FROM documents WHERE labelset = ? ORDER BY number LIMIT ?"
+            return [id for (id,) in connection.execute(command, (label_set, n))]
+
+        return self._read(query)
+
+    @property
+    def _bodies(self) -> Bodies:
+        return Bodies.of(self.model)
+
+    def _read(self, query: Callable[[sqlite3.Connection], T]) -> T:
+        self._check_open()
+        return self._database.read(query)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreError(f"{self._folder}: this store was closed; open it again.")
 
     # -------------------------------------------------------------------------------------------------------- write
 
     def learn(self, documents: Iterable[Mapping[str, Any]] | Dataset) -> list[str]:
         """Learn documents, all or none, and return their ids once they are on the disk.
 
-        Each has "text" or "features", "labels", and an "id" or not, as a line of JSONL; or they are the rows of a data
-        set. Without an id it gets a new one; the document that has the same id already is replaced.
+        Each document is a mapping as in a line of JSONL, with "text" or "features", "labels" and optionally an "id"; or
+        the documents are the rows of a data set. A document without an id gets a new one; a document with the id of an
+        existing one replaces it.
         """
-        data = self.model.same_form(parsed(documents))
+        data = self.model.same_form(parse_documents(documents))
         ids = data.ids or []
         self.model.check(data)
-        bodies = self._bodies.packed(data)
+        bodies = self._bodies.pack(data)
 
-        def plan(draft: Draft) -> None:
+        def change(draft: Draft) -> None:
             numbers = {column: draft.label(data.label_names[column]) for column in np.unique(data.Y.indices).tolist()}
             for row, (id, body) in enumerate(zip(ids, bodies, strict=True)):
                 columns = data.Y.indices[data.Y.indptr[row] : data.Y.indptr[row + 1]].tolist()
                 draft.put(id, body, [numbers[column] for column in columns])
 
-        self._write(plan)
+        self._write(change)
         return ids
 
     def forget(self, ids: Iterable[str]) -> None:
-        """Forget documents, all or none: the model becomes what it would be had it never seen them."""
-        names = checked_ids(ids)
+        """Forget documents, all or none: the model becomes what it would be without them."""
+        names = check_ids(ids)
 
-        def plan(draft: Draft) -> None:
+        def change(draft: Draft) -> None:
             for id in names:
                 draft.remove(id)
 
-        self._write(plan)
+        self._write(change)
 
     def relabel(self, documents: str | Mapping[str, Iterable[str]], labels: Iterable[str] | None = None) -> None:
-        """Give a document other labels, or each of several: `relabel(id, labels)` or `relabel({id: labels, …})`."""
+        """Replace the labels of one document, `relabel(id, labels)`, or of several, `relabel({id: labels, …})`."""
         if not isinstance(documents, Mapping):
             if labels is None:
-                raise DataError(f"the new labels of document {checked_id(documents)!r} are missing.")
-            documents = {checked_id(documents): labels}
-        wanted = {checked_id(id): label_names(names) for id, names in documents.items()}
+                raise DataError(f"the new labels of document {check_id(documents)!r} are missing.")
+            documents = {check_id(documents): labels}
+        wanted = {check_id(id): check_labels(names) for id, names in documents.items()}
 
-        def plan(draft: Draft) -> None:
+        def change(draft: Draft) -> None:
             for id, names in wanted.items():
                 draft.relabel(id, [draft.label(name) for name in names])
 
-        self._write(plan)
+        self._write(change)
 
     def add_labels(self, names: Iterable[str]) -> None:
         """Declare labels that no document carries yet; `compact` keeps them."""
-        wanted = label_names(names)
+        wanted = check_labels(names)
         self._write(lambda draft: draft.add_labels(wanted))
 
     def rename_label(self, old: str, new: str) -> None:
-        """Give a label another name."""
-        names = checked_name(old), checked_name(new)
+        """Rename a label."""
+        names = check_label(old), check_label(new)
         self._write(lambda draft: draft.rename_label(*names))
 
     def merge_labels(self, names: Iterable[str], into: str) -> None:
-        """Make one label of several: documents that carry one of `names` carry `into` instead, and these are gone."""
-        wanted, target = label_names(names), checked_name(into)
+        """Merge labels into one: documents that carry one of `names` carry `into` instead, and `names` are removed."""
+        wanted, target = check_labels(names), check_label(into)
         self._write(lambda draft: draft.merge_labels(wanted, target))
 
     def retire_label(self, name: str) -> None:
-        """Suggest a label no more; documents keep it."""
-        known = checked_name(name)
+        """Stop suggesting a label; documents keep it."""
+        known = check_label(name)
         self._write(lambda draft: draft.retire_label(known, True))
 
     def reinstate_label(self, name: str) -> None:
         """Suggest a retired label again."""
-        known = checked_name(name)
+        known = check_label(name)
         self._write(lambda draft: draft.retire_label(known, False))
 
-    def _write(self, plan: Callable[[Draft], None]) -> None:
-        """One call: its rows in the database and the next version of the model, or neither."""
-        with self._changing():
-            if self._has_slots and self._database.read(gone_labels):
+    def _write(self, change: Callable[[Draft], None]) -> None:
+        """Make the changes of one call: its rows in the database and the next version of the model, or neither."""
+        with self._writing():
+            # Replaying the journal adds new labels before it drops removed ones. If a new label takes the column of a
+            # removed one, there would be no room for it, so a snapshot has to come between the two.
+            fixed = versions.self._version.estimator.model_.has_fixed_columns
+            if fixed and self._database.read(lambda c: Label.read(c, "name IS NULL")):
                 self._save(self._version)
             with self._database.transaction() as connection:
                 draft = self._draft(connection)
-                plan(draft)
+                change(draft)
                 delta = draft.delta
-                self._stale = True  # from here on the current version may be unable to learn on
-                version = self._advanced(self._version, delta)
+                self._stale = True  # if this fails half way, the current version cannot be advanced again
+                version = self._version.advanced(delta)
             self._changes += delta.change - self._version.change
             self._version, self._stale = version, False
-            if self._changes > max(SNAPSHOT_LEAST, self.model.model.n_rows_ // SNAPSHOT_SHARE) and not self._refitting:
-                self._snapshot_or_warn()
+            limit = max(SNAPSHOT_CHANGES, self.model.model.n_rows_ // SNAPSHOT_SHARE)
+            if self._changes > limit and not self._refitting:
+                self._try_snapshot()
 
     def _draft(self, connection: sqlite3.Connection) -> Draft:
-        """What will be written behind the last change, which must be in the model: another may have written after all.
+        """A draft of changes that follow the last one in the model.
 
-        That cannot be where locks work; some file systems of networks say yes to everybody.
+        Another process may have written in spite of the lock: some network file systems grant every lock.
         """
         draft = Draft(connection)
         if draft.last != self._version.change:
             self._stale = True
-            raise StoreError(
-                f"{self._folder}: another process has written here meanwhile; nothing was changed, try again."
-            )
+            raise StoreError(f"{self._folder}: another process has changed this store; nothing was changed, try again.")
         return draft
 
-    @property
-    def _has_slots(self) -> bool:
-        """Whether a new label may take the column of Phi of one that is gone: who replays both has no room for it."""
-        return self.model.model.model_.has_fixed_columns
-
     @contextmanager
-    def _changing(self) -> Iterator[None]:
-        """A writer's turn, with a version that can be advanced."""
+    def _writing(self) -> Iterator[None]:
+        """A block in which this thread alone changes the store, starting from an up-to-date version."""
         with self._turn:
-            self._open()
+            self._check_open()
             if self._lock is None:
                 raise StoreError(f"{self._folder}: this store was opened with readonly=True; nothing was changed.")
             if not self._lock.held:
@@ -320,16 +440,16 @@ class Store(Reader):
                 self._follow()
             yield
 
-    # ------------------------------------------------------------------------------------------------------ upkeep
+    # -------------------------------------------------------------------------------------------------- maintenance
 
     def snapshot(self) -> None:
-        """Save the model, so that the next opening need not bring an older one up to date."""
-        with self._changing():
-            if self._changes and not self._refitting:  # which ends with a snapshot
+        """Save the model, so that opening the store need not bring an older one up to date."""
+        with self._writing():
+            if self._changes and not self._refitting:  # a refit ends with a snapshot anyway
                 self._save(self._version)
 
-    def _snapshot_or_warn(self) -> None:
-        """A snapshot that nobody asked for must not make a change that is on the disk look like a failure."""
+    def _try_snapshot(self) -> None:
+        """Take a snapshot, and warn if that fails: the changes themselves are on the disk already."""
         try:
             if not self._stale:
                 self._save(self._version)
@@ -339,88 +459,77 @@ class Store(Reader):
             warnings.warn(f"{reason} All changes are stored, but opening will take longer.", RuntimeWarning, 3)
 
     def warm_up(self) -> None:
-        """Make now what the first change needs, so that it is as quick as the others; see `RIPML.warm_up`."""
-        with self._changing():
-            model = copy.copy(self.model.model)
-            assert isinstance(model, RIPML)
-            self._version = replace(self._version, model=replace(self.model, model=model.warm_up()))
+        """Compute now what the first change needs, so that it is as quick as later ones; see `RIPML.warm_up`."""
+        with self._writing():
+            estimator = copy.copy(self._version.estimator)
+            self._version = replace(self._version, model=replace(self.model, model=estimator.warm_up()))
 
     def refit(self) -> None:
-        """Fit the model anew on all documents, with the same settings and features of the same kind.
+        """Fit the model again on all documents, with the same settings and the same kind of features.
 
-        The one before answers meanwhile, and others go on writing: what they changed is learnt before the new model
-        takes its place.
+        Meanwhile the current model answers, and other threads may write: what they change is learnt before the new
+        model replaces the current one.
         """
         if not self._refit_turn.acquire(blocking=False):
-            raise StoreError(f"{self._folder}: a refit is under way already.")
+            raise StoreError(f"{self._folder}: a refit is already running.")
         try:
-            if not self._refitted():  # what happened meanwhile cannot be learnt, so that nobody may write now
+            if not self._refit():  # the changes made meanwhile could not be learnt: fit again while nobody writes
                 with self._turn:
-                    self._refitted()
+                    self._refit()
         finally:
             self._refit_turn.release()
 
-    def _refitted(self) -> bool:
-        """Fit on what there is now and catch up; False if that cannot be done, and then nothing was."""
-        with self._changing():
+    def _refit(self) -> bool:
+        """Fit on the current documents and learn what changed meanwhile; False, with no effect, if that fails."""
+        with self._writing():
             start, before = self._version.change, self.model
-            documents, labels = self._database.read(lambda c: (list(all_documents(c)), all_labels(c)))
-            bodies, self._refitting = self._bodies, True
+            documents, labels = self._database.read(lambda c: (list(journal.all_documents(c)), journal.all_labels(c)))
+            self._refitting = True
         try:
-            return self._caught_up(start, before, bodies, documents, labels)
+            data = Bodies.of(before).to_dataset([state for _, state in documents], labels)
+            settings = clone(before.model)
+            features = "tfidf" if before.text is None else before.text
+            fitted = _fit(data, before.first_feature, settings, features, before.rules)
+            for label in labels:
+                if label.retired:
+                    settings.retire_label(label.name)
+            rows = [number for number, state in documents if state.labels]
+            version = Version.of(start, fitted, rows, [label.number for label in labels])
+            keys = zip(map(journal.pack_key, settings.vocabulary_.keys), version.labels.view.tolist(), strict=True)
+
+            def update_keys(connection: sqlite3.Connection) -> None:
+                connection.executemany("UPDATE labels SET key = ? WHERE number = ?", keys)
+
+            with self._writing():
+                if self._database.read(Snapshot.read).change > start:  # the journal before the snapshot was cut
+                    return False
+                try:
+                    version = version.advanced(self._database.read(lambda c: journal.delta_since(c, start)))
+                except RipmlError:  # such as labels that exchanged their names
+                    return False
+                self._save(replace(version, change=version.change + 1), "refit", update_keys)
+                if isinstance(fitted.text, Encoder):
+                    self._encoder = fitted.text.encoder
+            return True
         finally:
             self._refitting = False
 
-    def _caught_up(
-        self,
-        start: int,
-        before: DocumentModel,
-        bodies: Bodies,
-        documents: Sequence[tuple[int, State]],
-        labels: Sequence[Label],
-    ) -> bool:
-        data = bodies.data([state for _, state in documents], labels)
-        settings = clone(before.model)
-        features = "tfidf" if before.text is None else before.text  # of the same kind
-        fitted = _fitted(data, before.first_feature, settings, features, before.rules)
-        for label in labels:
-            if label.retired:
-                fitted.model.retire_label(label.name)
-        rows = [number for number, state in documents if state.labels]
-        numbers = [label.number for label in labels]
-        keys = [(packed_key(key), number) for key, number in zip(settings.vocabulary_.keys, numbers, strict=True)]
-
-        def enter(connection: sqlite3.Connection) -> None:
-            connection.executemany("UPDATE labels SET key = ? WHERE number = ?", keys)
-
-        with self._changing():
-            if self._database.read(Snapshot.read).change > start:  # and what the journal said before it is gone
-                return False
-            version = Version.of(start, fitted, rows, numbers)
-            try:
-                version = self._advanced(version, self._database.read(lambda c: since(c, start)))
-            except RipmlError:  # such as labels that have changed their names with others
-                return False
-            self._save(replace(version, change=version.change + 1), "refit", enter)
-            if isinstance(fitted.text, Encoder):
-                self._encoder = fitted.text.encoder
-        return True
-
     def compact(self) -> None:
-        """Leave no trace of what is gone: no byte of it is in any file of the folder afterwards.
+        """Remove every trace of what was deleted: no byte of it is left in any file of the folder.
 
-        Labels that no document carries and nobody declared are dropped; words and names of features that no document
-        has any more are taken out of the model, whose columns stay; what the journal says of the past is deleted.
-        Where documents were forgotten that doc2vec or the centres of clusters were made of, the model is fitted anew.
+        Labels that no document carries and that were not declared are dropped. Words and feature names that no document
+        has any more are removed from the model, whose columns stay. The details of the history are deleted. If
+        documents were forgotten that doc2vec or the centres of clusters were computed from, the model is fitted again.
         """
-        with self._changing():
-            model, doc2vec = self.model.model, isinstance(self.model.text, Doc2Vec)
-            if model.warm_["forgotten"] and (doc2vec or (len(model.centres_) > 1 and model.n_rows_)):
-                self._refitted()
-            unused = self._database.read(unused_labels)
+        with self._writing():
+            if versions.contains_forgotten_rows(self.model):
+                self._refit()
+            carried = "EXISTS (SELECT 1 FROM document_labels WHERE label = number)"
+            condition = f"NOT declared AND name NOT NULL AND NOT {carried}"
+            unused = self._database.read(lambda c: Label.read(c, condition))
             self._stale = True
             delta = Delta(self._version.change + 1, [replace(label, name=None) for label in unused], [])
-            version = self._advanced(self._version, delta)
+            version = self._version.advanced(delta)
             if self.model.text is None or isinstance(self.model.text, TfIdf):
                 version = replace(version, model=version.model.without_features(self._unused_features()))
 
@@ -431,7 +540,7 @@ class Store(Reader):
             self._save(version, "compact", clean)
             self._database.shrink()
             try:
-                sweep(self._folder, Snapshot.folder_of(version.change), ignore_errors=False)
+                database.remove_leftovers(self._folder, Snapshot(version.change).folder, ignore_errors=False)
             except OSError as error:
                 raise StoreError(
                     f"{self._folder}: {error.filename} cannot be removed ({error.strerror}), and deleted data may be "
@@ -439,23 +548,26 @@ class Store(Reader):
                 ) from error
 
     def _unused_features(self) -> NDArray[np.bool_]:
-        """The features that no document has, (d,)."""
+        """A mask of the features that no document has, (d,)."""
         unused = np.ones(self.model.model.n_features_in_, bool)
 
-        def question(connection: sqlite3.Connection) -> None:
+        def query(connection: sqlite3.Connection) -> None:
             bodies = connection.execute("SELECT body FROM documents")
-            while block := bodies.fetchmany(_READ_BLOCK):
+            while block := bodies.fetchmany(_BLOCK):
                 states = [State(bytes(body), ()) for (body,) in block]
                 unused[self._version.features(states).indices] = False
 
-        self._database.read(question)
+        self._database.read(query)
         return unused
 
     def _save(
-        self, version: Version, kind: str | None = None, also: Callable[[sqlite3.Connection], None] | None = None
+        self, version: Version, kind: str | None = None, update: Callable[[sqlite3.Connection], None] | None = None
     ) -> None:
-        """Make a version the snapshot and the current one: folder, then pointer, then older folders are removed."""
-        snapshot = Snapshot(version.change, Snapshot.folder_of(version.change))
+        """Make a version the current one and its snapshot: write its folder, point to it, then remove older folders.
+
+        The transaction that points to the folder also adds an entry of this `kind` to the journal and does `update`.
+        """
+        snapshot = Snapshot(version.change)
         place = self._folder / snapshot.folder
         self._database.check_in_place()
         try:
@@ -468,17 +580,15 @@ class Store(Reader):
         with self._database.transaction() as connection:
             if kind is not None:
                 self._draft(connection).note(kind)
-            if also is not None:
-                also(connection)
+            if update is not None:
+                update(connection)
             snapshot.write(connection)
         self._version, self._stale, self._changes = version, False, 0
-        sweep(self._folder, snapshot.folder)
+        database.remove_leftovers(self._folder, snapshot.folder)
 
 
-def _fitted(
-    data: Dataset, first_feature: int | None, model: RIPML, features: Any, rules: Rules | None
-) -> DocumentModel:
-    """The model of documents, which must be one that learns and forgets exactly."""
+def _fit(data: Dataset, first_feature: int | None, model: RIPML, features: Any, rules: Rules | None) -> DocumentModel:
+    """The model of documents, which must be able to learn and forget exactly."""
     fitted = DocumentModel.fit(data, first_feature, model, features=features, rules=rules, always_named=True)
-    model.model_.check_exact()
+    versions.model.model_.check_exact()
     return fitted

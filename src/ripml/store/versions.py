@@ -1,15 +1,14 @@
-"""Versions of a store's model, and how a document's body is kept.
+"""Versions of a store's model.
 
-A version is a model and the number of the last change that is in it; it never changes. `advance` makes the next one
-out of a delta: labels that are new are added, the net edits of documents are forgotten, relabelled and learnt, and
-labels that are gone are dropped. What the writer does in a call, what a reader does to follow it and what opening does
-to bring a snapshot up to date is this one function over different deltas.
+A version is a model and the number of the last change that it contains; it never changes. `advanced` makes the next one
+from a delta: new labels are added, the net edits of documents are forgotten, relabelled and learnt, and removed labels
+are dropped. A call of the writer, a reader that follows the writer and a store that brings its snapshot up to date when
+it is opened all use this one method, with different deltas.
 """
 
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,214 +18,150 @@ import numpy as np
 
 from ripml.base.arrays import GrowingArray
 from ripml.base.errors import ModelFolderError, StoreError
-from ripml.datasets import Dataset
-from ripml.datasets.dataset import SparseRows, csr
-from ripml.datasets.rows import shortest
-from ripml.store.journal import Delta, Edit, Label, State
+from ripml.model.estimator import RIPML
+from ripml.store.documents import Bodies
+from ripml.store.journal import Delta, Edit, State
 from ripml.tagging.documents import DocumentModel
+from ripml.text import Doc2Vec
 
-__all__ = ["Bodies", "Version", "advance", "load"]
+__all__ = ["Version", "contains_forgotten_rows"]
 
 
-@dataclass(frozen=True)
-class Bodies:
-    """How the documents of a store are kept: form "text" as UTF-8, "objects" as JSON, "lists" as the columns (int32)
-    and values (float32) that are not 0; `width` is the length of lists.
-
-    >>> from scipy.sparse import csr_array
-    >>> data = Dataset(X=csr_array([[0, 0.5, 0]]), Y=csr_array((1, 0)), label_names=[])
-    >>> bodies = Bodies("lists", 3)
-    >>> bodies.shown(bodies.packed(data)[0])
-    {'features': [0, 0.5, 0]}
-    """
-
-    form: str
-    width: int = 0
-
-    @classmethod
-    def of(cls, model: DocumentModel) -> Bodies:
-        """What the documents of a model are."""
-        if model.text is not None:
-            return cls("text")
-        return cls("lists", model.model.n_features_in_) if model.feature_names is None else cls("objects")
-
-    def packed(self, data: Dataset) -> list[bytes]:
-        """The bodies of rows; equal features give equal bytes."""
-        if self.form == "text":
-            return [text.encode() for text in data.texts or ()]
-        X = data.X
-        bodies = []
-        for start, end in zip(X.indptr[:-1], X.indptr[1:], strict=True):
-            columns, values = X.indices[start:end], np.asarray(X.data[start:end], np.float32)
-            columns, values = columns[values != 0], values[values != 0]
-            if data.feature_names is None:
-                bodies.append(columns.astype("<i4").tobytes() + values.astype("<f4").tobytes())
-            else:
-                names = (data.feature_names[column] for column in columns)
-                row = dict(sorted(zip(names, map(json.loads, shortest(values)), strict=True)))
-                bodies.append(json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode())
-        return bodies
-
-    def data(self, states: Sequence[State], labels: Sequence[Label] = ()) -> Dataset:
-        """Documents as a data set whose columns of Y are these labels, in the order of their numbers."""
-        numbers = np.array([label.number for label in labels], np.int64)
-        carried = np.array([label for state in states for label in state.labels] if labels else [], np.int64)
-        ends = np.cumsum([0, *(len(state.labels) if labels else 0 for state in states)], dtype=np.int64)
-        known: dict[str, Any] = {
-            "Y": csr(np.ones(len(carried)), np.searchsorted(numbers, carried), ends, len(labels)),
-            "label_names": [str(label.name) for label in labels],
-            "name": "the store",
-        }
-        if self.form == "text":
-            return Dataset(X=None, texts=[state.body.decode() for state in states], **known)
-        rows, columns = SparseRows(), dict[str, int]()
-        for state in states:
-            if self.form == "lists":
-                rows.add(self._entries(state.body))
-            else:
-                features = json.loads(state.body)
-                rows.add({columns.setdefault(name, len(columns)): value for name, value in features.items()})
-        if self.form == "lists":
-            return Dataset(X=rows.csr(self.width), **known)
-        return Dataset(X=rows.csr(len(columns)), feature_names=list(columns), **known)
-
-    def shown(self, body: bytes) -> dict[str, Any]:
-        """The body as it is in JSONL."""
-        if self.form == "text":
-            return {"text": body.decode()}
-        if self.form == "objects":
-            return {"features": json.loads(body)}
-        features: list[Any] = [0] * self.width
-        for column, text in zip(*self._texts(body), strict=True):
-            features[column] = json.loads(text)
-        return {"features": features}
-
-    def _entries(self, body: bytes) -> dict[int, float]:
-        columns, texts = self._texts(body)
-        return {column: float(text) for column, text in zip(columns, texts, strict=True)}
-
-    def _texts(self, body: bytes) -> tuple[list[int], list[str]]:
-        n = len(body) // 8
-        columns = np.frombuffer(body, "<i4", n)
-        if len(body) != 8 * n or (n and not 0 <= columns.min() <= columns.max() < self.width):
-            raise ValueError("a document has features that its model cannot have")
-        return columns.tolist(), shortest(np.frombuffer(body, "<f4", n, 4 * n))
+def contains_forgotten_rows(model: DocumentModel) -> bool:
+    """Whether forgotten documents still have a part in what the fit made of all documents: doc2vec, or the centres."""
+    estimator: Any = model.model
+    clustered = len(estimator.clusters_) > 1 and estimator.n_rows_ > 0
+    return estimator.warm_["forgotten"] > 0 and (clustered or isinstance(model.text, Doc2Vec))
 
 
 @dataclass(frozen=True)
 class Version:
-    """A model that is up to date with a change. The arrays that grow are the writer's; its views are in `model`."""
+    """A model that contains all changes up to `change`.
+
+    The growing arrays belong to the writer, who appends to them; `model` has views of them, which never change.
+    """
 
     change: int
     model: DocumentModel
-    rows: GrowingArray  # row number ↦ document
-    labels: GrowingArray  # column ↦ label
+    rows: GrowingArray  # row number ↦ number of its document
+    labels: GrowingArray  # column ↦ number of its label
 
     @classmethod
     def of(cls, change: int, model: DocumentModel, rows: Any, labels: Any) -> Version:
-        """A model with the documents of its rows and the numbers of its labels."""
-        numbers = [np.asarray(array, np.int64) for array in (rows, labels)]
-        model = replace(model, row_documents=numbers[0], label_numbers=numbers[1])
-        return cls(change, model, GrowingArray(numbers[0]), GrowingArray(numbers[1]))
+        """A model with the numbers of the documents of its rows, and those of its labels."""
+        rows, labels = np.asarray(rows, np.int64), np.asarray(labels, np.int64)
+        return cls(
+            change, replace(model, row_documents=rows, label_numbers=labels), GrowingArray(rows), GrowingArray(labels)
+        )
+
+    @classmethod
+    def load(cls, path: Path, change: int, encoder: Any = None) -> Version:
+        """The version that was saved in a model folder, with the encoder of its texts, if it has one."""
+        model = DocumentModel.load(path, encoder)
+        rows, labels, estimator = model.row_documents, model.label_numbers, model.model
+        consistent = (
+            rows is not None
+            and labels is not None
+            and rows.dtype == labels.dtype == np.int64
+            and rows.shape == (getattr(estimator, "n_seen_", -1),)
+            and labels.shape == estimator.classes_.shape
+            and bool((np.diff(labels) > 0).all())
+        )
+        if not consistent:
+            raise ModelFolderError(f"{path}: is not the model of a store, or is damaged.")
+        return cls.of(change, model, rows, labels)
+
+    @property
+    def estimator(self) -> RIPML:
+        """The estimator, which is always RIPML in a store."""
+        assert isinstance(self.model.model, RIPML)
+        return self.model.model
 
     def features(self, states: Sequence[State]) -> Any:
         """The features of documents, CSR (n, d)."""
-        return self.model.features(Bodies.of(self.model).data(states))
+        return self.model.features(Bodies.of(self.model).to_dataset(states))
+
+    def advanced(self, delta: Delta) -> Version:
+        """The version after a delta. This version still answers questions, but cannot be advanced again."""
+        if not (delta.labels or delta.edits):
+            return replace(self, change=delta.change)
+        estimator = copy.copy(self.estimator)
+        changes = _LabelChanges(estimator, self.labels, delta)
+        rules = self.model.rules.renamed(changes.renamed)
+        changes.add()
+        forgotten, relabelled, learnt = _sort_edits(delta.edits)
+        if forgotten:
+            states = [edit.before for edit in forgotten if edit.before is not None]
+            estimator.forget(self.features(states), changes.names_of(states), self._row_numbers(forgotten))
+        if relabelled:
+            old = [edit.before for edit in relabelled if edit.before is not None]
+            new = [edit.after for edit in relabelled if edit.after is not None]
+            names = changes.names_of(old), changes.names_of(new)
+            estimator.relabel(self.features(old), *names, self._row_numbers(relabelled))
+        if learnt:
+            states = [edit.after for edit in learnt if edit.after is not None]
+            estimator.partial_fit(self.features(states), changes.names_of(states))
+            labelled = [edit.document for edit in learnt if edit.after is not None and edit.after.labels]
+            self.rows.append(np.array(labelled, np.int64))
+        rows = self.rows.view
+        if estimator.n_seen_ != len(rows):
+            raise StoreError(f"the model has learnt {estimator.n_seen_:,} rows, but the store has {len(rows):,}.")
+        labels = changes.finish()
+        model = replace(self.model, model=estimator, rules=rules, row_documents=rows, label_numbers=labels.view)
+        return Version(delta.change, model, self.rows, labels)
+
+    def _row_numbers(self, edits: Sequence[Edit]) -> list[int]:
+        """The number of the row that each document was last learnt as; −1 for documents that never were."""
+        documents = self.rows.view
+        rows = np.flatnonzero(np.isin(documents, [edit.document for edit in edits]))
+        latest = dict(zip(documents[rows].tolist(), rows.tolist(), strict=True))
+        return [latest.get(edit.document, -1) for edit in edits]
 
 
-def load(path: Path, change: int, encoder: Any = None) -> Version:
-    """The version that was saved in a model folder, with the encoder of its texts, if it has one."""
-    model = DocumentModel.load(path, encoder)
-    rows, labels, estimator = model.row_documents, model.label_numbers, model.model
-    consistent = (
-        rows is not None
-        and labels is not None
-        and rows.dtype == labels.dtype == np.int64
-        and rows.shape == (getattr(estimator, "n_seen_", -1),)
-        and labels.shape == estimator.classes_.shape
-        and bool((np.diff(labels) > 0).all())
-    )
-    if not consistent:
-        raise ModelFolderError(f"{path}: this model is not one of a store, or damaged.")
-    return Version.of(change, model, rows, labels)
-
-
-def advance(version: Version, delta: Delta) -> Version:
-    """The version after a delta; the one before goes on to answer, but cannot be advanced any more."""
-    model = copy.copy(version.model.model)
-    naming = _Naming(model, version, delta)
-    rules = version.model.rules.renamed(naming.renamed)
-    naming.begin()
-    documents = version.rows
-    leave, change, come = _sorted_out(delta.edits)
-    if leave:
-        states = [edit.before for edit in leave if edit.before is not None]
-        model.forget(version.features(states), naming.of(states), _row_numbers(version, leave))
-    if change:
-        old = [edit.before for edit in change if edit.before is not None]
-        new = [edit.after for edit in change if edit.after is not None]
-        model.relabel(version.features(old), naming.of(old), naming.of(new), _row_numbers(version, change))
-    if come:
-        states = [edit.after for edit in come if edit.after is not None]
-        model.partial_fit(version.features(states), naming.of(states))
-        documents.append(np.array([e.document for e, s in zip(come, states, strict=True) if s.labels], np.int64))
-    if model.n_seen_ != len(documents.view):
-        raise StoreError(f"the model learnt {model.n_seen_:,} rows in all, and not {len(documents.view):,}.")
-    numbers = naming.finish()
-    changed = replace(version.model, model=model, rules=rules, row_documents=documents.view, label_numbers=numbers.view)
-    return Version(delta.change, changed, documents, numbers)
-
-
-def _row_numbers(version: Version, edits: Sequence[Edit]) -> list[int]:
-    """The numbers of the rows that documents were last learnt as, −1 for those that never were."""
-    documents = version.rows.view
-    rows = np.flatnonzero(np.isin(documents, [edit.document for edit in edits]))
-    latest = dict(zip(documents[rows].tolist(), rows.tolist(), strict=True))
-    return [latest.get(edit.document, -1) for edit in edits]
-
-
-def _sorted_out(edits: Sequence[Edit]) -> tuple[list[Edit], list[Edit], list[Edit]]:
-    """The edits whose document is forgotten, relabelled, learnt; one with another body is forgotten and learnt."""
-    leave, change, come = [], [], []
+def _sort_edits(edits: Sequence[Edit]) -> tuple[list[Edit], list[Edit], list[Edit]]:
+    """The edits that forget, relabel and learn a document; a changed body is both forgotten and learnt."""
+    forgotten, relabelled, learnt = [], [], []
     for edit in edits:
         before, after = edit.before, edit.after
         if before and after and before.body == after.body and before.labels and after.labels:
-            change.append(edit)
+            relabelled.append(edit)
             continue
         if before:
-            leave.append(edit)
+            forgotten.append(edit)
         if after:
-            come.append(edit)
-    return leave, change, come
+            learnt.append(edit)
+    return forgotten, relabelled, learnt
 
 
-class _Naming:
-    """The labels of a model on their way from the names before a delta to those after it."""
+class _LabelChanges:
+    """Takes the labels of a model from the names before a delta to those after it.
 
-    def __init__(self, model: Any, version: Version, delta: Delta) -> None:
-        self._model, self.numbers = model, version.labels
-        there = self.numbers.view
-        touched = [(label.number, int(self._places(label.number))) for label in delta.labels]
-        known = {number for number, place in touched if number in there[place : place + 1]}
+    Names are exchanged in two steps, because one label may get a name that another still has: `add` moves such names
+    out of the way and adds the new labels, `finish` gives all labels their names after the documents were edited.
+    """
+
+    def __init__(self, model: RIPML, numbers: GrowingArray, delta: Delta) -> None:
+        self._model, self._numbers = model, numbers
+        touched = [(label.number, self._columns(label.number)) for label in delta.labels]
+        known = {number for number, column in touched if number in numbers.view[column : column + 1]}
         self._known = [label for label in delta.labels if label.number in known]
         self._new = [label for label in delta.labels if label.number not in known and label.name is not None]
-        #: Labels whose names change: old ↦ new, None for one that goes.
+        #: Old name ↦ new name of the labels that were touched; None for a removed one.
         self.renamed = {str(self._name(label.number)): label.name for label in self._known}
 
-    def _places(self, numbers: int | Sequence[int]) -> Any:
-        """The columns of labels."""
-        return np.searchsorted(self.numbers.view, numbers)
+    def _columns(self, numbers: int | Sequence[int]) -> Any:
+        return np.searchsorted(self._numbers.view, numbers)
 
     def _name(self, number: int) -> Any:
-        return self._model.classes_[self._places(number)]
+        return self._model.classes_[self._columns(number)]
 
-    def of(self, states: Sequence[State]) -> list[list[Any]]:
-        """The labels of documents by the names that the model has for them now."""
+    def names_of(self, states: Sequence[State]) -> list[list[Any]]:
+        """The labels of documents, by the names that the model has for them at present."""
         names = self._model.classes_
-        return [names[self._places(state.labels)].tolist() if state.labels else [] for state in states]
+        return [names[self._columns(state.labels)].tolist() if state.labels else [] for state in states]
 
-    def begin(self) -> None:
-        """Add the new labels; one that has their name now, and will not keep it, is moved out of the way."""
+    def add(self) -> None:
+        """Add the new labels, after moving labels that have a name which another label will get out of the way."""
         wanted = {label.name for label in (*self._known, *self._new)}
         for label in self._known:
             name = self._name(label.number)
@@ -234,21 +169,21 @@ class _Naming:
                 self._model.rename_label(name, f"\ue000 {label.number}")
         if self._new:
             self._model.add_labels([label.name for label in self._new], [label.key for label in self._new])
-            self.numbers.append(np.array([label.number for label in self._new], np.int64))
+            self._numbers.append(np.array([label.number for label in self._new], np.int64))
 
     def finish(self) -> GrowingArray:
-        """Rename, retire and drop."""
-        gone = [label.number for label in self._known if label.name is None]
+        """Rename, retire and drop labels, and return the numbers of those that remain."""
         for label in (*self._known, *self._new):
             if label.name is None:
                 continue
             name = self._name(label.number)
             if name != label.name:
                 self._model.rename_label(name, label.name)
-            if bool(self._model.vocabulary_.retired[self._places(label.number)]) != label.retired:
+            if bool(self._model.vocabulary_.retired[self._columns(label.number)]) != label.retired:
                 change = self._model.retire_label if label.retired else self._model.reinstate_label
                 change(label.name)
-        if gone:
-            self._model.drop_labels([self._name(number) for number in gone])
-            self.numbers = GrowingArray(np.delete(self.numbers.view, self._places(gone)))
-        return self.numbers
+        removed = [label.number for label in self._known if label.name is None]
+        if removed:
+            self._model.drop_labels([self._name(number) for number in removed])
+            self._numbers = GrowingArray(np.delete(self._numbers.view, self._columns(removed)))
+        return self._numbers

@@ -1,13 +1,14 @@
-"""An estimator together with the way from documents to its features, and from its scores to suggestions.
+"""`DocumentModel`: an estimator, how documents become its features, and how its scores become suggestions.
 
-It is what `Tagger`, the shell and the server train, save and ask. Rows come as numbered features (XMC text, SVMLight,
-ARFF, JSON lists), as named features (JSON objects), or as texts, which become rows of tf-idf, of doc2vec or of an
-encoder's. The folder that `save` writes is a model folder like any other; `ripml.load` reads it too.
+`Tagger`, `Store`, the command line and the server all train, save and query this class. Rows have numbered features
+(XMC text, SVMLight, ARFF, JSON lists), named features (JSON objects), or texts, from which tf-idf, doc2vec or an
+encoder makes features. `save` writes an ordinary model folder, which `ripml.load` reads too.
 """
 
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
@@ -19,11 +20,11 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, vstack
 
 from ripml import metrics
-from ripml.base import model_folder
+from ripml.base import model_folder, registry
 from ripml.base.errors import DataError, ModelFolderError, ParameterError, check_count
 from ripml.base.model_folder import Contents
-from ripml.datasets import Dataset, svmlight
-from ripml.datasets.formats import FORMATS, check_options, format_of, iter_blocks
+from ripml.datasets import Dataset, iter_blocks
+from ripml.datasets.formats import check_options, format_of
 from ripml.datasets.source import open_source
 from ripml.decoding import scores as decoding
 from ripml.labels.encoding import align_columns, encode_names
@@ -38,51 +39,53 @@ from ripml.text.words import strings
 __all__ = ["DocumentModel", "Text", "Why", "distinct", "text_features"]
 
 Text: TypeAlias = TfIdf | Doc2Vec | Encoder
-_KINDS: Final[dict[str, type[Any]]] = {"tfidf": TfIdf, "doc2vec": Doc2Vec, "encoder": Encoder}
-_ROWS_AT_A_TIME: Final = 1000  # that are asked about
+_TEXT_KINDS: Final[dict[str, type[Any]]] = {"tfidf": TfIdf, "doc2vec": Doc2Vec, "encoder": Encoder}
+_BLOCK: Final = 1000  # rows that are scored together
 
 
-def text_features(given: Any = "tfidf") -> Text:
-    """What turns texts into features: "tfidf", "doc2vec", or an object of these kinds, or any encoder of texts.
+def text_features(features: Any = "tfidf") -> Text:
+    """What turns texts into features: "tfidf", "doc2vec", a `TfIdf`, `Doc2Vec` or `Encoder`, or any encoder of texts.
 
-    The word "tfidf" is for texts of any script: words or neighbouring characters, and groups of four letters.
+    "tfidf" works for texts in any script: it counts words or neighbouring characters, and groups of four letters.
 
     >>> text_features().letters
     4
     """
-    if isinstance(given, (TfIdf, Doc2Vec, Encoder)):
-        return copy.copy(given)
-    if given == "tfidf":
+    if isinstance(features, (TfIdf, Doc2Vec, Encoder)):
+        return copy.copy(features)
+    if features == "tfidf":
         return TfIdf(tokens="any", letters=4, min_df="auto")
-    if given == "doc2vec":
+    if features == "doc2vec":
         return Doc2Vec(tokens="any")
-    if isinstance(given, str) or given is None:
-        raise ParameterError(f"`features` must be 'tfidf', 'doc2vec' or an encoder of texts; got {given!r}.")
-    return Encoder(given)
+    if isinstance(features, str) or features is None:
+        raise ParameterError(f"`features` must be 'tfidf', 'doc2vec' or an encoder of texts; got {features!r}.")
+    return Encoder(features)
 
 
 def distinct(data: Dataset) -> Dataset:
-    """A data set of texts with each text once, whatever its spaces, and all labels it has; without blank texts.
+    """A data set in which each text occurs once, with all labels of its copies; blank texts are left out.
 
-    A row that is left out while its copy stays would look as if it had been told right.
+    Texts that differ only in white space are copies. If copies stayed, leave-one-out would be too optimistic: the copy
+    of a held-out row would still be among the training rows.
 
     >>> Y = csr_array(np.array([[1, 0], [0, 1], [1, 1]]))
     >>> distinct(Dataset(X=None, Y=Y, label_names=["a", "b"], texts=["red  tea", "red tea", " "])).Y.toarray().tolist()
     [[1.0, 1.0]]
     """
-    places: dict[str, int] = {}
+    group_of: dict[str, int] = {}
     first, groups = list[int](), list[int]()
     for row, text in enumerate(data.texts or ()):
-        known = " ".join(text.split())
-        if known and known not in places:
-            places[known] = len(first)
+        normal = " ".join(text.split())
+        if normal and normal not in group_of:
+            group_of[normal] = len(first)
             first.append(row)
-        groups.append(places.get(known, -1))
+        groups.append(group_of.get(normal, -1))
     if len(first) == len(data):
         return data
+    # Row g of `same` has ones at the copies of text g, so same @ Y adds up their labels.
     group = np.array(groups)
-    given = np.flatnonzero(group >= 0)
-    same = csr_array((np.ones(len(given), np.float32), (group[given], given)), shape=(len(first), len(data)))
+    rows = np.flatnonzero(group >= 0)
+    same = csr_array((np.ones(len(rows), np.float32), (group[rows], rows)), shape=(len(first), len(data)))
     Y = csr_array(same @ data.Y, dtype=np.float32)
     Y.sum_duplicates()
     Y.data[:] = 1
@@ -92,30 +95,26 @@ def distinct(data: Dataset) -> Dataset:
 
 @dataclass(frozen=True)
 class Why(Explanation):
-    """Why a label was suggested for a text, its features by name."""
+    """Why a label was suggested for a text, with the names of its features."""
 
-    #: Where the text speaks for the label (> 0) or against it: from and to which character, and how much.
+    #: Where the text supports the label (> 0) or speaks against it: first character, end, and strength.
     spans: list[tuple[int, int, float]]
-
-
-def _numbered_from(place: Any, format: str | None, first: int) -> dict[str, Any]:
-    """The option of SVMLight files that says where their features count from; none for other formats."""
-    with open_source(place) as source:
-        return {"zero_based": first == 0} if format_of(source, format) == "svmlight" else {}
 
 
 @dataclass(frozen=True)
 class DocumentModel:
-    """A fitted estimator, and what its columns mean: words of texts, named features, or just numbers."""
+    """A fitted estimator and the meaning of its columns: words of texts, named features, or plain numbers."""
 
     model: Multilabel
     text: Text | None = None
     feature_names: list[str] | None = None
-    first_feature: int | None = None  # of SVMLight files: 0 or 1
+    first_feature: int | None = None  # whether the features of SVMLight files count from 0 or 1
     rules: Rules = field(default_factory=Rules)
     # In a store: the document of each row that was ever learnt, and the number of each label, ascending.
     row_documents: NDArray[np.int64] | None = field(default=None, repr=False, compare=False)
     label_numbers: NDArray[np.int64] | None = field(default=None, repr=False, compare=False)
+
+    # --------------------------------------------------------------------------------------------------------- fitting
 
     @classmethod
     def fit(
@@ -128,20 +127,18 @@ class DocumentModel:
         rules: Rules | None = None,
         always_named: bool = False,
     ) -> DocumentModel:
-        """Fit `model` on a data set; where there are no features they are made of the texts, see `text_features`.
+        """Fit `model` on a data set; if it has no features, they are made from the texts, see `text_features`.
 
-        Labels are strings; only those of features, whose names are just their numbers, become integers, unless the
-        model is to take on new names.
+        Labels are strings, unless the data has features and its labels are called "0", "1", …: then they are integers.
+        `always_named` keeps them strings, which a model needs that is to learn labels with new names.
         """
         if not len(data):
             raise DataError(f"there is nothing to learn from: {data.name or 'the data set'} has no rows.")
         text, X = None, data.X
         numbered = X is not None and not always_named and encode_names(data.label_names).dtype != object
         if X is None:
-            if data.texts is None:
-                raise DataError(f"{data.name} has neither features nor texts.")
             text = text_features(features)
-            X = text.fit_transform(data.texts)
+            X = text.fit_transform(_texts(data))
         model.fit(X, data.Y, label_names=None if numbered else data.label_names)
         return cls(model, text, data.feature_names if text is None else None, first_feature, rules or Rules())
 
@@ -149,25 +146,28 @@ class DocumentModel:
     def fit_blocks(
         cls, place: Any, format: str | None, model: RIPML, folder: Path, memory: int, **columns: str
     ) -> DocumentModel:
-        """Fit `model` on a file that may be larger than memory, in this folder; see `RIPML.fit_blocks`.
+        """Fit `model` on a file that may be larger than memory, working in `folder`; see `RIPML.fit_blocks`.
 
-        Texts are read twice: for their words, and to be learnt from. `columns` are options of the format.
+        Texts are read twice, once to find their words and once to learn from them. `columns` are options of the format.
         """
         options: dict[str, Any] = dict(columns)
-        first = next(iter_blocks(place, format, **columns, **_numbered_from(place, format, 0)), None)
+        with open_source(place) as source:
+            is_svmlight = format_of(source, format) == "svmlight"
+        if is_svmlight:
+            options["zero_based"] = True
+        first = next(iter_blocks(place, format, **options), None)
         first_feature, text = None, None
         if first is None:
             raise DataError(f"{place} has no rows.")
         if first.X is None:
-            if first.texts is None:
-                raise DataError(f"{first.name} has neither features nor texts.")
+            _texts(first)
             text = text_features()
             assert isinstance(text, TfIdf)
             text.fit_blocks(block.texts or [] for block in iter_blocks(place, format, **options))
-        elif numbered := _numbered_from(place, format, 0):
-            zero = any((block.X.indices == 0).any() for block in iter_blocks(place, format, **numbered))
+        elif is_svmlight:
+            zero = any((block.X.indices == 0).any() for block in iter_blocks(place, format, zero_based=True))
             first_feature = 0 if zero else 1
-            options = _numbered_from(place, format, first_feature)
+            options = {"zero_based": zero}
         names: dict[str, list[str] | None] = {"labels": [], "features": None}
 
         def blocks() -> Iterator[tuple[Any, Any]]:
@@ -182,42 +182,33 @@ class DocumentModel:
         model.fit_blocks(blocks(), folder, memory, label_names)
         return cls(model, text, names["features"], first_feature)
 
+    # --------------------------------------------------------------------------------------------------------- reading
+
     @staticmethod
     def read_training(place: Any, format: str | None = None, **options: Any) -> tuple[Dataset, int | None]:
-        """Read a file to train on; also, of SVMLight, whether its features count from 0 or 1: what `fit` wants.
+        """Read a file to train on, with options of its format; the result is what `fit` needs.
 
-        `options` are those of the format.
+        The number is the first feature of SVMLight files, which count from 0 or 1, and None for other formats.
         """
-        with open_source(place) as source:
-            format = format_of(source, format)
-            check_options(format, FORMATS[format].read, options)
-            if format != "svmlight":
-                return FORMATS[format].read(source, **options), None
-            data = svmlight.read(source, zero_based=True)
-            first = 0 if (data.X.indices == 0).any() else 1
-            return replace(data, X=data.X[:, first:]), first
+        data, format = _read(place, format, options, {"zero_based": True})
+        if format != "svmlight":
+            return data, None
+        first = 0 if (data.X.indices == 0).any() else 1
+        return replace(data, X=data.X[:, first:]), first
 
     def read(self, place: Any, format: str | None = None, **options: Any) -> Dataset:
-        """Read a file to be asked about, with options of its format.
-
-        SVMLight files say neither their width nor where they count from; we know.
-        """
-        with open_source(place) as source:
-            format = format_of(source, format)
-            check_options(format, FORMATS[format].read, options)
-            if format == "jsonl":
-                return self.same_form(FORMATS[format].read(source, **options))
-            if format != "svmlight":
-                data: Dataset = FORMATS[format].read(source, **options)
-                return data
-            return svmlight.read(source, zero_based=self.first_feature == 0, n_features=self.model.n_features_in_)
+        """Read a file whose rows are to be scored, with options of its format."""
+        # SVMLight files say neither how many features there are nor whether they count from 0; the model knows.
+        known = {"zero_based": self.first_feature == 0, "n_features": self.model.n_features_in_}
+        data, format = _read(place, format, options, known)
+        return self.same_form(data) if format == "jsonl" else data
 
     def same_form(self, data: Dataset) -> Dataset:
-        """`data`, if its features are as the model's: the names of one file say nothing of the places of another."""
+        """`data`, if its features have names or numbers like those of the model; else raise `DataError`."""
         if data.X is not None and self.text is None and (data.feature_names is None) != (self.feature_names is None):
             forms = {True: "lists", False: "objects with names"}
-            learnt, given = forms[self.feature_names is None], forms[data.feature_names is None]
-            raise DataError(f"the model was trained on features in {learnt}, but {data.name} has them in {given}.")
+            learnt, found = forms[self.feature_names is None], forms[data.feature_names is None]
+            raise DataError(f"the model was trained on features in {learnt}, but {data.name} has them in {found}.")
         return data
 
     def check(self, data: Dataset) -> None:
@@ -232,7 +223,7 @@ class DocumentModel:
             raise DataError(f"the model was trained on {d} features, but {data.name} has {data.X.shape[1]}.")
 
     def features(self, data: Dataset) -> Any:
-        """The rows of `data` as the model's features, (n, d); words and names it never saw are left out."""
+        """The rows of `data` as features of the model, (n, d); unknown words and feature names are left out."""
         self.check(data)
         if self.text is not None:
             return self.text.transform(data.texts or [])
@@ -241,101 +232,110 @@ class DocumentModel:
         return data.X
 
     def labels(self, data: Dataset) -> Any:
-        """The labels of `data` by the model's columns, CSR (n, ≥ L): names that it never saw come after its own."""
+        """The labels of `data` in the columns of the model, CSR (n, ≥ L); unknown labels come last."""
         return align_columns(data.Y, data.label_names, [str(name) for name in self.model.classes_])[0]
 
     @property
     def columns(self) -> list[str] | None:
-        """The names of the features, if they have any: words, or those of the file."""
+        """The names of the features, if they have any: words, or the names in the training file."""
         return self.text.feature_names if isinstance(self.text, TfIdf) else self.feature_names
 
-    def without_features(self, gone: NDArray[np.bool_]) -> DocumentModel:
-        """The model without anything of these features (d,), which no document has any more, not even their names."""
+    def without_features(self, unused: NDArray[np.bool_]) -> DocumentModel:
+        """The model without any trace of features (d,) that no document has any more, including their names."""
         model = self.model
         if isinstance(model, RIPML):
-            model = copy.copy(model).clear_features(gone)
+            model = copy.copy(model).clear_features(unused)
         if isinstance(self.text, TfIdf):
-            return replace(self, model=model, text=self.text.without(gone))
+            return replace(self, model=model, text=self.text.without(unused))
         if self.feature_names is None:
             return replace(self, model=model)
-        names = [f"\0{i}" if out else name for i, (name, out) in enumerate(zip(self.feature_names, gone, strict=True))]
-        return replace(self, model=model, feature_names=names)
+        pairs = enumerate(zip(self.feature_names, unused, strict=True))
+        return replace(self, model=model, feature_names=[f"\0{i}" if gone else name for i, (name, gone) in pairs])
 
     # ------------------------------------------------------------------------------------------------------- answering
 
     def suggest(self, rows: Dataset | Sequence[str], rules: Rules | None = None) -> list[list[Suggestion]]:
-        """The labels that are suggested for each text, or row of a data set, and their scores, best first."""
+        """The labels that are suggested for each text, or row of a data set, with their scores, best first."""
         rules = self.rules if rules is None else rules
-        found: list[list[Suggestion]] = []
-        for X in self._asked(rows):
-            found += rules.suggestions(self.model, self.model.decision_function(X))
-        return found
+        suggestions: list[list[Suggestion]] = []
+        for X in self._feature_blocks(rows):
+            suggestions += rules.suggestions(self.model, self.model.decision_function(X))
+        return suggestions
 
     def explain(
         self, rows: Dataset | Sequence[str], rules: Rules | None = None, n_examples: int = 5, n_features: int = 10
     ) -> list[list[Why]]:
-        """Why each of the labels that `suggest` gives is suggested; features are by name where they have one."""
+        """Why each label that `suggest` gives is suggested."""
         check_count("n_examples", n_examples)
         check_count("n_features", n_features)
-        model = copy.copy(self.model)  # one version throughout, whoever writes meanwhile
+        model = copy.copy(self.model)  # one version throughout, even if another thread learns meanwhile
         if not isinstance(model, RIPML):
-            raise ParameterError(f"RIPML explains its answers; this is {type(model).__name__}, which does not.")
+            raise ParameterError(f"{type(model).__name__} cannot explain its answers; RIPML can.")
         texts = rows.texts if isinstance(rows, Dataset) else strings(rows)
-        names, rules, found = self.columns, self.rules if rules is None else rules, list[list[Why]]()
-        for X in self._asked(rows):
+        names, rules = self.columns, self.rules if rules is None else rules
+        explanations: list[list[Why]] = []
+        for X in self._feature_blocks(rows):
             best = rules.kept(model, model.decision_function(X))
-            # All features of a text are needed to say where it speaks.
+            # All features of a text are needed to mark the places where they occur.
             most = max(n_features, int(np.diff(X.indptr).max(initial=0)) if hasattr(X, "indptr") else X.shape[1])
-            for why in explained(model, X, best, n_examples, most):
-                spans = self._marks(texts[len(found)]) if texts is not None else None
-                found.append([self._named(each, names, n_features, spans) for each in why])
-        return found
+            for row in explained(model, X, best, n_examples, most):
+                text = "" if texts is None else texts[len(explanations)]
+                spans = self.text.spans(text) if isinstance(self.text, TfIdf) else []
+                explanations.append([self._why(explanation, names, n_features, spans) for explanation in row])
+        return explanations
 
-    def _asked(self, rows: Dataset | Sequence[str]) -> Iterator[Any]:
-        """The features of rows, some at a time, (≤ r, d)."""
-        if not isinstance(rows, Dataset):
-            rows = _unlabelled(strings(rows))
-        self.check(rows)
-        features: Any = self.features(rows) if self.text is None else None
-        for start in range(0, len(rows), _ROWS_AT_A_TIME):
-            some = slice(start, start + _ROWS_AT_A_TIME)
-            yield self.text.transform((rows.texts or [])[some]) if self.text is not None else features[some]
-
-    def _marks(self, text: str) -> list[tuple[int, int, list[int]]]:
-        return self.text.spans(text) if isinstance(self.text, TfIdf) else []
-
-    def _named(
-        self, why: Explanation, names: list[str] | None, n_features: int, marks: list[tuple[int, int, list[int]]] | None
+    def _why(
+        self,
+        explanation: Explanation,
+        names: list[str] | None,
+        n_features: int,
+        spans: list[tuple[int, int, list[int]]],
     ) -> Why:
-        pulls, counts = dict(why.features), dict[int, int]()
-        for _, _, columns in marks or ():
-            for column in columns:
-                counts[column] = counts.get(column, 0) + 1
-        spans = [
-            (start, end, float(sum(pulls.get(column, 0) / counts[column] for column in columns)))
-            for start, end, columns in marks or ()
+        """An explanation with the names of features, and with `spans`: (start, end, features) of the text."""
+        # The pull of a feature is divided equally among the places where it occurs.
+        pulls = dict(explanation.features)
+        counts = Counter(feature for *_, features in spans for feature in features)
+        strengths = [
+            (start, end, float(sum(pulls.get(feature, 0) / counts[feature] for feature in features)))
+            for start, end, features in spans
         ]
         first = self.first_feature or 0
 
         def name(feature: Any) -> Any:
-            if not isinstance(feature, int):  # the estimator knows it by name
+            if not isinstance(feature, int):  # the estimator has named it already
                 return feature
             return feature + first if names is None else names[feature]
 
-        features = [(name(feature), pull) for feature, pull in why.features[:n_features]]
-        values = {**vars(why), "label": str(why.label), "features": features}
-        return Why(**values, spans=[span for span in spans if span[2]])
+        features = [(name(feature), pull) for feature, pull in explanation.features[:n_features]]
+        values = {**vars(explanation), "label": str(explanation.label), "features": features}
+        return Why(**values, spans=[span for span in strengths if span[2]])
+
+    def _feature_blocks(self, rows: Dataset | Sequence[str]) -> Iterator[Any]:
+        """The features of rows, in blocks of limited size."""
+        if not isinstance(rows, Dataset):
+            texts = strings(rows)
+            Y = csr_array((len(texts), 0), dtype=np.float32)
+            rows = Dataset(X=None, Y=Y, label_names=[], texts=texts, name="these texts")
+        self.check(rows)
+        features: Any = self.features(rows) if self.text is None else None
+        for start in range(0, len(rows), _BLOCK):
+            block = slice(start, start + _BLOCK)
+            yield self.text.transform((rows.texts or [])[block]) if self.text is not None else features[block]
+
+    def scores(self, data: Dataset) -> Any:
+        """The scores of the rows of `data`, CSR (n, L)."""
+        return self.model.decision_function(self.features(data))
 
     def evaluate(self, data: Dataset) -> dict[str, float]:
-        """Metrics of the answers to rows with labels: P@k, nDCG@k, … and F1 of the sets above the threshold.
+        """Metrics on rows with labels: P@k, nDCG@k, … of the scores, and F1 of the labels above the threshold.
 
-        Labels that the model never saw count as missed. Rules are not applied: this is about the model.
+        Labels that the model has never seen count as missed. Rules are not applied: the model itself is measured.
         """
         truth = self.labels(data)
         if not truth.nnz:
             raise DataError(f"{data.name or 'the data'} has no labels to compare with.")
         model = self.model
-        scores = vstack([model.decision_function(X) for X in self._asked(data)], format="csr")
+        scores = vstack([model.decision_function(X) for X in self._feature_blocks(data)], format="csr")
         sets = decoding.keep_above(scores, model.threshold_)
         for matrix in (scores, sets):
             matrix.resize(truth.shape)
@@ -344,18 +344,14 @@ class DocumentModel:
         report = metrics.report(truth, scores, propensities=propensities)
         return {**report, "micro F1": metrics.micro_f1(truth, sets), "macro F1": metrics.macro_f1(truth, sets)}
 
-    def scores(self, data: Dataset) -> Any:
-        """Scores for the rows of `data`, CSR (n, L)."""
-        return self.model.decision_function(self.features(data))
-
     # ---------------------------------------------------------------------------------------------------- save and load
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the folder."""
+        """Write a model folder."""
         model_folder.save(path, type(self.model).__name__, *self.to_state())
 
     def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """All that is saved, as JSON values and arrays."""
+        """Everything that is saved, as JSON values and arrays."""
         parameters, arrays = self.model.to_state()
         parameters |= {
             "columns": self.feature_names,
@@ -364,7 +360,7 @@ class DocumentModel:
         }
         if self.text is not None:
             parameters["text"], words = self.text.to_state()
-            parameters["text_kind"] = next(kind for kind, its in _KINDS.items() if isinstance(self.text, its))
+            parameters["text_kind"] = next(word for word, kind in _TEXT_KINDS.items() if isinstance(self.text, kind))
             arrays |= {f"text_{name}": array for name, array in words.items()}
         numbers = {"row_documents": self.row_documents, "label_numbers": self.label_numbers}
         arrays |= {f"store_{name}": array for name, array in numbers.items() if array is not None}
@@ -372,27 +368,27 @@ class DocumentModel:
 
     @classmethod
     def load(cls, path: str | PathLike[str], encoder: Any = None) -> DocumentModel:
-        """Read a folder written by `save`, or by an estimator's own; with its encoder, if there was one."""
+        """Read a folder that this class or an estimator saved; a model that used an encoder needs it again."""
         return cls.from_contents(path, model_folder.load(path), encoder)
 
     @classmethod
     def from_contents(cls, path: str | PathLike[str], contents: Contents, encoder: Any = None) -> DocumentModel:
-        """The model of a folder's contents; the path is for errors."""
+        """The model in the contents of a folder; `path` is for error messages."""
         model, parameters = estimator_of(path, contents), contents.parameters
         names = parameters.get("columns")
-        strings = isinstance(names, list) and all(isinstance(name, str) for name in names)
-        if names is not None and (not strings or len(names) != model.n_features_in_):
-            raise ModelFolderError(f"{path}: the names of the features do not fit their number.")
+        is_list = isinstance(names, list) and all(isinstance(name, str) for name in names)
+        if names is not None and (not is_list or len(names) != model.n_features_in_):
+            raise ModelFolderError(f"{path}: the feature names do not match the number of features.")
         text = None
         if "text" in parameters:
             words = {name[5:]: array for name, array in contents.arrays.items() if name.startswith("text_")}
-            kind = _KINDS.get(parameters.get("text_kind", "tfidf"))  # of old there was no other
+            kind = _TEXT_KINDS.get(parameters.get("text_kind", "tfidf"))  # early folders have no kind
             if kind is None or not isinstance(parameters["text"], dict):
-                raise ModelFolderError(f"{path}: its features of texts are of a kind that ripml does not know.")
+                raise ModelFolderError(f"{path}: its text features are of a kind that ripml does not know.")
             text = kind.from_state(parameters["text"], words)
             n_features = len(text.feature_names) if isinstance(text, TfIdf) else text.n_dims
             if n_features != model.n_features_in_:
-                raise ModelFolderError(f"{path}: the number of words is not that of the features.")
+                raise ModelFolderError(f"{path}: the number of words does not match the number of features.")
         if encoder is not None:
             if not isinstance(text, Encoder):
                 raise ParameterError(f"{path}: this model was trained without an encoder; leave `encoder` out.")
@@ -405,7 +401,16 @@ class DocumentModel:
         return cls(model, text, names, first_feature, rules, rows, labels)
 
 
-def _unlabelled(texts: list[str]) -> Dataset:
-    return Dataset(
-        X=None, Y=csr_array((len(texts), 0), dtype=np.float32), label_names=[], texts=texts, name="these texts"
-    )
+def _texts(data: Dataset) -> list[str]:
+    if data.texts is None:
+        raise DataError(f"{data.name} has neither features nor texts.")
+    return data.texts
+
+
+def _read(place: Any, format: str | None, options: dict[str, Any], svmlight: dict[str, Any]) -> tuple[Dataset, str]:
+    """A file and its format; SVMLight files are read with these options of their own."""
+    with open_source(place) as source:
+        format = format_of(source, format)
+        module = registry.named("format", format)
+        check_options(format, module.read, options)
+        return module.read(source, **(svmlight if format == "svmlight" else options)), format

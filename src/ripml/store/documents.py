@@ -1,0 +1,206 @@
+"""Documents of a store: checked before anything is written, kept as bytes, and given back as rows or as JSON."""
+
+from __future__ import annotations
+
+import io
+import json
+import reprlib
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ripml.base.errors import DataError
+from ripml.datasets import Dataset, jsonl
+from ripml.datasets.dataset import SparseRows, csr
+from ripml.datasets.rows import shortest
+from ripml.datasets.source import Source
+from ripml.labels.encoding import check_names
+from ripml.store.journal import Label, State
+from ripml.tagging.documents import DocumentModel
+
+__all__ = ["Bodies", "check_data", "check_id", "check_ids", "check_label", "check_labels", "parse_documents"]
+
+_brief = reprlib.Repr()
+_brief.maxstring = 80
+
+
+def parse_documents(documents: Iterable[Mapping[str, Any]] | Dataset) -> Dataset:
+    """Documents by the rules of a JSONL file, or the rows of a data set; those without an id get a new one.
+
+    >>> data = parse_documents([{"id": "a", "text": "red apple", "labels": ["fruit"]}])
+    >>> data.ids, data.texts, data.label_names
+    (['a'], ['red apple'], ['fruit'])
+    """
+    if isinstance(documents, Dataset):
+        if not len(documents):
+            raise DataError("there are no documents.")
+        ids = [uuid.uuid4().hex for _ in range(len(documents))] if documents.ids is None else documents.ids
+        return check_data(replace(documents, ids=ids))
+    lines = []
+    for number, document in enumerate(documents, 1):
+        if not isinstance(document, Mapping):
+            raise DataError(f"document {number} must be a mapping with 'labels' and 'text' or 'features'.")
+        record = {key: document[key] for key in ("id", "labels", "text", "features") if key in document}
+        record["id"] = uuid.uuid4().hex if record.get("id") is None else record["id"]
+        record.setdefault("labels", [])
+        try:
+            lines.append(json.dumps(record, default=_to_python))
+        except (TypeError, ValueError) as error:
+            raise DataError(f"document {number} cannot be written as JSON: {error}.") from None
+    if not lines:
+        raise DataError("there are no documents.")
+    stream: Any = io.BytesIO("\n".join(lines).encode())
+    data = jsonl.read(Source("document", stream))
+    check_ids(data.ids or [])
+    return data
+
+
+def _to_python(value: Any) -> Any:
+    """NumPy arrays and numbers as Python's."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} is not a JSON value")
+
+
+def check_text(what: str, value: Any) -> str:
+    """A string that can be encoded as UTF-8, which unpaired surrogates cannot.
+
+    >>> check_text("a label", "half a \\ud83d")
+    Traceback (most recent call last):
+    ripml.base.errors.DataError: a label must be a string that can be encoded as UTF-8; got 'half a \\ud83d'.
+    """
+    if not isinstance(value, str) or value.encode("utf-8", "ignore").decode() != value:
+        raise DataError(f"{what} must be a string that can be encoded as UTF-8; got {_brief.repr(value)}.")
+    return value
+
+
+def check_data(data: Dataset) -> Dataset:
+    """A data set whose ids, label names, texts and feature names can all be stored."""
+    check_ids(data.ids or [])
+    check_names([check_text("a label", name) for name in data.label_names], len(data.label_names))
+    for text in data.texts or ():
+        check_text("a text", text)
+    for name in data.feature_names or ():
+        check_text("a feature name", name)
+    return data
+
+
+def check_label(name: str) -> str:
+    """The name of a label."""
+    return check_text("a label", name)
+
+
+def check_labels(names: Iterable[str]) -> list[str]:
+    """Label names without repetitions.
+
+    >>> check_labels(("b", "a", "b"))
+    ['b', 'a']
+    """
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        what = "the string " if isinstance(names, str) else ""
+        raise DataError(f"a list of label names is needed; got {what}{names!r}.")
+    return list(dict.fromkeys(map(check_label, names)))
+
+
+def check_id(id: str) -> str:
+    """The id of a document."""
+    if id == "":
+        raise DataError("the id of a document must not be empty; got ''.")
+    return check_text("an id", id)
+
+
+def check_ids(ids: Iterable[str]) -> list[str]:
+    """The ids of documents, each of them once."""
+    seen: dict[str, None] = {}
+    for id in map(check_id, ids if isinstance(ids, Iterable) and not isinstance(ids, str) else [ids]):
+        if id in seen:
+            raise DataError(f"document {id!r} is given twice.")
+        seen[id] = None
+    return list(seen)
+
+
+@dataclass(frozen=True)
+class Bodies:
+    """How the documents of a store are kept as bytes.
+
+    A text is kept as UTF-8, named features ("objects") as JSON, and numbered features ("lists" of length `width`) as
+    the columns (int32) and values (float32) that are not 0.
+
+    >>> from scipy.sparse import csr_array
+    >>> data = Dataset(X=csr_array([[0, 0.5, 0]]), Y=csr_array((1, 0)), label_names=[])
+    >>> bodies = Bodies("lists", 3)
+    >>> bodies.to_json(bodies.pack(data)[0])
+    {'features': [0, 0.5, 0]}
+    """
+
+    form: str
+    width: int = 0
+
+    @classmethod
+    def of(cls, model: DocumentModel) -> Bodies:
+        """The form of the documents that a model learns from."""
+        if model.text is not None:
+            return cls("text")
+        return cls("lists", model.model.n_features_in_) if model.feature_names is None else cls("objects")
+
+    def pack(self, data: Dataset) -> list[bytes]:
+        """The body of each row; equal features give equal bytes."""
+        if self.form == "text":
+            return [text.encode() for text in data.texts or ()]
+        X = data.X
+        bodies = []
+        for start, end in zip(X.indptr[:-1], X.indptr[1:], strict=True):
+            columns, values = X.indices[start:end], np.asarray(X.data[start:end], np.float32)
+            columns, values = columns[values != 0], values[values != 0]
+            if data.feature_names is None:
+                bodies.append(columns.astype("<i4").tobytes() + values.astype("<f4").tobytes())
+            else:
+                names = (data.feature_names[column] for column in columns)
+                row = dict(sorted(zip(names, map(json.loads, shortest(values)), strict=True)))
+                bodies.append(json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode())
+        return bodies
+
+    def to_dataset(self, states: Sequence[State], labels: Sequence[Label] = ()) -> Dataset:
+        """Documents as a data set; the columns of Y are `labels`, which must be in the order of their numbers."""
+        numbers = np.array([label.number for label in labels], np.int64)
+        carried = np.array([label for state in states for label in state.labels] if labels else [], np.int64)
+        ends = np.cumsum([0, *(len(state.labels) if labels else 0 for state in states)], dtype=np.int64)
+        common: dict[str, Any] = {
+            "Y": csr(np.ones(len(carried)), np.searchsorted(numbers, carried), ends, len(labels)),
+            "label_names": [str(label.name) for label in labels],
+            "name": "the store",
+        }
+        if self.form == "text":
+            return Dataset(X=None, texts=[state.body.decode() for state in states], **common)
+        rows, columns = SparseRows(), dict[str, int]()
+        for state in states:
+            if self.form == "lists":
+                rows.add({column: float(value) for column, value in self._unpack(state.body)})
+            else:
+                features = json.loads(state.body)
+                rows.add({columns.setdefault(name, len(columns)): value for name, value in features.items()})
+        if self.form == "lists":
+            return Dataset(X=rows.csr(self.width), **common)
+        return Dataset(X=rows.csr(len(columns)), feature_names=list(columns), **common)
+
+    def to_json(self, body: bytes) -> dict[str, Any]:
+        """A body as in JSONL: {"text": …} or {"features": …}."""
+        if self.form == "text":
+            return {"text": body.decode()}
+        if self.form == "objects":
+            return {"features": json.loads(body)}
+        features: list[Any] = [0] * self.width
+        for column, value in self._unpack(body):
+            features[column] = json.loads(value)
+        return {"features": features}
+
+    def _unpack(self, body: bytes) -> Iterable[tuple[int, str]]:
+        """The columns of a list and their values as decimal numbers."""
+        n = len(body) // 8
+        columns = np.frombuffer(body, "<i4", n)
+        if len(body) != 8 * n or (n and not 0 <= columns.min() <= columns.max() < self.width):
+            raise ValueError("a document has features that its model cannot have")
+        return zip(columns.tolist(), shortest(np.frombuffer(body, "<f4", n, 4 * n)), strict=True)
