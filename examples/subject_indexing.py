@@ -5,8 +5,8 @@ short-text corpora `train.tsv` and `test.tsv` (a text and its URIs on each line)
 on the second, and writes suggestions as a full-text corpus: for each document `NAME.txt`, and `NAME.tsv` with URIs and
 labels.
 
-Needs the data set `eurlex` in the folder RIPML_DATA. Files go to FOLDER, or to a temporary folder that is removed at the
-end.
+Needs the data set `eurlex` in the folder RIPML_DATA. Files go to FOLDER, or to a temporary folder that is removed at
+the end.
 
 python examples/subject_indexing.py [--quick] [FOLDER]
 """
