@@ -25,10 +25,10 @@ from importlinter import api
 ROOT = Path(__file__).resolve().parents[2]
 METHOD = {"labels", "regression", "neighbors", "decoding", "model"}  # tinted: the method itself
 
-WIDTH, MARGIN, GUTTER = 1160, 44, 54  # GUTTER: the height between two layers, where arrows run
-LANE, GAP, TITLE, LINE, PADDING = 12, 28, 22, 15, 9  # GAP: the least space between two items of a layer
+WIDTH, MARGIN, GUTTER = 1020, 40, 52  # GUTTER: the height between two layers, where arrows run
+LANE, GAP, TITLE, LINE, PADDING = 10, 24, 24, 17, 9  # GAP: the least space between two items of a layer
 STARTS = 12  # random orders to start from
-CHARACTER = 6.5  # mean width of a character of the list of modules, in pixels
+CHARACTER = 7.4  # mean width of a character of the list of modules, in pixels
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def boxes(graph: grimp.ImportGraph) -> list[list[Item]]:
         for name in packages:
             children = sorted(child.rpartition(".")[2] for child in graph.find_children(f"ripml.{name}"))
             listed = ", ".join(children) or "one module"
-            columns = max(26, min(66, round(len(listed) / 2.4)))
+            columns = max(22, min(46, round(len(listed) / 2.8)))
             row.append(Item(name, number, (*textwrap.wrap(listed, columns, break_on_hyphens=False),)))
         result.append(row)
     return result
@@ -251,7 +251,7 @@ def draw() -> str:
         + "; ".join(", ".join(sorted(item.name for item in row if item.is_box)) for row in rows)
         + ".</desc>",
         "<style>text{font-family:system-ui,'Segoe UI',Roboto,'Noto Sans','DejaVu Sans',sans-serif}"
-        ".n{font-size:15px;font-weight:600;fill:#134e4a}.m{font-size:11.5px;fill:#475569}.l{font-size:12px;fill:#94a3b8}"
+        ".n{font-size:16.5px;font-weight:600;fill:#134e4a}.m{font-size:13.2px;fill:#475569}.l{font-size:13px;fill:#94a3b8}"
         ".a{fill:none;stroke:#64748b;stroke-width:1.4}.b{fill:#fff;stroke:#94a3b8}.c{fill:#ccfbf1;stroke:#0f766e}</style>",
         '<defs><marker id="h" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto">'
         '<path d="M0 .8 7.5 4 0 7.2z" fill="#64748b"/></marker></defs>',
