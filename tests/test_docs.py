@@ -15,6 +15,8 @@ from urllib.parse import unquote
 import typer
 from importlinter import api
 
+from ripml.base import registry
+
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
@@ -135,6 +137,18 @@ def test_every_file_and_folder_that_the_architecture_page_names_exists() -> None
     named = SOURCE_FILE.findall((DOCS / "architecture.md").read_text(encoding="utf-8"))
     assert len(named) > 60
     assert sorted({name for name in named if not (SOURCE / name).exists() and not (ROOT / name).exists()}) == []
+
+
+def test_every_stage_can_be_imported_as_the_architecture_page_shows() -> None:
+    page = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    shown = [
+        (module, name)
+        for module, names in re.findall(r"^from (ripml\.\w+) import (.+)$", page, re.MULTILINE)
+        for name in names.split(", ")
+    ]
+    kinds = ("ensemble", "kernel", "solver", "index", "decoder")
+    assert {name for _, name in shown} == {name for kind in kinds for name in registry.class_names(kind)}
+    assert [f"{module}.{name}" for module, name in shown if not hasattr(importlib.import_module(module), name)] == []
 
 
 def test_the_architecture_page_and_its_picture_have_every_package_in_its_layer() -> None:
