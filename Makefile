@@ -1,10 +1,11 @@
-# Every target sets up all it needs: a virtual environment in .venv with the versions of requirements-dev.lock.
+# Every target first sets up what it needs: a virtual environment in .venv with the versions of requirements-dev.lock.
 
 PYTHON ?= $(shell python3.11 -c '' 2>/dev/null && echo python3.11 || echo python3)
 # Twice quiet: errors only.
 PIP := -m pip --quiet --quiet --disable-pip-version-check
 SITE := NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict --quiet
 SHELL_REFERENCE := .venv/bin/typer ripml.cli.app utils docs --name ripml
+ARCHITECTURE := .venv/bin/python docs/_site/architecture.py
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check docs site browser bench format lock
@@ -12,38 +13,40 @@ SHELL_REFERENCE := .venv/bin/typer ripml.cli.app utils docs --name ripml
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
 
-demo: .venv/.installed ## a small model, trained and asked
+demo: .venv/.installed ## train a small model and show its suggestions
 	@.venv/bin/ripml demo
 
-test: .venv/.installed ## all tests, with the examples in docstrings and pages
+test: .venv/.installed ## run all tests, including the examples in docstrings and pages
 	@.venv/bin/pytest -n 2 --dist worksteal
 
-check: .venv/.installed ## format, lint, types, import layers, pages and their links
+check: .venv/.installed ## check format, lint, types, import layers, pages and links
 	@.venv/bin/ruff format --check .
 	@.venv/bin/ruff check .
 	@.venv/bin/mypy
 	@.venv/bin/lint-imports
 	@$(SHELL_REFERENCE) | diff docs/shell.md - || (echo "docs/shell.md is out of date: make docs"; exit 1)
+	@$(ARCHITECTURE) | diff -q docs/architecture.svg - >/dev/null || (echo "docs/architecture.svg is out of date: make docs"; exit 1)
 	@$(SITE)
 	@.venv/bin/pytest tests/test_docs.py
 
 site: .venv/.installed ## build the documentation into site/
 	@$(SITE)
 
-docs: .venv/.installed ## write the pages that are made from the code
+docs: .venv/.installed ## regenerate the pages and pictures that come from the code
 	@$(SHELL_REFERENCE) > docs/shell.md
+	@$(ARCHITECTURE) > docs/architecture.svg
 
-# Tests of the page are skipped where there is no Chromium, but not under CI.
-browser: ## Debian's Chromium, for the tests of the page
+# Without Chromium the tests of the page are skipped; under CI they fail.
+browser: ## install Debian's Chromium for the tests of the page
 	@command -v chromium >/dev/null || (apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium)
 
-# What takes hours runs in its quick form here, and writes nothing, so that the figures of a whole run stay.
+# Benchmarks that take hours run with --quick here and write nothing, so that the figures of the last full run stay.
 LONG := benchmarks/rivals.py benchmarks/losses.py benchmarks/missing_labels.py benchmarks/kernels.py \
 	benchmarks/wikipedia_scale.py benchmarks/growth.py benchmarks/streaming.py benchmarks/dask_scale.py \
 	benchmarks/indexes.py benchmarks/wide.py benchmarks/updates.py benchmarks/crashes.py benchmarks/serving.py benchmarks/server_faults.py \
 	benchmarks/packages.py
 
-bench: .venv/.installed ## every benchmark, the long ones in short; the figures go to benchmarks/results/
+bench: .venv/.installed ## run every benchmark (long ones with --quick); figures go to benchmarks/results/
 	@mkdir -p benchmarks/results
 	@set -e; for f in $(filter-out benchmarks/harness.py benchmarks/reproduction_page.py $(LONG), $(wildcard benchmarks/*.py)); do \
 		echo "== $$f"; .venv/bin/python "$$f" --json "benchmarks/results/$$(basename "$$f" .py).json"; \
@@ -54,7 +57,7 @@ format: .venv/.installed ## format the code and fix what the linter can fix
 	@.venv/bin/ruff check --fix-only .
 	@.venv/bin/ruff format .
 
-# Nothing but the lock's versions is fetched: the build backend is among them, hence no build isolation.
+# Only the versions in the lock file are fetched. The build backend is one of them, hence no build isolation.
 .venv/.installed: pyproject.toml requirements-dev.lock
 	@echo "Setting up .venv"
 	@$(PYTHON) -m venv .venv
@@ -62,7 +65,7 @@ format: .venv/.installed ## format the code and fix what the linter can fix
 	@.venv/bin/python $(PIP) install --no-deps --no-build-isolation -e .
 	@touch $@
 
-# The newest versions that agree, for Python 3.11 (the version of development): one `name==version` a line.
+# The newest compatible versions for Python 3.11, the development version: one `name==version` per line.
 lock: ## resolve the newest versions into requirements-dev.lock
 	@set -e; folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
 	$(PYTHON) -m venv "$$folder"; \

@@ -1,12 +1,12 @@
-"""Training and exact batch prediction against the bare BLAS and SciPy calls that they need at least, in one run.
+"""Training and exact batch prediction, compared with the bare BLAS and SciPy calls that they need, in one run.
 
     python benchmarks/bounds.py [--quick] [--json PATH]
 
-On EUR-Lex where RIPML_DATA has it, else on random sparse data of its shape (--quick: a quarter of the rows). Linear,
-m = 100, F = 5, so M = 500 targets; `ridge` given, so that one solution is compared with one solution.
-The least work of a fit: Z = Y Phiᵀ, XᵀX and XᵀZ as sparse products, one Cholesky factorisation and one solve. Of a
-prediction: X Psi as one sparse product, and a product of all queries with all distinct label sets for each learner.
-BLAS runs on all cores; SciPy's sparse products have one thread.
+Uses EUR-Lex if RIPML_DATA has it, otherwise random sparse data of the same shape (--quick: a quarter of the rows).
+Linear, m = 100, F = 5, so M = 500 targets; `ridge` is given, so that one solution is compared with one solution. A fit
+needs at least Z = Y Phiᵀ, XᵀX and XᵀZ as sparse products, one Cholesky factorisation and one solve. A prediction needs
+X Psi as one sparse product, and for each learner a product of all queries with all distinct label sets. BLAS runs on
+all cores; SciPy's sparse products use one thread.
 """
 
 from __future__ import annotations

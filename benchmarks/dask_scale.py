@@ -1,15 +1,14 @@
-"""The paper's shape on a Dask cluster of two worker processes against one fit in memory, in one run on the same cores.
+"""The paper's shape on a Dask cluster of two worker processes, compared with one fit in memory on the same cores.
 
     python benchmarks/dask_scale.py [--quick] [--json PATH]
 
-Generated rows (`ripml.lab.generated`): 500,539 of 400 features with 359,524 labels, or a tenth of them, in .npy
-files that both read: the fit in memory maps them and fits, workers map their partitions. The paper's preset with
-m = 100, F = 5 and `ridge` given. Starting the cluster is not counted, nor a small first fit that loads what is loaded
-once on either side; seconds are the least of some rounds in which both take turns. The client asks the workers for
-results itself (`direct_to_workers`), as it can where it reaches them; by way of the scheduler the figure stands beside.
-Then a worker is killed in the middle of the pass over the rows, and again while the index is merged.
+Generated rows (`ripml.lab.generated`): 500,539 with 400 features and 359,524 labels, or a tenth of them, in .npy files
+that both sides map. The paper's preset with m = 100, F = 5 and `ridge` given. Starting the cluster does not count, nor
+does a small first fit that loads what each side loads once. Seconds are the minimum over rounds in which both take
+turns. The client fetches results from the workers directly (`direct_to_workers`); the time through the scheduler is
+reported as well. Then a worker is killed in the middle of the pass over the rows, and again while the index is merged.
 
-Bars: 1.3 times the fit in memory, and 1e-5 for the relative difference of Psi, with workers killed as well.
+Bounds: 1.3 times the fit in memory, and a relative difference of Psi of 1e-5, also with killed workers.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ def store(folder: Path, n: int) -> None:
 
 
 def rows(folder: str, start: int, stop: int) -> tuple[Any, Any]:
-    """These rows, mapped from their files."""
+    """A range of rows, mapped from the files."""
     X, indices, indptr = (np.load(f"{folder}/{name}.npy", mmap_mode="r") for name in ("X", "indices", "indptr"))
     ends = np.array(indptr[start : stop + 1])
     labels = np.array(indices[ends[0] : ends[-1]])
@@ -63,7 +62,7 @@ def in_memory(folder: Path, n: int) -> RIPML:
 
 
 def on_workers(folder: Path, n: int, client: Any) -> Any:
-    """Psi; the index is read by nobody, so its folder goes."""
+    """Return Psi and delete the folder of the index, which is not needed."""
     edges = np.linspace(0, n, PARTITIONS + 1).astype(int).tolist()
     partitions = [dask.delayed(rows)(str(folder), start, stop) for start, stop in pairwise(edges)]
     with tempfile.TemporaryDirectory(dir=folder) as work:
@@ -71,7 +70,7 @@ def on_workers(folder: Path, n: int, client: Any) -> Any:
 
 
 class Killing(Workers):
-    """Kills a worker when the first task of a function is done."""
+    """Kill a worker when the first task of a function has finished."""
 
     at = ""
 

@@ -1,18 +1,18 @@
-"""How time and memory grow with rows, features, labels, dimensions and labels a row: one varied, the others fixed.
+"""How time and memory grow with rows, features, labels, dimensions and labels per row, varied one at a time.
 
     python benchmarks/growth.py [--quick] [--json PATH]
 
-The paper's preset with `ridge` given, on generated rows; the base is n = 50,000, d = 200, L = 50,000, m = 50, F = 5 and
-10 labels a row. Seconds are the least of some rounds in which all sizes take turns; seconds of the processor (of all
-cores together) stand beside them, because they change less where others use the machine, too. Peak memory is what a fit
-adds to the process it runs in, each in a process of its own: VmHWM after it less VmRSS before it, after a small fit
-that loads what is loaded once.
+The paper's preset with `ridge` given, on generated rows; the base case is n = 50,000, d = 200, L = 50,000, m = 50,
+F = 5 and 10 labels per row. Seconds are the minimum over several rounds in which all sizes take turns. Processor
+seconds, of all cores together, are reported as well, because they vary less on a busy machine. Peak memory is what a
+fit adds to a fresh process: VmHWM afterwards minus VmRSS before, measured after a small fit that loads everything
+that is loaded once.
 
-An exponent p is that of a + b·vᵖ, fitted by least squares on logarithms. The constant a is what does not depend on v;
-a further size far below the others (the anchor, a twentieth of the least or less) is measured to pin it down. The share
-says how much of the figure at the largest v grows with v at all: where that is little, p is noise. The plain slope is
-that of logarithms, with no constant and without the anchor. A bound is held against p, or against the plain slope where
-less than a quarter grows, where a figure must not depend on v, and for an index.
+An exponent p is that of a + b·vᵖ, fitted by least squares on logarithms. The constant a is the part that does not
+depend on v; a much smaller size (the anchor, at most a twentieth of the smallest) determines it. The share says how
+much of the figure at the largest v grows with v at all; if it is small, p is noise. The plain slope is that of the
+logarithms, without a constant and without the anchor. A bound applies to p; it applies to the plain slope if less
+than a quarter grows, if a figure must not depend on v, and for an index.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from ripml.labels.projection import Projection
 
 Result = TypeVar("Result")
 
-TOPICS = 50  # as many at every n, so that more rows are more of the same
+TOPICS = 50  # the same at every n, so that more rows are more of the same
 K, LEARNERS = 5, 5
-NEW_ROWS, ASKED = 1000, 40  # rows to predict: in a batch, and of these one by one
+NEW_ROWS, ASKED = 1000, 40  # rows to predict: in a batch, and how many of them one by one
 SHARE_OF_ROOT = 1 / 8  # clusters: √n times this
-WIDTHS = (20_000, 200_000, 2_000_000, 20_000_000)  # L of the label matrices that are embedded
-IN_USE = 20_000  # of these labels
+WIDTHS = (20_000, 200_000, 2_000_000, 20_000_000)  # L of the embedded label matrices
+IN_USE = 20_000  # labels that occur in them
 
 
 class World(NamedTuple):
-    """A size of everything."""
+    """The sizes of a generated data set."""
 
     n: int = 50_000
     d: int = 200
@@ -57,7 +57,7 @@ class World(NamedTuple):
     labels: float = 10.0
 
 
-# The first of each is the anchor.
+# The first value of each is the anchor.
 AXES: dict[str, tuple[Any, ...]] = {
     "n": (1_000, 25_000, 50_000, 100_000, 200_000),
     "d": (2, 100, 200, 400, 800),
@@ -66,14 +66,14 @@ AXES: dict[str, tuple[Any, ...]] = {
     "labels": (4, 10, 20, 40, 80),  # with fewer, many rows share a label set
 }
 QUICK = 1 / 10  # of n and L
-GROWS = 1 / 4  # share past which an exponent means something
+GROWS = 1 / 4  # the smallest share for which an exponent is meaningful
 
 
 # ------------------------------------------------------------------------------------------------ a process of its own
 
 
 def in_own_process(function: Callable[..., Result], *arguments: Any) -> Result:
-    """What the function returns in a process that did nothing but import before."""
+    """Call a function in a fresh process that has only imported modules."""
     context = get_context("forkserver")
     context.set_forkserver_preload(["ripml.model.estimator", "sklearn.cluster", "scipy.optimize"])
     with ProcessPoolExecutor(1, mp_context=context) as pool:
@@ -81,7 +81,7 @@ def in_own_process(function: Callable[..., Result], *arguments: Any) -> Result:
 
 
 def resident(field: str) -> int:
-    """Bytes of this process, now (VmRSS) or at most (VmHWM)."""
+    """Resident bytes of this process: now (VmRSS) or at the peak (VmHWM)."""
     lines = dict(line.split(":") for line in Path("/proc/self/status").read_text().splitlines())
     return int(lines[field].split()[0]) * 1024
 
@@ -97,7 +97,7 @@ def stored(folder: Path) -> tuple[Any, Any]:
 
 
 def measured_fit(folder: Path, settings: Mapping[str, Any]) -> tuple[float, float]:
-    """Seconds of a fit to the rows stored in a folder, and the bytes that it took beyond them."""
+    """Seconds of a fit on the rows stored in a folder, and the memory that it added, in bytes."""
     X, Y = stored(folder)
     RIPML.paper(**{**settings, "n_dims": 2, "n_clusters": 2}).fit(X[:600], Y[:600])
     before, start = resident("VmRSS"), time.perf_counter()
@@ -124,12 +124,12 @@ def power_law(values: Sequence[float], figures: Sequence[float]) -> tuple[float,
 
 
 def slope(values: Sequence[float], figures: Sequence[float]) -> float:
-    """The slope of logarithms."""
+    """The slope of the logarithms."""
     return float(np.polyfit(np.log(values), np.log(figures), 1)[0])
 
 
 def exponent_rows(what: str, axis: str, values: Sequence[float], figures: Sequence[float], bound: str) -> list[Row]:
-    """The first value is the anchor."""
+    """The exponent, the growing share and the plain slope; the first value is the anchor."""
     p, share = power_law(values, figures)
     return [
         (f"{what}: exponent in {axis}", p, bound if share >= GROWS else ""),
@@ -142,7 +142,7 @@ def exponent_rows(what: str, axis: str, values: Sequence[float], figures: Sequen
 
 
 def turns(functions: Mapping[Any, Callable[[], Any]], rounds: int) -> tuple[dict[Any, float], dict[Any, float]]:
-    """The least seconds of each, and the least seconds of the processor, over rounds in which all take turns."""
+    """The minimum of elapsed and of processor seconds of each function, over rounds in which all take turns."""
     wall, busy = dict.fromkeys(functions, float("inf")), dict.fromkeys(functions, float("inf"))
     for _ in range(rounds):
         for name, function in functions.items():
@@ -198,7 +198,7 @@ def training(quick: bool, rounds: int) -> list[Row]:
 
 
 def one_by_one(ask: Callable[[Any], Any], queries: Any) -> tuple[float, float]:
-    """Seconds of a query that comes alone, the median of some, and seconds of the processor, their mean."""
+    """Seconds of a single query: the median of elapsed and the mean of processor seconds."""
     seconds, start_busy = [], time.process_time()
     for i in range(ASKED):
         start = time.perf_counter()
@@ -214,7 +214,7 @@ def prediction(quick: bool, rounds: int) -> list[Row]:
     X, Y, X_new = X[:-NEW_ROWS], Y[:-NEW_ROWS], X[-NEW_ROWS:]
     Z = Projection(Gaussian(), base.m, 1, seed=0).embed(Y, np.arange(base.L, dtype=np.uint64))
     Psi = np.linalg.solve(X.T @ X + np.eye(base.d, dtype=np.float32), X.T @ Z)
-    # What answers queries, by its name and size, and the queries that it takes.
+    # The function that answers queries, by name and size, and the queries for it.
     asks: dict[tuple[str, int], tuple[Callable[[Any], Any], Any]] = {}
     for n in sizes:
         for name, clusters in (("exact", 1), ("clusters", max(2, round(n**0.5 * SHARE_OF_ROOT)))):
@@ -242,7 +242,7 @@ def prediction(quick: bool, rounds: int) -> list[Row]:
             rows += [(f"{name}, n = {n:,}, {kind}", ms, "") for n, ms in zip(sizes, of_name, strict=True)]
             if name in ("exact", "clusters"):
                 rows += exponent_rows(f"{name}, {kind}", "n", sizes, of_name, "≤ 0.6" if name == "clusters" else "")
-            else:  # an index may search all rows at the anchor, where they are few
+            else:  # at the anchor, an index may search all of the few rows
                 rows.append((f"{name}, {kind}: plain slope in n", slope(sizes[1:], of_name[1:]), "≤ 0.6"))
     return rows
 
@@ -251,7 +251,7 @@ def prediction(quick: bool, rounds: int) -> list[Row]:
 
 
 def embedding(quick: bool, rounds: int) -> list[Row]:
-    """Of as many labels in as many rows whatever L is: `IN_USE` of L labels, or all of them evenly."""
+    """Embed the same number of labels and rows for every L: `IN_USE` of the L labels, or all of them evenly."""
     n, labels = 20_000 if quick else 50_000, 10
     projection = Projection(Gaussian(), World().m, LEARNERS, seed=0)
     rng = np.random.default_rng(0)
@@ -267,7 +267,7 @@ def embedding(quick: bool, rounds: int) -> list[Row]:
     rows: list[Row] = []
     few = side_by_side({f"{L:,}": embed(L, IN_USE) for L in WIDTHS}, 2 * rounds)
     rows += [(f"embedding, {IN_USE:,} labels in use of L = {L}, s", seconds, "") for L, seconds in few.items()]
-    rows.append(("embedding: exponent in L, as many in use", slope(WIDTHS, list(few.values())), "within ± 0.1"))
+    rows.append(("embedding: exponent in L, labels in use fixed", slope(WIDTHS, list(few.values())), "within ± 0.1"))
     every = side_by_side({f"{L:,}": embed(L, L) for L in WIDTHS}, rounds)
     rows += [(f"embedding, labels drawn evenly from L = {L}, s", seconds, "") for L, seconds in every.items()]
     return rows

@@ -1,4 +1,4 @@
-"""What the benchmark scripts share: their options, timing side by side, a table with bounds, flat JSON."""
+"""Shared by the benchmark scripts: command-line options, timing in turns, a table with bounds, and flat JSON."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-Row = tuple[str, float, str]  # name, figure, the bound or rival it is measured against
+Row = tuple[str, float, str]  # name, figure, and the bound or rival to compare it with
 
 
 def options(description: str) -> argparse.Namespace:
-    """--quick and --json PATH."""
+    """Parse --quick and --json PATH."""
     parser = argparse.ArgumentParser(description=description.split("\n", maxsplit=1)[0])
-    parser.add_argument("--quick", action="store_true", help="smaller, for a first look")
-    parser.add_argument("--json", type=Path, help="write the figures here")
+    parser.add_argument("--quick", action="store_true", help="smaller and faster")
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
     return parser.parse_args()
 
 
 def side_by_side(functions: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
-    """The least seconds of each function over some rounds in which all take turns, so that noise meets all of them."""
+    """The minimum seconds of each function, over rounds in which all take turns so that noise affects all alike."""
     best = dict.fromkeys(functions, float("inf"))
     for _ in range(rounds):
         for name, function in functions.items():
@@ -33,7 +33,7 @@ def side_by_side(functions: Mapping[str, Callable[[], Any]], rounds: int) -> dic
 
 
 def finish(rows: Sequence[Row], path: Path | None) -> None:
-    """Print the table and write the JSON."""
+    """Print the table and write the JSON file."""
     width = max(len(name) for name, _, _ in rows)
     for name, figure, bound in rows:
         print(f"{name:<{width}}  {figure:>12,.4g}  {bound}")
@@ -43,5 +43,5 @@ def finish(rows: Sequence[Row], path: Path | None) -> None:
 
 
 def has_data() -> bool:
-    """Whether the named data sets can be loaded."""
+    """Whether RIPML_DATA is set, so that named data sets can be loaded."""
     return bool(os.environ.get("RIPML_DATA"))

@@ -1,11 +1,11 @@
-"""Recall and time of every index against exact search over the same rows, in one run.
+"""Recall and time of every index, compared with exact search over the same rows in one run.
 
     python benchmarks/indexes.py [--quick] [--json PATH]
 
-Rows of labels are made up (`ripml.lab.generated`), projected to m = 100 dimensions and predicted for new rows by a
-ridge regression on features of length 1: ẑ is what is searched for. Once as they are, as the paper's votes do, and once
-at length 1, as the other decoders do. 200,000 rows (--quick: 20,000). Time is given as a ratio to exact search of
-the same queries, in a batch and one at a time; recall@20 is the share of the 20 nearest rows that was found.
+Label rows are generated (`ripml.lab.generated`) and projected to m = 100 dimensions. The queries are ẑ, predicted for
+new rows by a ridge regression on features of length 1: once as predicted, as for the paper's votes, and once scaled
+to length 1, as for the other decoders. 200,000 rows (--quick: 20,000). Time is given as a ratio to exact search of
+the same queries, in a batch and one at a time; recall@20 is the share of the 20 nearest rows that were found.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def unit(rows: Floats) -> Floats:
 
 
 def embeddings(n: int) -> tuple[Floats, Floats]:
-    """Label embeddings (n, m) of training rows, and predicted ones of others."""
+    """Label embeddings (n, m) of training rows, and predicted embeddings of new rows."""
     X, Y = generate(n + QUERIES)
     X = unit(X).astype(np.float64)
     Z = Projection(Gaussian(), M, 1, seed=0).embed(Y[:n], np.arange(Y.shape[1], dtype=np.uint64))
@@ -44,7 +44,7 @@ def embeddings(n: int) -> tuple[Floats, Floats]:
 
 
 def stored(Z: Floats, Q: Floats, storage: str) -> tuple[Any, Floats]:
-    """Rows as they are stored, and queries in the same units."""
+    """The rows in a storage type, and the queries in the same units."""
     if storage != "int8":
         return Z.astype(storage), Q
     scale = np.float32(127 / np.abs(Z).max())

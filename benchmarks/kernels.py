@@ -1,12 +1,12 @@
-"""What to do where the kernel matrix of all rows is too large: ways to come near kernel ridge, against it in one run.
+"""Approximations of kernel ridge for when the kernel matrix of all rows is too large, compared with it in one run.
 
     RIPML_DATA=folder python benchmarks/kernels.py [--quick] [--json PATH]
 
-One-vs-all ridge on Y with an RBF kernel in closed form is the mark. Beside it, on the same rows: linear ridge, random
-Fourier features, Nyström features of landmarks that are drawn evenly or by their leverage, the features themselves with
-Nyström features added, and kernel ridge on the rows nearest to each query (`Local`). Rows have length 1;
-width and ridge are those that the default chose on Bibtex, Delicious and EUR-Lex. Seconds are of training and of one
-test row, as multiples of the mark's. --quick takes Bibtex alone.
+The reference is one-vs-all ridge on Y with an RBF kernel in closed form. On the same rows it is compared with linear
+ridge, random Fourier features, Nyström features of landmarks drawn evenly or by leverage, the features together with
+Nyström features, and kernel ridge on the rows nearest to each query (`Local`). Rows have length 1; kernel width and
+ridge are those that the default chose on Bibtex, Delicious and EUR-Lex. Times of training and of one test row are
+multiples of the reference's. --quick uses Bibtex only.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from ripml.regression.kernels import RBF, Local, Rows, squared_lengths
 CUTS = (1, 3, 5)
 GAMMA, ALPHA = 0.5, {"bibtex": 0.3, "delicious": 1.0, "eurlex": 0.1}
 LANDMARKS, RANDOM, PILOT = 3000, 4000, 1000
-WEIGHT = 2.0  # of Nyström features beside the features themselves
+WEIGHT = 2.0  # of the Nyström features next to the features themselves
 NEAREST = (50, 200, 400)
 
-Fit = Callable[[], Any]  # trains and returns what turns test rows into scores
+Fit = Callable[[], Any]  # trains and returns a function from test rows to scores
 
 
 def rbf(X: Any, rows: Any) -> Any:
@@ -50,13 +50,13 @@ def mark(X: Any, Y: Any, alpha: float) -> Any:
 
 
 def on_features(X: Any, Y: Any, alpha: float, features: Callable[[Any], Any]) -> Any:
-    """Ridge in closed form on features made of the rows."""
+    """Ridge in closed form on features computed from the rows."""
     Psi = Primal("float32").prepare(features(X), Y)(alpha).Psi
     return lambda X_new: np.asarray(features(X_new) @ Psi)
 
 
 def nystroem(landmarks: Any) -> Callable[[Any], Any]:
-    """x ↦ K(x, C) G⁻ᵀ with GGᵀ = K(C, C): products of these are the kernel, but for what C does not span."""
+    """x ↦ K(x, C) G⁻ᵀ with GGᵀ = K(C, C): their products are the kernel, except for what C does not span."""
     K = rbf(landmarks, landmarks)
     K.flat[:: len(K) + 1] += 1e-4
     G = np.linalg.cholesky(K)
@@ -64,10 +64,10 @@ def nystroem(landmarks: Any) -> Callable[[Any], Any]:
 
 
 def by_leverage(X: Any, alpha: float, rng: np.random.Generator) -> Any:
-    """Rows drawn by their ridge leverage, which a pilot of evenly drawn landmarks estimates."""
+    """Rows drawn by ridge leverage, estimated from a pilot of evenly drawn landmarks."""
     B = nystroem(X[rng.permutation(X.shape[0])[:PILOT]])(X)
     half = scipy.linalg.solve_triangular(np.linalg.cholesky(B.T @ B + alpha * np.eye(PILOT)), B.T, lower=True)
-    # What the pilot does not span is left of the diagonal of K, 1, and counts in full.
+    # The diagonal of K is 1; the part that the pilot does not span counts in full.
     leverage = np.einsum("ij,ij->j", half, half) + np.maximum(1 - np.einsum("ij,ij->i", B, B), 0) / (1 + alpha)
     return X[rng.choice(X.shape[0], LANDMARKS, replace=False, p=leverage / leverage.sum())]
 
@@ -92,7 +92,7 @@ def nearby(X: Any, Y: Any, alpha: float, n_rows: int) -> Any:
 
 
 def compared(name: str) -> list[Row]:
-    """The rows of the table for a data set."""
+    """The rows of the table for one data set."""
     train, test = datasets.load(name)
     labelled = np.diff(train.Y.indptr) > 0
     X, Y = unit_rows(train.X[labelled].astype(np.float32)), train.Y[labelled].astype(np.float32)
@@ -102,7 +102,7 @@ def compared(name: str) -> list[Row]:
     def added() -> Any:
         features = nystroem(evenly)
         both = lambda X: np.hstack([X.toarray(), WEIGHT * features(X)])  # noqa: E731
-        return on_features(X, Y, alpha * (1 + WEIGHT**2), both)  # the kernel of both is that much larger
+        return on_features(X, Y, alpha * (1 + WEIGHT**2), both)  # the combined kernel is larger by this factor
 
     methods: dict[str, Fit] = {
         "kernel ridge": lambda: mark(X, Y, alpha),

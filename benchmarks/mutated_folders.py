@@ -1,10 +1,10 @@
-"""What loading does with damaged and hostile model folders: 10,000 random mutations, and the speed of verification.
+"""Loading damaged and hostile model folders: 10,000 random mutations, and the speed of verification.
 
     python benchmarks/mutated_folders.py [--quick] [--json PATH] [--seed N] [--count N] [--model PATH]
 
-Each mutation is applied to a fresh copy of a model and loaded in a worker process under a watchdog, so that a hang or
-the death of the interpreter is counted rather than suffered. Bounds: no wrong silent load, no exception other than
-ModelFolderError, no crash, no hang; verified loading close to the speed of sha256 itself.
+Each mutation is applied to a fresh copy of a model and loaded in a worker process under a watchdog, so that a hang or a
+crash of the interpreter is counted and does not stop the benchmark. Bounds: no wrong load that goes unnoticed, no
+exception other than ModelFolderError, no crash, no hang; verified loading close to the speed of sha256 itself.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def outcome_of(folder: Path, original: model_folder.Contents, description: str) 
 
 
 def work(models: list[Path], seed: int, first: int, last: int) -> None:
-    """The worker: one line before each mutation is loaded and one after it."""
+    """The worker: prints one line before each mutation is loaded and one after it."""
     originals = [model_folder.load(model) for model in models]
     with tempfile.TemporaryDirectory() as scratch:
         for number in range(first, last):
@@ -107,7 +107,7 @@ def work(models: list[Path], seed: int, first: int, last: int) -> None:
 
 
 def lines_of(process: subprocess.Popen[str]) -> Iterator[str | None]:
-    """The worker's lines; None when none came for HANG_SECONDS."""
+    """The worker's lines; None if there was none for HANG_SECONDS."""
     lines: queue.Queue[str | None] = queue.Queue()
 
     def pump() -> None:
@@ -154,7 +154,7 @@ def run(models: list[Path], seed: int, count: int) -> Counter[str]:
 
 
 def throughput(megabytes: int) -> dict[str, float]:
-    """GB/s of a verified load, of sha256 over the same bytes in memory, and of reading them from the page cache."""
+    """GB/s of a verified load, of sha256 over the same bytes in memory, and of reading from the page cache."""
     array = np.random.default_rng(0).integers(0, 2**63, megabytes * 2**17, dtype=np.int64)
     with tempfile.TemporaryDirectory() as scratch:
         model_folder.save(scratch, "speed", {}, {"Psi": array})

@@ -1,10 +1,11 @@
-"""The wheel and the sdist in clean environments: nothing installed, each extra alone, and all of them.
+"""The wheel and the sdist in clean environments: without extras, with each extra, and with all of them.
 
-    sdist → wheel → venv → pip install 'ripml[EXTRA]' → version, help, what the extra is for
-    without any extra: a model is trained and asked, and what an extra is for answers with that extra's pip line
-    with `serve` also: the commands of the README as printed, and the tags that its page shows in Chromium
+    sdist → wheel → venv → pip install 'ripml[EXTRA]' → version, help, the feature that the extra enables
+    without extras: a model is trained and used, and each optional feature answers with its `pip install` line
+    with `serve`: also the commands of the README as printed, and the tags that its page shows in Chromium
 
-Every environment is new and gets what pip finds, so this needs the network (or an index of packages) and takes minutes.
+Every environment is new and gets the versions that pip finds, so this needs the network (or a package index) and takes
+minutes.
 
 python benchmarks/packages.py [--quick] [--json PATH]
 """
@@ -27,7 +28,7 @@ from pathlib import Path
 from harness import Row, finish, options
 
 ROOT = Path(__file__).resolve().parents[1]
-# What each extra is for, in a line of Python; without the extra it must answer with the extra's pip line.
+# The feature of each extra, in one line of Python; without the extra it must fail with the extra's pip line.
 PROBES = {
     "dask": "from ripml.distributed.partitions import dask_modules; dask_modules()",
     "index": "from ripml.neighbors import HNSW; import numpy as np; HNSW().build(np.eye(8, dtype=np.float32))",
@@ -40,7 +41,7 @@ PROBES = {
 
 
 def build(folder: Path) -> Path:
-    """Make the sdist, the wheel of the tree and the wheel of the sdist; return the latter."""
+    """Build the sdist, the wheel of the tree and the wheel of the sdist; return the last one."""
     hatchling = [sys.executable, "-m", "hatchling", "build"]
     subprocess.run([*hatchling, "-t", "sdist", "-d", str(folder)], cwd=ROOT, check=True, capture_output=True)
     (sdist,) = folder.glob("*.tar.gz")
@@ -59,7 +60,7 @@ def extras_of(wheel: Path) -> list[str]:
 
 
 def environment(folder: Path, wheel: Path, extra: str) -> Path:
-    """A new environment with the wheel and an extra ("" for none); return its folder of programs."""
+    """Create an environment with the wheel and an extra ("" for none); return its folder of programs."""
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     wanted = f"{wheel}[{extra}]" if extra else str(wheel)
     pip = [str(folder / "bin" / "python"), "-m", "pip", "--quiet", "--disable-pip-version-check", "install", wanted]
@@ -68,13 +69,13 @@ def environment(folder: Path, wheel: Path, extra: str) -> Path:
 
 
 def tiny(folder: Path) -> None:
-    """The file that probes read."""
+    """Write the small data file that the probes read."""
     rows = [{"text": f"{word} number {i}", "labels": [word]} for i in range(30) for word in ("apple", "cloud", "river")]
     (folder / "tiny.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 def faults(programs: Path, work: Path, extra: str, extras: list[str]) -> list[str]:
-    """What is wrong with an environment."""
+    """The faults of an environment."""
     found = []
 
     def run(*command: str) -> subprocess.CompletedProcess[str]:
@@ -101,7 +102,7 @@ def faults(programs: Path, work: Path, extra: str, extras: list[str]) -> list[st
 
 
 def new_user(programs: Path, work: Path) -> list[str]:
-    """What is wrong with the README's commands, run as printed, and with the page in the end."""
+    """The faults of the README's commands, run as printed, and of the page that they serve."""
     blocks = re.findall(r"^```sh\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
     script, serve = "".join(block for block in blocks if not block.startswith("pip")).split("ripml serve ")
     environment = {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
@@ -117,12 +118,12 @@ def new_user(programs: Path, work: Path) -> list[str]:
         shown = tags_on_page(url[0], "I never got the mail to reset my password") if url else [said]
         server.terminate()
         server.communicate()
-    print(f"the README's path: {done.stdout.splitlines()[-5:]}; the page: {shown}")
+    print(f"the README's commands: {done.stdout.splitlines()[-5:]}; the page: {shown}")
     return [] if any("login" in tag for tag in shown) else [f"README: the page shows {shown}"]
 
 
 def tags_on_page(url: str, text: str) -> list[str]:
-    """What the page suggests for a text that is typed into it."""
+    """The tags that the page suggests for a text typed into it."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:

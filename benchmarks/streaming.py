@@ -1,11 +1,11 @@
-"""A fit from blocks of rows against the fit of arrays in memory: the same model in a quarter of its input's memory.
+"""A fit from blocks of rows against a fit of arrays in memory: the same model in a quarter of the input's memory.
 
     python benchmarks/streaming.py [--quick] [--json PATH]
 
-Data of the paper's Wikipedia shape (--quick: a tenth of the rows) lie in files. Each fit runs in a process of its own,
-from opening the files to the saved model: one reads them into memory, the other takes blocks of 4,096 rows. Resident
-memory is the largest of the process (VmHWM) less what it has before it opens the files; pages of files that are mapped
-count as long as they are resident.
+Data of the paper's Wikipedia shape (--quick: a tenth of the rows) is in files. Each fit runs in its own process, from
+opening the files to saving the model: one reads them into memory, the other takes blocks of 4,096 rows. Resident
+memory is the peak of the process (VmHWM) minus its size before it opens the files; pages of mapped files count while
+they are resident.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from ripml import RIPML, load
 from ripml.base.workspace import release
 from ripml.lab.generated import generate
 
-N_ROWS, BLOCK, SHARE = 500_539, 4096, 0.25  # of the input that may be resident
+N_ROWS, BLOCK, SHARE = 500_539, 4096, 0.25  # SHARE of the input may be resident
 
 
 def resident(name: str) -> int:
-    """VmRSS or VmHWM in bytes."""
+    """VmRSS (now) or VmHWM (peak) of this process, in bytes."""
     line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(name))
     return int(line.split()[1]) * 1024
 
@@ -50,9 +50,9 @@ def blocks(place: Path) -> Iterator[tuple[Any, Any]]:
 
 
 def fit(kind: str, place: Path, memory: int) -> None:
-    """Fit, save, and print the seconds and the bytes that were resident at most."""
+    """Fit, save, and print the seconds and the peak resident bytes."""
     model = RIPML.paper(n_dims=100, ridge=1.0, random_state=0)
-    model.fit(np.eye(9, dtype=np.float32), [[j] for j in range(9)])  # what is imported when first needed
+    model.fit(np.eye(9, dtype=np.float32), [[j] for j in range(9)])  # imports what is imported on first use
     before, start = resident("VmRSS"), time.perf_counter()
     if kind == "in memory":
         X, Y = matrices(place)
@@ -64,7 +64,7 @@ def fit(kind: str, place: Path, memory: int) -> None:
 
 
 def largest_difference(place: Path) -> float:
-    """Of Psi and the embeddings of both models, relative to the largest entry."""
+    """The largest difference of Psi and of the embeddings of two models, relative to the largest entry."""
     one, other = (load(place / kind).parts_[0] for kind in ("in blocks", "in memory"))
     assert np.array_equal(one.counts, other.counts)
     pairs = [(one.Psi, other.Psi), *zip(one.Z, other.Z, strict=True)]
@@ -85,7 +85,7 @@ def main() -> None:
         for name, array in arrays.items():
             np.save(place / f"{name}.npy", array)
         del X, Y, arrays
-        # Blocks on their way, and what is kept for each row, are beside it.
+        # Blocks in transit and bookkeeping per row come on top of this budget.
         memory = int(0.85 * SHARE * input_bytes)
         figures: dict[str, dict[str, float]] = {}
         for _ in range(2):

@@ -1,21 +1,21 @@
-"""Learning and forgetting while in use: as exact as a fresh fit, without drift, fast, and out of the readers' way.
+"""Learning and forgetting while in use: as exact as a fresh fit, without drift, fast, and without delaying readers.
 
     python benchmarks/updates.py [--quick] [--only mixes,drift,speed,readers] [--rows FOLDER] [--json PATH]
 
     mixes    1,000 random mixes of five changes (rows learnt, forgotten, relabelled, new labels) over all settings that
-             claim exactness: the largest difference of a score from that of a fresh fit, which has the same frozen
-             parts where a fit chooses some
-    drift    100,000 single rows learnt or forgotten one after another: the relative error of Psi, the largest of ten
-             looks, against a fresh solution in float64
-    speed    a fit at the paper's Wikipedia shape, M = 500, against the learning and forgetting of single rows; with
-             RIPML_DATA, the default on Delicious and EUR-Lex as well
-    readers  single rows asked by one thread, without and with another that writes, in turns: in memory as fast as it
-             can, and in a store 20 times a second; and beside a process of its own that writes into the store as fast
+             promise exactness: the largest difference of a score from a fresh fit, which has the same frozen choices
+             where a fit makes choices
+    drift    100,000 single rows learnt or forgotten one after another: the relative error of Psi against a fresh
+             solution in float64, the largest of ten checks
+    speed    a fit at the paper's Wikipedia shape, M = 500, against learning and forgetting single rows; with
+             RIPML_DATA, also the default on Delicious and EUR-Lex
+    readers  latency of single rows in one thread, with and without a writer, in turns: a thread that writes in memory
+             as fast as it can, a store with 20 writes per second, and another process that writes into a store as fast
              as it can
 
---quick takes a twentieth to a tenth of it. --rows names a folder with the rows of `ripml.lab.generated.generate`
-(X.npy, indices.npy and indptr.npy of at least 501,039 rows), which are made otherwise. All seconds are of one run; the
-load of the machine is beside them.
+--quick does a twentieth to a tenth of the work. --rows names a folder with rows of `ripml.lab.generated.generate`
+(X.npy, indices.npy and indptr.npy of at least 501,039 rows), which are generated otherwise. All times are from one run,
+with the load of the machine next to them.
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 from test_online import CHOSEN, FIXED, World, rows, scores_by_name
 
 N_ROWS, N_LABELS, SINGLE = 500_539, 359_524, 200
-EXACT, ROUNDED, DRIFT = 1e-8, 1e-4, 1e-6  # bars: float64, float32, Psi
+EXACT, ROUNDED, DRIFT = 1e-8, 1e-4, 1e-6  # bounds: float64, float32, Psi
 STEPS, QUERIES = 5, 25
-FEW, MANY = 90, 1200  # rows to start with; the blend has trees from 200 on
-LOOKS = 10  # at the drift
-SECONDS, TURNS, WRITES = 20.0, 4, 20  # of readers, in so many turns; a second, into the store
+FEW, MANY = 90, 1200  # rows at the start; the blend has trees from 200 rows
+LOOKS = 10  # checks of the drift
+SECONDS, TURNS, WRITES = 20.0, 4, 20  # seconds of reading, divided into TURNS; writes per second into the store
 
 
 @contextmanager
 def loaded(found: list[Row], section: str) -> Iterator[None]:
-    """Add the load of the machine before and after."""
+    """Record the load of the machine before and after."""
     before = os.getloadavg()[0]
     yield
     found += [(f"{section}: load before", before, ""), (f"{section}: load after", os.getloadavg()[0], "")]
@@ -70,7 +70,7 @@ def loaded(found: list[Row], section: str) -> Iterator[None]:
 
 
 class TypedWorld(World):
-    """The same with features in float32 or float64, and more rows if asked."""
+    """The same data with features in float32 or float64, and optionally more rows."""
 
     def __init__(self, model: RIPML, seed: int, sparse: bool, dtype: str, n_start: int) -> None:
         self.random = np.random.default_rng(seed)
@@ -84,7 +84,7 @@ class TypedWorld(World):
 def difference_of_a_mix(
     settings: RIPML, seed: int, dtype: str, chooses: bool, n_start: int = FEW
 ) -> tuple[float, float]:
-    """After a few changes, the largest difference of a score from a fresh fit, and from what it was before them."""
+    """After a few changes, the largest difference of a score from a fresh fit, and from the score before them."""
     sparse = bool(seed % 2)
     world = TypedWorld(copy.deepcopy(settings).set_params(random_state=seed), seed, sparse, dtype, n_start)
     before = copy.copy(world.model)
@@ -135,7 +135,7 @@ def mixes(arguments: argparse.Namespace) -> list[Row]:
 
 
 def coming_and_going(n_all: int, n_inside: int, n_changes: int, seed: int) -> Iterator[tuple[bool, int]]:
-    """Changes (learn, row) of which as many come as go in the long run; the first rows are inside at the start."""
+    """Changes (learn, row) that learn and forget equally often; the first rows are already learnt at the start."""
     random = np.random.default_rng(seed)
     inside, outside = list(range(n_inside)), list(range(n_inside, n_all))
     for _ in range(n_changes):
@@ -156,7 +156,7 @@ def solution(sums: Sums, ridge: float) -> Any:
 
 
 def drift_of_sums(d: int, n_targets: int, n_inside: int, n_changes: int, ridge: float) -> tuple[float, ...]:
-    """The largest error of Psi and the largest that was said of it; how often it was solved anew; seconds a change."""
+    """The largest error of Psi and its largest estimate; the number of factorisations; seconds per change."""
     X = unit_rows(generate(4 * n_inside, d, 1000, 5.0)[0].astype(np.float64), None)
     Z = np.random.default_rng(1).normal(size=(len(X), n_targets)) / np.sqrt(n_targets)
     there = np.arange(len(X)) < n_inside
@@ -176,7 +176,7 @@ def drift_of_sums(d: int, n_targets: int, n_inside: int, n_changes: int, ridge: 
 
 
 def drift_of_a_model(d: int, n_inside: int, n_changes: int) -> tuple[float, float, float, float]:
-    """The largest error of Psi, which is float32, and what the model said; that of scores; seconds a change."""
+    """The largest error of Psi (float32), the model's estimate of it, the error of scores, seconds per change."""
     X, Y = generate(4 * n_inside, d, 1000, 5.0)
     X = X.astype(np.float64)
     settings = RIPML.paper(n_dims=10, n_learners=5, ridge=1.0, random_state=0)
@@ -230,7 +230,7 @@ def drift(arguments: argparse.Namespace) -> list[Row]:
 
 
 def wikipedia_shape(n: int, folder: Path | None) -> tuple[Any, Any]:
-    """Rows of the paper's Wikipedia shape, from the folder if there is one."""
+    """Rows of the paper's Wikipedia shape, read from the folder if one is given."""
     if folder is None:
         return generate(n)
     X, indices, indptr = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("X", "indices", "indptr"))
@@ -246,7 +246,7 @@ def seconds_of(work: Callable[[], Any]) -> float:
 
 
 def speed_of(name: str, model: RIPML, X: Any, Y: Any, n: int, bar: str, size: int) -> list[Row]:
-    """A fit on the first n rows; then single rows behind them are learnt, and rows from among them forgotten."""
+    """Time a fit on the first n rows, then learning the rows after them and forgetting some of them, one by one."""
     of_fit = seconds_of(lambda: model.fit(X[:n], Y[:n]))
     first = seconds_of(lambda: model.partial_fit(X[n : n + 1], Y[n : n + 1]))
     learn = [seconds_of(lambda row=row: model.partial_fit(X[row : row + 1], Y[row : row + 1]))  # type: ignore[misc]
@@ -288,7 +288,7 @@ def speed(arguments: argparse.Namespace) -> list[Row]:
 
 
 def asked(ask: Callable[[Any], Any], X: Any, seconds: float) -> list[float]:
-    """Seconds of single rows that are asked one after another."""
+    """Seconds of each single-row prediction, one after another."""
     taken: list[float] = []
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
@@ -299,7 +299,7 @@ def asked(ask: Callable[[Any], Any], X: Any, seconds: float) -> list[float]:
 
 
 class Thread:
-    """A writer in this process; `pace` is the seconds from one write to the next, 0 for no rest."""
+    """A writer in a thread of this process; `pace` is the seconds between writes, 0 for no pause."""
 
     def __init__(self, write: Callable[[], None], pace: float) -> None:
         self._write, self._pace, self.written = write, pace, 0
@@ -307,7 +307,7 @@ class Thread:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Write as long as the block takes."""
+        """Write until the block ends."""
         stop = threading.Event()
 
         def work() -> None:
@@ -326,7 +326,7 @@ class Thread:
 
 
 class Process:
-    """A writer in a process of its own, which writes into a store without a rest."""
+    """A writer in another process, which writes into a store without pause."""
 
     def __init__(self, folder: Path, documents: list[dict[str, Any]]) -> None:
         spawned = multiprocessing.get_context("spawn")
@@ -342,7 +342,7 @@ class Process:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Write as long as the block takes."""
+        """Write until the block ends."""
         self._go.set()
         yield
         self._go.clear()
@@ -354,7 +354,7 @@ class Process:
 
 
 def write_on(folder: Path, documents: list[dict[str, Any]], go: Any, end: Any, count: Any, ready: Any) -> None:
-    """Learn and forget documents in turn, as long as `go` is set."""
+    """Learn and forget documents in turn while `go` is set."""
     with Store.open(folder) as store:
         store.warm_up()
         ready.set()
@@ -370,7 +370,7 @@ def write_on(folder: Path, documents: list[dict[str, Any]], go: Any, end: Any, c
 
 
 def of_readers(name: str, ask: Callable[[Any], Any], X: Any, writer: Thread | Process, span: float) -> list[Row]:
-    """Seconds of single rows without and with a writer, in turns, and how many writes a second there were."""
+    """Latency of single rows without and with a writer, in turns, and the number of writes per second."""
     taken: dict[str, list[float]] = {"alone": [], "beside": []}
     asked(ask, X, 1.0)
     before = writer.written
@@ -392,13 +392,13 @@ def readers(arguments: argparse.Namespace) -> list[Row]:
     queries = X[:500] + np.float32(0.1)
     settings = RIPML.paper(n_dims=100, n_neighbors=5, n_learners=5, ridge=1.0, random_state=0)
     found: list[Row] = []
-    sys.setswitchinterval(5e-4)  # as a store that is open for writing sets it
+    sys.setswitchinterval(5e-4)  # the value that a store sets when it is open for writing
     with loaded(found, "readers"), tempfile.TemporaryDirectory() as folder:
         current = [copy.deepcopy(settings).fit(X[:n], Y[:n])]
         calls = 0
 
         def write() -> None:
-            """Learn a row, or forget the one that was learnt last."""
+            """Learn a row, or forget the last one."""
             nonlocal calls
             row = n + calls // 2 % more
             version = copy.copy(current[0])
@@ -446,8 +446,8 @@ SECTIONS = {"mixes": mixes, "drift": drift, "speed": speed, "readers": readers}
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
-    parser.add_argument("--quick", action="store_true", help="smaller, for a first look")
-    parser.add_argument("--json", type=Path, help="write the figures here")
+    parser.add_argument("--quick", action="store_true", help="smaller and faster")
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
     parser.add_argument("--only", default=",".join(SECTIONS), help=f"some of {','.join(SECTIONS)}")
     parser.add_argument("--rows", type=Path, help="a folder with generated rows")
     arguments = parser.parse_args()

@@ -2,14 +2,14 @@
 
     RIPML_DATA=folder python benchmarks/wide.py [--quick] [--json PATH]
 
-A step for all M = 512 targets multiplies every nonzero of X with a line of M numbers twice, for X V and for Xᵀ(X V). It
-is held against the same two products by SciPy in one thread, divided by the number of threads, and against the bytes of
-those lines over the bandwidth at which all threads together read memory. Lines in a cache come faster than that.
+A step for all M = 512 targets multiplies every nonzero of X with a row of M numbers twice, for X V and for Xᵀ(X V).
+It is compared with the same two products by SciPy in one thread, divided by the number of threads, and with the bytes
+of those rows over the memory bandwidth of all threads together. Rows that are in a cache can be faster than that.
 
-On acl_authors (n = 91,818, d = 32,956, L = 45,576) the default and omikuji's default take turns, each in a process of
-its own, and the best of each is kept. Generated rows (words and labels of a topic, and some of everybody's, by Zipf's
-law) show time and memory at d = 200,000; there memory is the peak of the fit beyond what was there before, with X and Y
-in it. --quick takes a tenth of the generated rows and leaves acl_authors out.
+On acl_authors (n = 91,818, d = 32,956, L = 45,576) ripml's default and omikuji's default take turns, each in its own
+process, and the best run of each counts. Generated rows (words and labels of a topic, and some from everywhere, by
+Zipf's law) show time and memory at d = 200,000; memory is the peak that the fit adds, including X and Y. --quick uses
+a tenth of the generated rows and skips acl_authors.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ ROUNDS, LIMIT = 2, 1800
 
 
 def drawn(rng: np.random.Generator, topic: Any, width: int, per_row: int, own: int) -> csr_array:
-    """Cells of ones: half of each row's from the `own` of its topic, half from all by Zipf's law; twice is once."""
-    half = -(-per_row * 5 // 8)  # some are drawn twice
+    """A binary matrix: half of each row from the `own` columns of its topic, half from all columns by Zipf's law."""
+    half = -(-per_row * 5 // 8)  # more than half, because some are drawn twice
     names = rng.permutation(width)
     common = names[np.minimum(width ** rng.random((len(topic), half)), width - 1).astype(np.int64)]
     pool = rng.integers(width, size=(topic.max() + 1, own))
@@ -55,7 +55,7 @@ def drawn(rng: np.random.Generator, topic: Any, width: int, per_row: int, own: i
 
 
 def world(n: int) -> tuple[csr_array, csr_array]:
-    """Features and labels of n rows; a word weighs the more the rarer it is."""
+    """Features and labels of n rows; rarer words have larger weights."""
     rng = np.random.default_rng(0)
     topic = rng.integers(max(1, n // TOPIC_ROWS), size=n)
     X, Y = drawn(rng, topic, D, WORDS, TOPIC_WORDS), drawn(rng, topic, L, LABELS, TOPIC_LABELS)
@@ -67,7 +67,7 @@ def world(n: int) -> tuple[csr_array, csr_array]:
 
 
 def bandwidth(threads: int) -> float:
-    """Bytes a second that all threads together read."""
+    """Bytes per second that all threads together read."""
     parts = np.array_split(np.ones(1 << 27, np.float32), threads)
     seconds = side_by_side({"read": lambda: map_blocks(np.max, parts, threads)}, 4)["read"]
     return 4 * sum(len(part) for part in parts) / seconds
@@ -82,7 +82,7 @@ def step(X: csr_array, rounds: int) -> list[Row]:
 
     def solved() -> None:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it is stopped on purpose
+            warnings.simplefilter("ignore")  # it stops early on purpose
             solve(1.0)
 
     seconds = side_by_side(
@@ -140,13 +140,13 @@ def against_omikuji() -> list[Row]:
 
 
 def resident(field: str) -> float:
-    """Megabytes of this process: VmRSS now, VmHWM at most."""
+    """Resident megabytes of this process: VmRSS (now) or VmHWM (peak)."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(float(line.split()[1]) for line in lines if line.startswith(field)) * 1024 / 1e6
 
 
 def fitted(preset: str, n: int) -> tuple[float, float, float]:
-    """Seconds, megabytes and P@1 of a fit on generated rows; a thousand more rows are asked."""
+    """Seconds, megabytes and P@1 of a fit on generated rows; P@1 is measured on a thousand new rows."""
     X, Y = world(n + 1000)
     before = resident("VmRSS") - (X.data.nbytes + X.indices.nbytes + Y.data.nbytes + Y.indices.nbytes) / 1e6
     start = time.perf_counter()
@@ -159,7 +159,9 @@ def fitted(preset: str, n: int) -> tuple[float, float, float]:
 def generated(n: int) -> list[Row]:
     rows: list[Row] = []
     for preset in ("default", "linear"):
-        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as fresh:  # so that its peak is its own
+        with ProcessPoolExecutor(
+            1, multiprocessing.get_context("spawn")
+        ) as fresh:  # so that the peak belongs to this fit
             seconds, peak, precision = fresh.submit(fitted, preset, n).result()
         shape = f"n = {n:,}, L = {L:,}"
         rows += [

@@ -1,23 +1,23 @@
-"""The paper's largest experiment in shape: 500,539 rows of 400 features, 359,524 labels, 32.55 a row; all in one run.
+"""The shape of the paper's largest experiment, in one run: 500,539 rows, 400 features, 359,524 labels, 32.55 per row.
 
     python benchmarks/wikipedia_scale.py [--quick] [--json PATH]
 
-Generated rows (`ripml.lab.generated`), the paper's preset with m = 100, F = 5, `ridge` given, C = 1 and C = 43
-clusters, as the paper has them. --quick is a tenth of the rows. Takes 7 GB of memory; temporary files take 2 GB.
+Generated rows (`ripml.lab.generated`), the paper's preset with m = 100, F = 5, `ridge` given, and C = 1 and C = 43
+clusters as in the paper. --quick uses a tenth of the rows. Needs 7 GB of memory and 2 GB for temporary files.
 
-Bounds, each the least of some rounds in which they take turns with the fit, on all cores, a thread a core:
+Bounds, each the minimum over rounds in which they take turns with the fit, on all cores, one thread per core:
 
-    reading        a table whose rows have 2 KB, in order or at random, the quicker of both
-    projection     nnz(Y)·M·4 bytes read and n·M·4 written, as quickly as that; columns that come back often stay in
-                   the cache, so this one can be beaten
-    row lengths    X read and written once, as quickly as that
-    sums           bare BLAS XᵀX and XᵀZ in the type that the solver works in, on a block of rows, times n / block
+    reading        a table with rows of 2 KB, sequentially or at random, whichever is faster
+    projection     nnz(Y)·M·4 bytes read and n·M·4 written at that rate; frequent columns stay in the cache, so it is
+                   possible to be faster than this bound
+    row lengths    X read and written once at that rate
+    sums           bare BLAS XᵀX and XᵀZ in the solver's type, on a block of rows, times n / block
     solve          bare Cholesky factorisation and solve
     rows left out  500 × m by m × n for each learner, in panels: the search that finds the threshold
-    prediction     X Psi, and the same product for all rows that are asked about; for a single row, Z read once
+    prediction     X Psi, and the same product for all queried rows; for a single row, Z read once
 
-Distinct label sets, checks and copies count as nothing. Where others use the machine, too, threads that wait for each
-other wait long, so the ratio of the fit to its bounds is also that of seconds of the processor.
+Finding distinct label sets, checks and copies count as zero. On a busy machine, threads that wait for each other wait
+long, so the ratio of the fit to its bounds is also given in processor seconds.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from ripml.regression import resolve_solver
 
 ROWS, NEW_ROWS, L = 500_539, 2_000, 359_524
 DIMS, LEARNERS, RIDGE, CLUSTERS = 100, 5, 1.0, 43
-ALONE, LEFT_OUT = 20, 500  # rows predicted one by one, and left out by the fit
+ALONE, LEFT_OUT = 20, 500  # rows predicted one by one, and rows that the fit leaves out
 PANEL, BLOCK = 4_096, 65_536
 PROBES = (1, 2, 4, 8)
 
@@ -54,7 +54,7 @@ def settings(clusters: int) -> dict[str, Any]:
 
 
 def products(Q: Any, Z: list[Any]) -> None:
-    """Q Zᵀ for each learner in panels, nothing kept."""
+    """Compute Q Zᵀ for each learner in panels and discard it."""
     queries = np.split(Q, LEARNERS, axis=1)
 
     def panel(place: tuple[int, slice]) -> None:
@@ -65,7 +65,7 @@ def products(Q: Any, Z: list[Any]) -> None:
 
 
 def readings(table: Any) -> dict[str, Callable[[], Any]]:
-    """Ways to read all bytes of a table whose rows have 2 KB."""
+    """Ways to read all bytes of a table with rows of 2 KB."""
     order = np.random.default_rng(0).permutation(len(table))
 
     def gather(rows: slice) -> None:
@@ -83,7 +83,7 @@ def readings(table: Any) -> dict[str, Callable[[], Any]]:
 
 
 def bare_training(X: Any, Z: list[Any], dtype: Any) -> dict[str, tuple[Callable[[], Any], float]]:
-    """Calls that a fit cannot do without, and how many times each."""
+    """The calls that a fit cannot avoid, and how many times it needs each."""
     x, z = X[:BLOCK].astype(dtype), np.hstack([of_learner[:BLOCK] for of_learner in Z]).astype(dtype)
     gram, moment = x.T @ x + np.eye(X.shape[1], dtype=dtype), x.T @ z
     Q = z[:LEFT_OUT].astype(np.float32)
@@ -103,7 +103,7 @@ def bare_training(X: Any, Z: list[Any], dtype: Any) -> dict[str, tuple[Callable[
 
 
 def alone(model: Any, X: Any) -> float:
-    """Seconds of a row that comes alone, the median of some."""
+    """Median seconds of a single-row prediction."""
     seconds = []
     for i in range(ALONE):
         start = time.perf_counter()
@@ -113,7 +113,7 @@ def alone(model: Any, X: Any) -> float:
 
 
 def training(X: Any, Y: Any, rounds: int) -> tuple[list[Row], dict[int, Any], list[Any], float]:
-    """Fits against their bounds; also the models, the embeddings of each learner and seconds of reading these."""
+    """Fits against their bounds; also the models, the embeddings of each learner and the seconds to read them."""
     n, M = len(X), DIMS * LEARNERS
     keys = np.arange(L, dtype=np.uint64)
     projection = Projection(Gaussian(), DIMS, LEARNERS, seed=0)
@@ -136,7 +136,7 @@ def training(X: Any, Y: Any, rounds: int) -> tuple[list[Row], dict[int, Any], li
     with_clusters = side_by_side({"": lambda: models[CLUSTERS].fit(X, Y)}, 1)[""]
 
     def bounds(seconds: Mapping[str, float]) -> dict[str, float]:
-        reading = min(seconds["gather"], seconds["in order"]) / table.nbytes  # a byte
+        reading = min(seconds["gather"], seconds["in order"]) / table.nbytes  # seconds per byte
         return {
             "projection": (Y.nnz + n) * M * 4 * reading,
             "row lengths": 2 * X.nbytes * reading,
@@ -155,7 +155,7 @@ def training(X: Any, Y: Any, rounds: int) -> tuple[list[Row], dict[int, Any], li
         ("fit, C = 1 / sum of bounds", wall["fit"] / sum(of_wall.values()), "≤ 2"),
         ("fit, C = 1 / sum of bounds, s of the processor", busy["fit"] / sum(bounds(busy).values()), "≤ 2"),
         (f"fit, C = {CLUSTERS}, s", with_clusters, "the paper: 420, on another machine"),
-        # What a core does in a second of its own, to carry the figures to other sizes.
+        # Rates of one core, from which the costs at other sizes are estimated.
         ("a core: float32 product, GFLOP/s", 2e-9 * LEFT_OUT * n * M / busy["rows left out"], ""),
         (f"a core: {dtype} product, GFLOP/s", 2e-9 * min(n, BLOCK) * X.shape[1] * M / busy["XᵀZ"], ""),
         ("a core: reading, GB/s", 1e-9 * table.nbytes / min(busy["gather"], busy["in order"]), ""),
@@ -200,7 +200,7 @@ def prediction(models: dict[int, Any], Z: list[Any], X: Any, Y: Any, reading_Z: 
 
 
 def probing(model: Any, X: Any, Y: Any, rounds: int) -> list[Row]:
-    """Rows that ask more than one cluster."""
+    """Precision and time of queries that probe more than one cluster."""
     if "n_probe" not in inspect.signature(RIPML).parameters:
         print("RIPML has no `n_probe`: not measured")
         return []
@@ -222,7 +222,7 @@ def main() -> None:
     n, rounds = ROWS // 10 if arguments.quick else ROWS, 2
     rows: list[Row] = [("load of the machine before", os.getloadavg()[0], f"{os.cpu_count()} cores")]
     X, Y = generate(n + NEW_ROWS)
-    rows.append(("labels a row", Y.nnz / len(X), "32.55 in the paper"))
+    rows.append(("labels per row", Y.nnz / len(X), "32.55 in the paper"))
     X, Y, X_new, Y_new = X[:n], Y[:n], X[n:].copy(), Y[n:]
     with tempfile.TemporaryDirectory() as folder:
         store(Path(folder), X, Y)

@@ -1,8 +1,8 @@
-"""Chinese news and posts, and the tickers of the shares that they are about, from raw text.
+"""Find the stock tickers that Chinese news and posts are about, from raw text.
 
-Chinese is written without spaces. By default single characters and their pairs stand for words, which needs no
-dictionary; `TfIdf(tokens="jieba")` cuts the text into words (the extra `text`). Needs the data set `zh_stock_news` in
-the folder RIPML_DATA.
+Chinese is written without spaces. By default, single characters and pairs take the place of words, which needs no
+dictionary; `TfIdf(tokens="jieba")` splits the text into words (extra `text`). Needs the data set `zh_stock_news` in the
+folder RIPML_DATA.
 
 python examples/chinese_tickers.py [--quick]
 """
@@ -19,14 +19,16 @@ from ripml import RIPML, Tagger, datasets
 
 
 def main() -> None:
-    """Learn from most of the documents, judge on the others, and show some."""
+    """Train on most of the documents, evaluate on the others, and show some."""
     if "RIPML_DATA" not in os.environ:
         print("skipped: set RIPML_DATA to the folder of the data sets")
         return
     documents = datasets.read(Path(os.environ["RIPML_DATA"]) / "zh_stock_news" / "docs.jsonl.gz")
     texts, names = np.array(documents.texts, dtype=object), np.array(documents.label_names, dtype=object)
     tickers = [names[row.indices].tolist() for row in documents.Y]
-    order = [i for i in np.random.default_rng(0).permutation(len(texts)) if tickers[i]]  # some are about none
+    order = [
+        i for i in np.random.default_rng(0).permutation(len(texts)) if tickers[i]
+    ]  # leaves out documents without a ticker
     train, test = order[200 : 1200 if "--quick" in sys.argv else None], order[:200]
 
     tagger = Tagger(model=RIPML.linear(random_state=0), min_count=2).fit(texts[train], [tickers[i] for i in train])

@@ -1,7 +1,7 @@
-"""Embeddings from an encoder in place of words: any object with `encode`, or with scikit-learn's `fit` and `transform`.
+"""Use embeddings instead of words: any object with `encode`, or with scikit-learn's `fit` and `transform`.
 
-With sentence-transformers installed, a model of theirs can be named: `--model all-MiniLM-L6-v2` (it is downloaded).
-What is used otherwise needs nothing else: latent semantic analysis, 200 directions of tf-idf by scikit-learn.
+If sentence-transformers is installed, `--model all-MiniLM-L6-v2` uses one of its models (it is downloaded). By default
+the encoder is latent semantic analysis: 200 components of tf-idf, by scikit-learn.
 
 python examples/encoder_embeddings.py [--quick] [--model NAME]
 """
@@ -20,7 +20,7 @@ from ripml import RIPML, Tagger, datasets
 
 
 def encoder() -> Any:
-    """An encoder: texts in, dense rows out."""
+    """Return an encoder, which turns texts into dense rows."""
     if "--model" in sys.argv:
         module = importlib.import_module("sentence_transformers")
         return module.SentenceTransformer(sys.argv[sys.argv.index("--model") + 1])
@@ -28,17 +28,19 @@ def encoder() -> Any:
 
 
 def main() -> None:
-    """Compare words with embeddings on the documentation of NumPy, SciPy and scikit-learn."""
+    """Compare words and embeddings on the documentation of NumPy, SciPy and scikit-learn."""
     train, test = datasets.load("numpydoc")
     rows = 400 if "--quick" in sys.argv else len(train)
-    texts, others = (train.texts or [])[:rows], test.texts or []
+    texts, test_texts = (train.texts or [])[:rows], test.texts or []
     links = [[train.label_names[j] for j in row.indices] for row in train.Y[:rows]]
-    right = [[train.label_names[j] for j in row.indices] for row in test.Y]
-    for what, features in (("words", "tfidf"), ("embeddings", encoder())):
+    test_links = [[train.label_names[j] for j in row.indices] for row in test.Y]
+    for name, features in (("words", "tfidf"), ("embeddings", encoder())):
         tagger = Tagger(features, RIPML.linear(random_state=0)).fit(texts, links)
-        measured = tagger.evaluate(others, right)
-        print(f"{what:10}  " + "  ".join(f"{name} {100 * measured[name]:.1f} %" for name in ("P@1", "P@3", "P@5")))
-        functions = [name for name, _ in tagger.suggest("solve a least squares problem", n=3)]
+        measured = tagger.evaluate(test_texts, test_links)
+        print(
+            f"{name:10}  " + "  ".join(f"{metric} {100 * measured[metric]:.1f} %" for metric in ("P@1", "P@3", "P@5"))
+        )
+        functions = [function for function, _ in tagger.suggest("solve a least squares problem", n=3)]
         print(f"{'':10}  least squares: {', '.join(functions)}")
 
 

@@ -1,6 +1,6 @@
-"""RIPML among scikit-learn's own: a pipeline, a grid and cross-validation, scored by P@1.
+"""RIPML in a scikit-learn pipeline with grid search and cross-validation, scored by P@1.
 
-The default RIPML chooses its settings itself; the paper's algorithm leaves the number of neighbours to us.
+The default RIPML chooses its own settings; for the paper's algorithm, the number of neighbours is up to us.
 
 python examples/grid_search.py
 """
@@ -13,7 +13,7 @@ from ripml import RIPML, datasets
 
 
 def main() -> None:
-    """Choose the number of the paper's neighbours by cross-validation on part of the built-in data set."""
+    """Choose the number of neighbours by cross-validation on part of the built-in data set."""
     train, _ = datasets.load("numpydoc")
     texts, Y = (train.texts or [])[:600], train.Y[:600]
     pipeline = make_pipeline(TfidfVectorizer(min_df=2), RIPML.paper(ridge=0.1, random_state=0))
@@ -22,7 +22,7 @@ def main() -> None:
     for k, precision in zip((2, 5, 10), search.cv_results_["mean_test_score"], strict=True):
         print(f"k = {k:2}: P@1 = {100 * precision:.1f} %")
     print(f"best: {search.best_params_}")
-    print("Where the figures differ by less than a point, the choice matters little; RIPML() makes it on its own.")
+    print("If the figures differ by less than a point, the choice matters little. RIPML() makes it automatically.")
 
 
 if __name__ == "__main__":

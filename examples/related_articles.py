@@ -1,7 +1,7 @@
-"""Articles and the articles that they should link to: Wikispeedia, where every label is itself an article.
+"""Suggest links between articles: in Wikispeedia, every label is itself an article.
 
-The suggestions for an article are its related articles. Those that it links to already are marked; the others are links
-that an editor may want to add. Needs the data set `wikispeedia` in the folder RIPML_DATA.
+The suggestions for an article are related articles. Some are links that it already has; the others are links that an
+editor may want to add. Needs the data set `wikispeedia` in the folder RIPML_DATA.
 
 python examples/related_articles.py [--quick]
 """
@@ -13,11 +13,11 @@ import sys
 
 from ripml import RIPML, datasets, metrics
 
-SHOWN = ("Blue_Whale", "Alexander_Graham_Bell", "Volcano")  # among the others
+SHOWN = ("Blue_Whale", "Alexander_Graham_Bell", "Volcano")  # articles of the test set
 
 
 def main() -> None:
-    """Learn the links of four fifths of the articles, suggest links for the others."""
+    """Train on the links of four fifths of the articles and suggest links for the others."""
     if "RIPML_DATA" not in os.environ:
         print("skipped: set RIPML_DATA to the folder of the data sets")
         return
@@ -25,8 +25,8 @@ def main() -> None:
     rows = 800 if "--quick" in sys.argv else len(train)
     model = RIPML(random_state=0).fit(train.X[:rows], train.Y[:rows], label_names=train.label_names)
     scores = model.decision_function(test.X)
-    print(f"{rows:,} articles learnt; of the first 5 links suggested for {len(test):,} others", end=" ")
-    print(f"{100 * metrics.precision_at_k(test.Y, scores, k=5):.0f} % are there")
+    print(f"trained on {rows:,} articles; of the first 5 links suggested for {len(test):,} others,", end=" ")
+    print(f"{100 * metrics.precision_at_k(test.Y, scores, k=5):.0f} % exist")
 
     for name in SHOWN:
         row = (test.ids or []).index(name)
@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def named(articles: list[str]) -> str:
-    """The titles of articles in a line."""
+    """The titles of articles, separated by commas."""
     return ", ".join(articles).replace("_", " ") or "nothing more"
 
 

@@ -1,11 +1,12 @@
-"""Subject indexing as Annif users do it: a vocabulary, a corpus in Annif's formats, and subjects for new documents.
+"""Subject indexing with Annif's files: a vocabulary, a corpus, and suggested subjects for new documents.
 
-`prepare` writes what an Annif user has: `vocabulary.tsv` (URI and label of each concept of EuroVoc) and the short-text
-corpora `train.tsv` and `test.tsv` (a text and its URIs on each line). `main` learns from the one, judges on the other,
-and writes suggestions as a full-text corpus: for each document `NAME.txt`, and `NAME.tsv` with URIs and labels.
+`prepare` writes the files that an Annif user has: `vocabulary.tsv` (URI and label of each EuroVoc concept) and the
+short-text corpora `train.tsv` and `test.tsv` (a text and its URIs on each line). `main` trains on the first, evaluates
+on the second, and writes suggestions as a full-text corpus: for each document `NAME.txt`, and `NAME.tsv` with URIs and
+labels.
 
-Needs the data set `eurlex` in the folder RIPML_DATA. Files go to a folder that is removed at the end, unless one is
-named.
+Needs the data set `eurlex` in the folder RIPML_DATA. Files go to FOLDER, or to a temporary folder that is removed at
+the end.
 
 python examples/subject_indexing.py [--quick] [FOLDER]
 """
@@ -23,7 +24,7 @@ from ripml import RIPML, Tagger, datasets
 
 
 def prepare(folder: Path, n_train: int) -> None:
-    """Write a vocabulary and two corpora."""
+    """Write the vocabulary and the two corpora."""
     home = Path(os.environ["RIPML_DATA"]) / "eurlex"
     concepts = dict(line.split("\t") for line in (home / "labels.txt").read_text(encoding="utf-8").splitlines())
     lines = [f"<http://eurovoc.europa.eu/{number}>\t{name}\n" for number, name in concepts.items()]
@@ -32,16 +33,16 @@ def prepare(folder: Path, n_train: int) -> None:
     with gzip.open(home / "docs.jsonl.gz", "rt", encoding="utf-8") as file:
         for line in file:
             document = json.loads(line)
-            text = " ".join(document["text"].split())  # the format has a line for a document
+            text = " ".join(document["text"].split())  # the format has one line per document
             labels = [f"http://eurovoc.europa.eu/{number}" for number in document["labels"]]
             documents[document["split"]].append({"text": text, "labels": labels})
     for part, n in (("train", n_train), ("test", 300)):
-        some = documents[part][:: max(1, len(documents[part]) // n)]  # they are in the order of their years
+        some = documents[part][:: max(1, len(documents[part]) // n)]  # evenly, because they are ordered by year
         datasets.write(datasets.documents_given(some[:n]), folder / f"{part}.tsv", "annif")
 
 
 def main() -> None:
-    """Learn from a corpus, judge on another, and write subjects for three documents."""
+    """Train on one corpus, evaluate on the other, and write subjects for three documents."""
     if "RIPML_DATA" not in os.environ:
         print("skipped: set RIPML_DATA to the folder of the data sets")
         return

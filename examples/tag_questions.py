@@ -1,8 +1,8 @@
-"""Tag questions as Stack Exchange does: learn from tagged ones, suggest for new ones, learn from a correction.
+"""Tag questions as on Stack Exchange: train on tagged questions, suggest tags for new ones, learn from a correction.
 
-Without a dump at hand the questions are the docstrings of Python's standard library, tagged with their module and its
-topic. With one, `python examples/tag_questions.py Posts.xml` reads the questions of a Stack Exchange site
-(https://archive.org/details/stackexchange) as a stream, whatever its size.
+By default the "questions" are the docstrings of Python's standard library, tagged with their module and its topic.
+`python examples/tag_questions.py Posts.xml` reads the questions of a Stack Exchange dump of any size instead
+(https://archive.org/details/stackexchange).
 
 python examples/tag_questions.py
 """
@@ -48,17 +48,17 @@ Question = tuple[str, list[str]]
 
 
 def from_dump(posts: str | IO[bytes]) -> Iterator[Question]:
-    """Yield the questions of Posts.xml with their tags: title and body, HTML and all, which the tagger leaves out."""
+    """Yield the questions of Posts.xml with their tags: title and body with HTML, which the tagger removes."""
     for _, row in ElementTree.iterparse(posts, events=("end",)):
         if row.tag == "row" and row.get("PostTypeId") == "1":
             # "<python><list>" in older dumps, "|python|list|" in newer ones
             tags = re.findall(r"[^<>|]+", row.get("Tags", ""))
             yield f"{row.get('Title', '')}\n{row.get('Body', '')}", tags
-        row.clear()  # or the whole file would stay in memory
+        row.clear()  # otherwise the whole file would stay in memory
 
 
 def from_docstrings() -> Iterator[Question]:
-    """Yield the first paragraphs of the docstrings of the standard library, each once, with module and topic."""
+    """Yield the first paragraph of each docstring in the standard library, with its module and topic."""
     seen = set()
     for topic, names in MODULES.items():
         for name in names.split():
@@ -74,13 +74,13 @@ def from_docstrings() -> Iterator[Question]:
 
 
 def show(tagger: Tagger, question: str) -> None:
-    """Print a question and its first tags."""
+    """Print a question and its best tags."""
     tags = ", ".join(f"{tag} {score:.2f}" for tag, score in tagger.suggest(question, n=3))
     print(f"  {question:70} {tags}")
 
 
 def main() -> None:
-    """Learn, suggest, and learn from one correction."""
+    """Train, suggest, and learn from one correction."""
     questions = list(from_dump(sys.argv[1]) if len(sys.argv) > 1 else from_docstrings())
     texts, tags = zip(*questions, strict=True)
     tagger = Tagger(model=RIPML.linear(random_state=0)).fit(texts, tags)
@@ -89,7 +89,7 @@ def main() -> None:
         show(tagger, question)
 
     wrong = "How can I find all files whose names end in .txt?"
-    print("A mistake, why it was made, and a question of the same kind after its right tags were learnt:")
+    print("A mistake, the reason for it, and a similar question after learning the correct tags:")
     show(tagger, wrong)
     why = tagger.explain(wrong, n=1)[0]
     print(f"    because of {', '.join(f'{word!r} {pull:+.2f}' for word, pull in why.features[:3])}")

@@ -1,4 +1,4 @@
-"""Texts in, tags out: a Tagger, and its suggestions for new tickets.
+"""Suggest tags for support tickets with a `Tagger`.
 
 python examples/tag_tickets.py
 """
@@ -18,7 +18,7 @@ TICKETS = [
 
 
 def main() -> None:
-    """Learn eight tickets, suggest tags for three more."""
+    """Train on eight tickets and suggest tags for three more."""
     texts, tags = zip(*TICKETS, strict=True)
     tagger = Tagger().fit(texts, tags)
     new = ["cannot log in, password refused", "charged for an invoice I paid", "app on my phone is slow"]

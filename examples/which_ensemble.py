@@ -1,4 +1,4 @@
-"""Which random matrix? The isometry of every ensemble and the precision of the paper's algorithm with it.
+"""Compare the random matrices: the isometry of each ensemble, and the precision of the paper's algorithm with it.
 
 python examples/which_ensemble.py
 """
@@ -11,7 +11,7 @@ from ripml.labels.isometry import measure_isometry
 
 
 def main() -> None:
-    """Print δ at m = 100 for 95 % of label pairs, and P@1 on held-out functions of the built-in data set."""
+    """Print δ at m = 100 for 95 % of label pairs, and P@1 on the test rows of the built-in data set."""
     train, test = datasets.load("numpydoc")
     keys = np.arange(train.Y.shape[1], dtype=np.uint64)
     for word in ("gaussian", "bernoulli", "sparse", "structured", "deterministic"):
@@ -19,9 +19,7 @@ def main() -> None:
         model = RIPML.paper(ensemble=word, ridge=0.1, random_state=0).fit(train.X, train.Y)
         precision = metrics.precision_at_k(test.Y, model.decision_function(test.X), k=1)
         print(f"{word:14}  δ = {delta:.2f}  P@1 = {100 * precision:.1f} %")
-    print(
-        "All keep distances about as well, and precision hardly depends on the choice: take the cheapest, not the best."
-    )
+    print("All preserve distances about equally well and precision hardly depends on the choice, so use the cheapest.")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The examples run and say what they promise; so do the commands of the tutorial; the benchmark scripts start."""
+"""The examples and the commands of the tutorial run and print what they promise; the benchmark scripts start."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ QUICK = (*OF_DATA, "encoder_embeddings.py")
 WITH_DATA = ("paper", "losses", "missing_labels", "rivals")
 
 
-@pytest.mark.filterwarnings("default")  # an example meets what its reader would
+@pytest.mark.filterwarnings("default")  # an example may warn, as it would for a reader
 @pytest.mark.parametrize("script", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
 def test_an_example_runs_and_prints_what_it_promises(
     script: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -45,7 +45,7 @@ def test_an_example_runs_and_prints_what_it_promises(
         monkeypatch.delenv("RIPML_DATA", raising=False)
     elif "RIPML_DATA" not in os.environ:
         if not os.environ.get("CI"):
-            pytest.skip("RIPML_DATA, the folder of the data sets, is not set")
+            pytest.skip("RIPML_DATA is not set to the folder of the data sets")
         data_folder()
     monkeypatch.setattr(sys, "argv", [str(script), *(["--quick"] if script.name in QUICK else [])])
     runpy.run_path(str(script), run_name="__main__")
@@ -55,7 +55,7 @@ def test_an_example_runs_and_prints_what_it_promises(
 
 
 def example(name: str) -> ModuleType:
-    """An example as a module, its `main` not run."""
+    """Import an example without running its `main`."""
     spec = importlib.util.spec_from_file_location(name, ROOT / "examples" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
@@ -65,7 +65,7 @@ def example(name: str) -> ModuleType:
 
 
 @pytest.mark.parametrize("name", OF_DATA)
-def test_an_example_that_needs_data_says_so_where_there_is_none(
+def test_an_example_that_needs_data_says_so_if_there_is_none(
     name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("RIPML_DATA", raising=False)
@@ -93,24 +93,24 @@ FENCE = re.compile(r"^```(sh|text)\n(.*?)^```$|^<!-- (The server stops here)\. -
 
 
 def steps(page: str) -> Iterator[tuple[str, str]]:
-    """What a page has its reader type (sh), see (text), and do."""
+    """The steps of a page: commands to type (sh), output to expect (text), and the point where the server stops."""
     for match in FENCE.finditer(page):
         yield match[1] or "stop", match[2] or ""
 
 
 def masked(text: str) -> list[str]:
-    """Lines without blanks and without numbers, which differ from machine to machine."""
+    """The lines without whitespace and numbers, which differ between machines."""
     return [re.sub(r"\s+|\d+(\.\d+)?", "", line) for line in text.splitlines()]
 
 
 def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
 
 
-def typed(command: str, folder: Path) -> subprocess.Popen[str]:
-    """A command as a shell runs it that finds the programs of this environment."""
+def run_in_shell(command: str, folder: Path) -> subprocess.Popen[str]:
+    """Run a command in a shell that finds the programs of this environment."""
     programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     shell = ["bash", "-euo", "pipefail", "-c", command]
     pipe = subprocess.PIPE
@@ -118,20 +118,20 @@ def typed(command: str, folder: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(shell, cwd=folder, env=environment, text=True, stdout=pipe, stderr=pipe)
 
 
-def test_the_commands_of_the_tutorial_do_what_it_says(tmp_path: Path) -> None:
+def test_the_commands_of_the_tutorial_print_what_it_shows(tmp_path: Path) -> None:
     port = free_port()
     page = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8").replace(":8000", f":{port}")
     server, out = None, ""
     try:
         for kind, content in steps(page):
             if content.startswith("ripml serve"):
-                server = typed(f"exec {content.strip()} --port {port}", tmp_path)
+                server = run_in_shell(f"exec {content.strip()} --port {port}", tmp_path)
                 assert server.stderr is not None
-                out = next(line for line in server.stderr if "Serving" in line)  # said when it listens
+                out = next(line for line in server.stderr if "Serving" in line)  # printed once it listens
                 with urllib.request.urlopen(f"http://127.0.0.1:{port}/") as answer:
                     assert b"<html" in answer.read()
             elif kind == "sh":
-                with typed(content, tmp_path) as process:
+                with run_in_shell(content, tmp_path) as process:
                     out, errors = process.communicate()
                 assert process.returncode == 0, f"{content}\n{errors}"
             elif kind == "text":
@@ -152,10 +152,10 @@ def test_a_benchmark_runs_alone_and_writes_flat_json(name: str, tmp_path: Path) 
     environment = {name: value for name, value in os.environ.items() if name != "RIPML_DATA"}
     script = ROOT / "benchmarks" / f"{name}.py"
     command = [sys.executable, str(script), "--quick", "--json", str(tmp_path / "figures.json")]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    process = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
     if name in WITH_DATA:
-        assert done.stdout.startswith("skipped: set RIPML_DATA")
+        assert process.stdout.startswith("skipped: set RIPML_DATA")
         return
     figures = json.loads((tmp_path / "figures.json").read_text())
     assert all(isinstance(value, (int, float)) for value in figures.values())

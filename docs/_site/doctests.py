@@ -1,4 +1,4 @@
-"""Examples in docstrings, `>>>` up to a blank line, become blocks of code: Markdown would take them for quotations."""
+"""Turn the `>>>` examples of docstrings into code blocks; Markdown would read them as quotations."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _SECTION = re.compile(r"^[A-Z]\w+\n-{4,}$", re.MULTILINE)
 
 
 class Doctests(griffe.Extension):
-    """What mkdocstrings does to every docstring that it reads."""
+    """An extension of mkdocstrings that rewrites every docstring."""
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
-        """Put examples between fences, or, after a section such as "Parameters", into one of their own."""
+        """Fence the examples, or put them into an "Examples" section where the docstring has sections."""
         if obj.docstring is None:
             return
         text = obj.docstring.value
