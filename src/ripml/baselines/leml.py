@@ -99,14 +99,15 @@ class LEML(Baseline):
         return self._adopt(fitted)
 
     def _training_data(self, X: Any, Y: Any, label_names: Sequence[str] | None) -> TrainingData:
-        if self._observed is None:
+        given = getattr(self, "_observed", None)
+        if given is None:
             return super()._training_data(X, Y, label_names)
         if getattr(Y, "ndim", 1) != 2:
             raise DataError(
                 "`observed` marks cells of an indicator; give Y as an indicator (n, L), not as label names."
             )
         Y, names = encode_labels(Y)
-        observed = _checked_mask(self._observed, Y.shape)
+        observed = _checked_mask(given, Y.shape)
         Y = (Y * observed).tocsr()
         data = super()._training_data(X, Y, label_names)
         self._observed = observed[np.diff(Y.indptr) > 0]

@@ -401,7 +401,7 @@ class Store:
         with self._writing():
             # Replaying the journal adds new labels before it drops removed ones. If a new label takes the column of a
             # removed one, there would be no room for it, so a snapshot has to come between the two.
-            fixed = versions.self._version.estimator.model_.has_fixed_columns
+            fixed = self._version.estimator.model_.has_fixed_columns
             if fixed and self._database.read(lambda c: Label.read(c, "name IS NULL")):
                 self._save(self._version)
             with self._database.transaction() as connection:
@@ -590,5 +590,5 @@ class Store:
 def _fit(data: Dataset, first_feature: int | None, model: RIPML, features: Any, rules: Rules | None) -> DocumentModel:
     """The model of documents, which must be able to learn and forget exactly."""
     fitted = DocumentModel.fit(data, first_feature, model, features=features, rules=rules, always_named=True)
-    versions.model.model_.check_exact()
+    model.model_.check_exact()
     return fitted
