@@ -47,6 +47,7 @@ def distinct_sets(Y: Any, keys: NDArray[np.uint64]) -> LabelSets:
 def fingerprints(Y: Any, keys: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[Any]]:
     """The two sums of hashes and the size of each row's label set, (n,) each.
 
+    >>> import scipy.sparse
     >>> one, other, sizes = fingerprints(scipy.sparse.csr_array([[1, 1], [0, 1], [1, 1]]), np.array([5, 7], np.uint64))
     >>> bool(one[0] == one[2] != one[1]), sizes.tolist()
     (True, [2, 1, 2])
