@@ -214,8 +214,8 @@ def test_integer_points_tie_like_brute_force(n: int, m: int, k: int, values: int
         {"_QUERIES": 1, "_PANEL": 7, "_GROUP": 1},
         {"_QUERIES": 3, "_PANEL": 64, "_GROUP": 4},
         {"_QUERIES": 1000, "_PANEL": 100_000, "_GROUP": 32},
-        {"_PANEL": 10, "_GROUP": 3, "_CANDIDATES": 1, "_VERDICT_CELLS": 1},
-        {"_PANEL": 50, "_CANDIDATES": 200, "_VERDICT_CELLS": 40},
+        {"_PANEL": 10, "_GROUP": 3, "_CANDIDATES": 1, "_CELLS": 1},
+        {"_PANEL": 50, "_CANDIDATES": 200, "_CELLS": 40},
     ],
     ids=str,
 )

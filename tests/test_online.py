@@ -549,13 +549,13 @@ def test_an_older_version_of_a_model_of_sums_says_so() -> None:
 
 def test_labels_that_cannot_be_are_refused() -> None:
     model = copy.copy(fitted_once("paper"))
-    with pytest.raises(DataError, match=r"^the label 'label 1' is there already\.$"):
+    with pytest.raises(DataError, match=r"^the label 'label 1' already exists\.$"):
         model.add_labels(["fresh", "label 1"])
-    with pytest.raises(DataError, match=r"^the label 'fresh' is there already\.$"):
+    with pytest.raises(DataError, match=r"^the label 'fresh' already exists\.$"):
         model.add_labels(["fresh", "fresh"])
     with pytest.raises(DataError, match=r"^label names must be all strings or all integers; got both\.$"):
         model.add_labels([5])
-    with pytest.raises(DataError, match=r"^the label 'label 2' is there already; labels are merged by relabelling"):
+    with pytest.raises(DataError, match=r"^the label 'label 2' already exists; relabel rows to merge"):
         model.rename_label("label 1", "label 2")
     for change in (model.retire_label, model.reinstate_label, lambda name: model.rename_label(name, "x")):
         with pytest.raises(DataError, match=r"^the model has no label 'absent'\.$"):

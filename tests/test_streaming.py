@@ -186,8 +186,8 @@ def test_a_folder_with_other_files_is_refused_and_left_alone(tmp_path: Path) -> 
         ([(X[:9], Y[:8])], "a block has 9 rows of X and 8 of Y"),
         ([(X[:9], Y[:9]), (X[:9, :5], Y[:9])], "block 2 has 5 features, but the blocks before have 12"),
         ([(X[:9], Y[:9]), (scipy.sparse.csr_array(X[:9]), Y[:9])], "block 2 has X dense or sparse where"),
-        ([(X[:9], Y[:9]), (X[:9], Y[:9, :7])], "have 7 columns, but those before have 90"),
-        ([(X[:2], Y[:2]), (X[:2], [["a"], ["b"]])], "labels of this block are names, but those of the blocks before"),
+        ([(X[:9], Y[:9]), (X[:9], Y[:9, :7])], "have 7 columns, but earlier blocks have 90"),
+        ([(X[:2], Y[:2]), (X[:2], [["a"], ["b"]])], "labels of this block are names, but those of earlier blocks"),
         ([(X[:2], [["a"], ["b"]]), (X[:2], [[1], [2]])], "all strings or all integers"),
     ],
 )

@@ -1,1 +1,1 @@
-"""What every layer stands on: errors, parallel work, the workspace of large arrays, products, model folders."""
+"""The lowest layer: errors, parallel work, workspace, arrays, products, the registry of stages, model folders."""

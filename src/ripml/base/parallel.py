@@ -1,4 +1,4 @@
-"""Threads and memory: the two things every stage asks the machine for.
+"""Parallel work on threads, and limits of memory.
 
 Work is cut into blocks, with BLAS on one thread inside each, in a way that the result does not depend on the number of
 threads. Factorisations and the products of whole matrices are left to BLAS, on as many threads as it is set to.
@@ -52,8 +52,8 @@ def blocks(n: int, size: int) -> Iterator[slice]:
 def map_blocks(function: Callable[[Item], Result], items: Iterable[Item], n_jobs: int | None = None) -> list[Result]:
     """`[function(item) for item in items]` on threads, with BLAS on one thread inside each call.
 
-    NumPy, SciPy's sparse products and BLAS let go of the interpreter lock, so threads are enough. Threads stay between
-    calls, for a new one takes longer than a small block; a call inside a block runs on the thread of that block.
+    NumPy, SciPy's sparse products and BLAS release the interpreter lock, so threads are enough. Threads are kept
+    between calls, as starting one takes longer than a small block; a nested call runs on the thread of its block.
     """
     items = list(items)
     threads = 1 if getattr(_this_thread, "busy", False) else min(thread_count(n_jobs), len(items))
@@ -82,7 +82,7 @@ def map_blocks(function: Callable[[Item], Result], items: Iterable[Item], n_jobs
         try:
             work()
         finally:
-            others = [other for other in others if not other.cancel()]  # one that did not start is not waited for
+            others = [other for other in others if not other.cancel()]  # do not wait for those that did not start
             wait(others)
         for other in others:
             other.result()
@@ -95,9 +95,9 @@ _numbering = threading.Lock()
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """BLAS on one thread. Its limit is that of the whole process: it stays until the last who asked for it leaves.
+    """BLAS on one thread. The limit holds for the whole process until the last `with` block that wants it ends.
 
-    A block of many small calls inside is as fast as they are: each of them alone would look for the libraries again.
+    Put many small calls into one such block: setting the limit for each call would cost more than the call.
     """
     with _limit.lock:
         _limit.users += 1
@@ -112,11 +112,11 @@ def one_blas_thread() -> Iterator[None]:
             if _limit.users == 0:
                 _let_this_thread_control()
                 _limit.lifted.restore_original_limits()
-                _let_this_thread_control()  # and any other after it
+                _let_this_thread_control()  # and any other thread after it
 
 
 def _let_this_thread_control() -> None:
-    """threadpoolctl 3.7 and later lets one thread alone set limits, the first that ever did; here it is who comes."""
+    """threadpoolctl ≥ 3.7 lets only the first thread that set a limit set others; here any thread may."""
     from threadpoolctl import OpenBLASController
 
     if hasattr(OpenBLASController, "clear_controlling_thread"):
@@ -124,7 +124,7 @@ def _let_this_thread_control() -> None:
 
 
 class _Limit:
-    """Who wants BLAS on one thread, and what undoes it."""
+    """How many `with` blocks want BLAS on one thread, and the limit to lift when the last one ends."""
 
     def __init__(self) -> None:
         self.reset()
@@ -142,14 +142,14 @@ def _pool(threads: int) -> ThreadPoolExecutor:
 
 
 if hasattr(os, "register_at_fork"):
-    # A child has none of its parent's threads.
+    # A forked child has no threads of its parent.
     os.register_at_fork(after_in_child=_pool.cache_clear)
     os.register_at_fork(after_in_child=_limit.reset)
 
 
 @functools.cache
 def _blas() -> Any:
-    # SciPy carries a BLAS of its own; it must be loaded before the controller looks for libraries.
+    # SciPy brings another BLAS; it must be loaded before the controller looks for libraries.
     import scipy.linalg  # noqa: F401
     from threadpoolctl import ThreadpoolController
 
@@ -157,20 +157,20 @@ def _blas() -> Any:
 
 
 def available_memory() -> int:
-    """Bytes this process can still take: the smaller of what the machine and its control group have left."""
+    """Bytes that this process can still allocate: the least that the machine and its control groups have free."""
     groups = (
         ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
         ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
     )
-    room = [_meminfo_available()]
+    free = [_meminfo_available()]
     for limit, used in groups:
         with contextlib.suppress(OSError, ValueError):  # no such file, or "max"
-            room.append(int(Path(limit).read_text()) - int(Path(used).read_text()) + _cached(Path(used).parent))
-    return max(0, min(room))
+            free.append(int(Path(limit).read_text()) - int(Path(used).read_text()) + _cached(Path(used).parent))
+    return max(0, min(free))
 
 
 def _cached(group: Path) -> int:
-    """Bytes of files that the group's use counts but that are given up when memory is wanted."""
+    """Bytes of cached files that count as used by the group but are dropped when memory is needed."""
     stat = dict(line.split()[:2] for line in (group / "memory.stat").read_text().splitlines())
     return int(stat.get("total_inactive_file", stat.get("inactive_file", "0")))
 
@@ -186,7 +186,7 @@ def _meminfo_available() -> int:
 
 
 def require_memory(needed: float, what: str, remedy: str) -> None:
-    """Raise before `needed` bytes are taken if the machine does not have them.
+    """Raise `MemoryLimitError` if the machine does not have `needed` bytes free.
 
     >>> require_memory(1e15, "XᵀX for d = 11,000,000", "use solver='cg'")
     Traceback (most recent call last):

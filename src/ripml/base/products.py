@@ -1,7 +1,7 @@
-"""Products of features with themselves, with embeddings and with coefficients, on all cores: all that training costs.
+"""Matrix products of features, embeddings and coefficients on all cores: nearly all the cost of training.
 
-Rows are dense or CSR. A sparse product costs an operation a nonzero but at a hundredth of the speed of BLAS, so work is
-moved to dense products where that pays: features that many rows have, and labels before they are embedded.
+Rows are dense or CSR. A sparse product needs one operation per nonzero but runs at a hundredth of the speed of BLAS, so
+dense products are used where they are faster: for features that many rows have, and for labels before embedding.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Floats = NDArray[np.floating[Any]]
 
 FREQUENT = 1 / 25  # share of rows past which a feature is cheaper in a dense product than in a sparse one
 _ROW_BLOCK = 4096  # rows multiplied at a time; sums over blocks are kept in float64
-_COMMON = 1 / 10  # the same where a feature is multiplied with features
+_COMMON = 1 / 10  # the same for products of features with features
 _FEATURE_BLOCKS = 32  # in which rare features are multiplied
 _EMBEDDED_ROWS = 1 << 16  # whose labels' columns are held at a time
 _TARGETS, _LONG_TARGETS = 64, 128  # columns of V that a sparse matrix is multiplied with at a time, at most
@@ -45,13 +45,14 @@ _BLAS_GAIN = 16  # operations of a dense product in the time of one of a sparse 
 
 @dataclass(frozen=True)
 class FactoredEmbedding:
-    """Z = Y Phiᵀ, (n, M), as its factors: labels Y (n, L), CSR, and the `columns` (label numbers ↦ (len, M)) of Phi."""
+    """Z = Y Phiᵀ, (n, M), kept as its factors: labels Y (n, L), CSR, and the function `columns` from label numbers to
+    columns of Phi, (len, M)."""
 
     Y: Any
     columns: Callable[[Any], NDArray[np.float32]]
     n_dims: int
     n_jobs: int | None = None
-    dtype: Any = np.float32  # of what is made of it
+    dtype: Any = np.float32  # of the result
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -66,7 +67,7 @@ class FactoredEmbedding:
         return replace(self, dtype=dtype)
 
     def toarray(self) -> Floats:
-        """Z itself. Of Phi only the columns that a block of rows needs are there at a time."""
+        """Z itself. Only the columns of Phi that a block of rows needs are held at a time."""
         out = np.empty(self.shape, self.dtype)
         for rows in blocks(self.shape[0], _EMBEDDED_ROWS):
             Y = self.Y[rows]
@@ -78,8 +79,8 @@ class FactoredEmbedding:
 
 @dataclass(frozen=True)
 class IndexedEmbedding:
-    """The embeddings (n, F·m) of rows whose label sets `of_row` (n,) have the embeddings Z (F, u, m): copied only where
-    they are used."""
+    """The embeddings (n, F·m) of rows, kept as the embeddings Z (F, u, m) of u label sets and the set `of_row` (n,) of
+    each row; rows are copied only where they are used."""
 
     Z: Floats
     of_row: NDArray[np.int64]
@@ -98,7 +99,7 @@ class IndexedEmbedding:
         return replace(self, dtype=dtype)
 
     def toarray(self) -> Floats:
-        """The rows themselves."""
+        """The embeddings of all rows."""
         out = np.empty(self.shape, self.dtype)
         for Z, columns in zip(self.Z, np.split(out, len(self.Z), axis=1), strict=True):
             columns[:] = read_rows(Z, self.of_row)
@@ -106,7 +107,7 @@ class IndexedEmbedding:
 
 
 def dense(matrix: Any) -> Floats:
-    """As an array."""
+    """A dense, sparse or factored matrix as an array."""
     return np.asarray(matrix) if isinstance(matrix, np.ndarray) else np.asarray(matrix.toarray())
 
 
@@ -138,13 +139,13 @@ def gram_of(X: Any, n_jobs: int | None, dtype: Any = np.float64, XT: Any = None)
     out[np.ix_(common, common)] = gram_of(dense_part, n_jobs, dtype)
 
     def fill(features: slice) -> None:
-        at, others = rare[features], rare[features.start :]
+        block, others = rare[features], rare[features.start :]
         some = transposed[features]
         with_common = some @ dense_part
-        out[np.ix_(at, common)], out[np.ix_(common, at)] = with_common, with_common.T
-        # Rare features with those before them are the transpose of what is known already.
+        out[np.ix_(block, common)], out[np.ix_(common, block)] = with_common, with_common.T
+        # The products with rare features before these are the transpose of ones computed already.
         with_rare = (some @ sparse_part[:, features.start :]).toarray()
-        out[np.ix_(at, others)], out[np.ix_(others, at)] = with_rare, with_rare.T
+        out[np.ix_(block, others)], out[np.ix_(others, block)] = with_rare, with_rare.T
 
     map_blocks(fill, blocks(len(rare), max(64, len(rare) // _FEATURE_BLOCKS)), n_jobs)
     return out
@@ -153,7 +154,7 @@ def gram_of(X: Any, n_jobs: int | None, dtype: Any = np.float64, XT: Any = None)
 def product(X: Any, V: Floats, n_jobs: int | None) -> Floats:
     """X V in blocks of rows on threads."""
     out = np.empty((X.shape[0], V.shape[1]), np.result_type(X.dtype, V.dtype))
-    V = V.astype(out.dtype, copy=False)  # once, and not again in every block
+    V = V.astype(out.dtype, copy=False)  # once, not in every block
 
     def fill(rows: slice) -> None:
         out[rows] = X[rows] @ V
@@ -163,10 +164,10 @@ def product(X: Any, V: Floats, n_jobs: int | None) -> Floats:
 
 
 def target_blocks(d: int, n_targets: int) -> list[slice]:
-    """Blocks of the columns of V (d, M) in which XᵀXV is made with sparse X, by these sizes alone.
+    """Blocks of columns of V (d, M) for computing XᵀXV with sparse X; they depend on these sizes alone.
 
-    Every nonzero reads or writes a line of such a block, of a place that is all but random. A narrow block stays in a
-    cache; where d is too large for that, longer lines are worth the way to memory.
+    Every nonzero reads or writes one row of such a block, in nearly random order. A narrow block stays in the cache;
+    where d is too large for that, wider blocks use each access to memory better.
 
     >>> target_blocks(1000, 40)
     [slice(0, 16, None), slice(16, 32, None), slice(32, 40, None)]
@@ -176,9 +177,9 @@ def target_blocks(d: int, n_targets: int) -> list[slice]:
 
 
 def by_frequency(X: Any) -> tuple[Any, NDArray[np.int64]]:
-    """CSR X with its most frequent feature first and so on, without those that no row has, and their order.
+    """CSR X[:, order] with features by falling frequency and without those that no row has, and that `order`.
 
-    The result is X[:, order]. The lines of V that most rows ask for then lie side by side, in few pages.
+    The rows of V that most rows of X need then lie side by side, in few pages.
 
     >>> by_frequency(scipy.sparse.csr_array([[0, 5, 0], [7, 6, 0]]))[1]
     array([1, 0])
@@ -223,7 +224,7 @@ def _scattered(X: Any, V: Floats, n_jobs: int | None) -> Floats:
 
 
 def _moment_of_embedded(X: Any, Z: FactoredEmbedding, n_jobs: int | None, XT: Any) -> Floats:
-    """XᵀZ = (XᵀY)Phiᵀ: labels are embedded after their features are summed, where that is less work."""
+    """XᵀZ = (XᵀY)Phiᵀ where that is less work: features are summed per label before labels are embedded."""
     d, L = X.shape[1], Z.Y.shape[1]
     cost = X.nnz if scipy.sparse.issparse(X) else X.size / _BLAS_GAIN
     if d * L > _BLAS_GAIN * cost:
@@ -241,7 +242,7 @@ def _moment_of_embedded(X: Any, Z: FactoredEmbedding, n_jobs: int | None, XT: An
 
 
 def _moment_of_taken(X: Any, V: IndexedEmbedding, n_jobs: int | None) -> Floats:
-    """XᵀZ[of_row] = (SᵀX)ᵀZ where S sends rows to their rows of Z: those that share one are summed first."""
+    """XᵀZ[of_row] = (SᵀX)ᵀZ, where S maps rows to their rows of Z: rows of X that share one are summed first."""
     n, (n_learners, _, m) = X.shape[0], V.Z.shape
     if not scipy.sparse.issparse(X):
         return transposed_product(X, V.toarray(), n_jobs)
@@ -256,7 +257,7 @@ def _moment_of_taken(X: Any, V: IndexedEmbedding, n_jobs: int | None) -> Floats:
 
 
 def predict_embedding(X: Any, Psi: Floats, n_jobs: int | None = None) -> Floats:
-    """Ẑ = X Psi, (n, M), in blocks of rows on threads; of Psi only rows whose feature occurs in a sparse X are read."""
+    """Ẑ = X Psi, (n, M), in blocks of rows on threads; with sparse X only the rows of Psi that it needs are read."""
     if scipy.sparse.issparse(X) and X.nnz < X.shape[1]:
         used = np.unique(X.indices)
         X = type(X)((X.data, np.searchsorted(used, X.indices), X.indptr), shape=(X.shape[0], len(used)))

@@ -1,7 +1,7 @@
-"""Where arrays of the size of the data are made: in memory, or in files of a folder that are mapped into it.
+"""Workspace: where arrays of the size of the data are allocated, in memory or in memory-mapped files of a folder.
 
-Pages of a mapped file come in when they are read and can go again, so a fit whose large arrays are all in files holds
-little more than the blocks it works on. `release` lets go of the pages of an array that is done with.
+The system loads pages of a mapped file when they are read and can drop them again, so a fit whose large arrays are all
+in files holds little more than the blocks it works on. `release` drops the pages of an array that is no longer needed.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _LEAST_ROWS = 2048
 
 @dataclass(frozen=True)
 class Workspace:
-    """Memory; `table_bytes` of columns of Phi may be held at a time."""
+    """A workspace in memory; columns of Phi may take `table_bytes` at a time."""
 
     table_bytes: int = 1 << 30
     in_memory: ClassVar[bool] = True
 
     def empty(self, name: str, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
-        """An array to be filled."""
+        """A new array, to be filled."""
         return np.empty(shape, dtype)
 
     def require_memory(self, needed: float, what: str) -> None:
@@ -45,43 +45,44 @@ class Workspace:
         require_memory(needed, what, "use fewer `n_dims`")
 
     def rows_per_block(self, row_bytes: int, most: int) -> int:
-        """Rows of a block, each of which takes `row_bytes`."""
+        """How many rows of `row_bytes` each to work on at a time, at most `most`."""
         return most
 
     def take_rows(self, Y: Any, rows: NDArray[np.int64], name: str) -> Any:
-        """These rows of an indicator, CSR."""
+        """These rows of a CSR indicator."""
         return Y[rows]
 
     def trim_memory(self) -> None:
-        """Between two stretches of the work: give back to the system what was freed."""
+        """Return freed memory to the system, between two stages of the work."""
 
-    def load_checkpoint(self, at: list[Any]) -> dict[str, NDArray[Any]] | None:
-        """What was kept at this point of the work by a run that was interrupted, if anything."""
+    def load_checkpoint(self, step: list[Any]) -> dict[str, NDArray[Any]] | None:
+        """The arrays that an interrupted run saved at this step; None if there are none."""
         return None
 
-    def save_checkpoint(self, at: list[Any], arrays: dict[str, NDArray[Any]]) -> None:
-        """Remember that the work came to this point, with what it came to."""
+    def save_checkpoint(self, step: list[Any], arrays: dict[str, NDArray[Any]]) -> None:
+        """Record that the work reached this step, with its arrays."""
 
     def discard_stale_files(self) -> None:
-        """Forget what was kept for other work than this."""
+        """Delete the checkpoints and files of other work."""
 
 
 @dataclass(frozen=True)
 class DiskWorkspace(Workspace):
-    """Files in a folder, and `memory` bytes for all that is held beside them: three quarters for columns of Phi."""
+    """A workspace in files of a folder, with `memory` bytes for everything else, three quarters of it for columns of
+    Phi. A step is named by a list whose first entry is the name of its checkpoint file."""
 
     folder: Path = Path()
     memory: int = 1 << 30
-    work_id: str = ""  # all that the work depends on beside the rows: what was kept for something else is not used
+    work_id: str = ""  # identifies data and settings: checkpoints of other work are not used
     in_memory: ClassVar[bool] = False
 
     @classmethod
     def in_folder(cls, folder: Path, memory: int) -> DiskWorkspace:
-        """The files of this folder."""
+        """The workspace in this folder."""
         return cls(table_bytes=3 * memory // 4, folder=folder, memory=memory)
 
     def empty(self, name: str, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
-        """An array in a file of the folder; one that an interrupted run left there goes on as it is."""
+        """An array in a file; one of the same size that an interrupted run left is opened with its content."""
         if 0 in shape:
             return np.empty(shape, dtype)
         path = self.folder / f"{name}.bin"
@@ -92,26 +93,26 @@ class DiskWorkspace(Workspace):
         return np.memmap(path, dtype, "w+", shape=shape)
 
     def require_memory(self, needed: float, what: str) -> None:
-        """Nothing: the disk itself says when it is full."""
+        """Nothing to check: writing to a full disk raises an error."""
 
     def rows_per_block(self, row_bytes: int, most: int) -> int:
-        """Rows of a block that takes an eighth of the memory, but not so few that calls take most of the time."""
+        """Rows that take an eighth of the memory, but at least 2048, so that overhead per block stays small."""
         return int(np.clip(self.memory // 8 // max(row_bytes, 1), min(_LEAST_ROWS, most), most))
 
     def take_rows(self, Y: Any, rows: NDArray[np.int64], name: str) -> Any:
-        """These rows of an indicator, CSR, in files."""
+        """These rows of a CSR indicator, in files."""
         indptr = np.concatenate([[0], np.cumsum(np.diff(Y.indptr)[rows])])
         indices = self.empty(f"{name}-indices", (int(indptr[-1]),), Y.indices.dtype)
         for block in blocks(len(rows), _ROW_BLOCK):
             lengths = np.diff(indptr[block.start : block.stop + 1])
             within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-            at = np.repeat(Y.indptr[rows[block]].astype(np.int64), lengths) + within
-            indices[indptr[block.start] : indptr[block.stop]] = Y.indices[at]
+            source = np.repeat(Y.indptr[rows[block]].astype(np.int64), lengths) + within
+            indices[indptr[block.start] : indptr[block.stop]] = Y.indices[source]
             release(indices, Y.indices)
         return self.csr(name, self.ones(len(indices)), indices, indptr, Y.shape[1])
 
     def csr(self, name: str, values: NDArray[Any], columns: NDArray[Any], indptr: NDArray[Any], width: int) -> Any:
-        """A CSR matrix of arrays in files; SciPy would read them into memory if columns and ends differed in type."""
+        """A CSR matrix of arrays in files; both index arrays get one dtype, or SciPy would copy them into memory."""
         if indptr[-1] < 2**31:
             ends = indptr.astype(columns.dtype, copy=False)
         else:
@@ -125,7 +126,7 @@ class DiskWorkspace(Workspace):
         return matrix
 
     def move_columns(self, Y: Any, column: NDArray[np.int64], name: str) -> Any:
-        """The indicator with its column j moved to `column[j]`, CSR, in files."""
+        """The CSR indicator with column j moved to `column[j]`, in files."""
         indices = self.empty(f"{name}-indices", (len(Y.indices),), Y.indices.dtype)
         for rows in blocks(Y.shape[0], _ROW_BLOCK):
             part = row_slice(Y, rows)
@@ -136,7 +137,7 @@ class DiskWorkspace(Workspace):
         return self.csr(name, Y.data, indices, Y.indptr, Y.shape[1])
 
     def ones(self, n: int) -> NDArray[np.float32]:
-        """The values of an indicator with n entries: one file for all, as long as the longest."""
+        """The values of an indicator with n entries; all indicators share one file."""
         path = self.folder / f"ones-{boot_id()}.bin"
         if not path.exists() or path.stat().st_size < 4 * n:
             part = path.with_suffix(".part")
@@ -147,39 +148,39 @@ class DiskWorkspace(Workspace):
         return map_file(path, np.float32, (n,))
 
     def trim_memory(self) -> None:
-        """The C library keeps freed blocks of up to 32 MB for later, unless it is asked to let go of them."""
+        """glibc keeps freed blocks of up to 32 MB; `malloc_trim` returns them."""
         with contextlib.suppress(OSError, AttributeError):  # another C library
             ctypes.CDLL("libc.so.6").malloc_trim(0)
 
-    def load_checkpoint(self, at: list[Any]) -> dict[str, NDArray[Any]] | None:
-        """What `keep` wrote for the same point, since the machine was started."""
+    def load_checkpoint(self, step: list[Any]) -> dict[str, NDArray[Any]] | None:
+        """The arrays saved at the same step since the machine was started."""
         try:
-            with (self.folder / f"{at[0]}.npz").open("rb") as file, np.load(file) as kept:
-                arrays = {name: kept[name] for name in kept.files}
-        except (OSError, ValueError, EOFError, zipfile.BadZipFile):  # not there, or torn when the machine went down
+            with (self.folder / f"{step[0]}.npz").open("rb") as file, np.load(file) as saved:
+                arrays = {name: saved[name] for name in saved.files}
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile):  # missing, or cut short by a crash
             return None
-        return arrays if arrays.pop("at").item() == self._mark(at) else None
+        return arrays if arrays.pop("at").item() == self._mark(step) else None
 
     def discard_stale_files(self) -> None:
-        """By the mark of the work as a whole."""
+        """Delete all files unless the checkpoint of the whole work is that of this work."""
         if self.load_checkpoint(["work"]) is None:
             for file in [*self.folder.glob("*.npz"), *self.folder.glob("*.bin")]:
-                file.unlink()  # a model of before that has it mapped keeps what it had
+                file.unlink()  # an earlier model that has it mapped still reads it
             self.save_checkpoint(["work"], {})
 
-    def save_checkpoint(self, at: list[Any], arrays: dict[str, NDArray[Any]]) -> None:
-        """In a file, which is replaced in one step."""
-        part = self.folder / f"{at[0]}.part"
+    def save_checkpoint(self, step: list[Any], arrays: dict[str, NDArray[Any]]) -> None:
+        """Save to a file that is replaced atomically."""
+        part = self.folder / f"{step[0]}.part"
         with part.open("wb") as file:
-            np.savez(file, at=np.array(self._mark(at)), allow_pickle=False, **arrays)
-        part.replace(self.folder / f"{at[0]}.npz")
+            np.savez(file, at=np.array(self._mark(step)), allow_pickle=False, **arrays)
+        part.replace(self.folder / f"{step[0]}.npz")
 
-    def _mark(self, at: list[Any]) -> str:
-        return json.dumps([*at, self.work_id, boot_id()])
+    def _mark(self, step: list[Any]) -> str:
+        return json.dumps([*step, self.work_id, boot_id()])
 
 
 def boot_id() -> str:
-    """What changes when the machine starts anew: files written before may then have lost what was not on the disk."""
+    """Changes with each start of the machine: files written before a crash may have lost what was not on the disk."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -187,7 +188,7 @@ def boot_id() -> str:
 
 
 def map_file(path: Path, dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:
-    """The array in a file, to be read."""
+    """The array in a file, read-only."""
     if 0 in shape:
         return np.empty(shape, dtype)
     return np.memmap(path, dtype, "r", shape=shape)
@@ -198,12 +199,12 @@ def row_slice(Y: Any, rows: slice) -> Any:
     if rows == slice(0, Y.shape[0]):
         return Y
     ends = Y.indptr[rows.start : rows.stop + 1]
-    own = slice(int(ends[0]), int(ends[-1]))
-    return type(Y)((Y.data[own], Y.indices[own], ends - ends[0]), shape=(len(ends) - 1, Y.shape[1]))
+    entries = slice(int(ends[0]), int(ends[-1]))
+    return type(Y)((Y.data[entries], Y.indices[entries], ends - ends[0]), shape=(len(ends) - 1, Y.shape[1]))
 
 
 def read_rows(X: Any, rows: NDArray[np.int64]) -> Any:
-    """X[rows]. Rows of a dense array in a file are read from it: through the mapping, each would bring in many pages.
+    """X[rows]. Rows of a dense mapped array are read from its file: the mapping would load many pages for each row.
 
     >>> read_rows(np.eye(3), np.array([2])).tolist()
     [[0.0, 0.0, 1.0]]
@@ -216,12 +217,12 @@ def read_rows(X: Any, rows: NDArray[np.int64]) -> Any:
         start = X.__array_interface__["data"][0] - np.frombuffer(_owner(X), np.uint8).__array_interface__["data"][0]
         for row, line in zip(rows.tolist(), out, strict=True):
             if os.preadv(file.fileno(), [line.data.cast("B")], start + row * X.strides[0]) != line.nbytes:
-                raise DataError(f"{X.filename}: the file has become shorter while it was read.")
+                raise DataError(f"{X.filename}: the file became shorter while it was read.")
     return out
 
 
 def _private(array: Any) -> bool:
-    """Whether an array is mapped in a way that what is written to it does not reach the file."""
+    """Whether writes to an array do not reach a file: it is in memory, or mapped copy-on-write."""
     while isinstance(array, np.ndarray):
         if isinstance(array, np.memmap) and array.mode is not None:
             return array.mode == "c"
@@ -230,22 +231,22 @@ def _private(array: Any) -> bool:
 
 
 def _owner(array: Any) -> Any:
-    """What an array's memory belongs to."""
+    """The object that owns the memory of an array."""
     while isinstance(array, np.ndarray):
         array = array.base
     return array
 
 
 def release(*arrays: Any) -> None:
-    """Let go of the pages of arrays, each in one piece, that are mapped from files; what was written to them stays.
+    """Drop the memory pages of contiguous arrays that are mapped from files; what was written to them is kept.
 
-    Arrays in memory stay as they are.
+    Arrays in memory are left alone.
 
     >>> release(np.ones(3))
     """
     for array in arrays:
         owner = _owner(array)
-        if _private(array):  # letting go of its pages would undo what was written to them
+        if _private(array):  # dropping its pages would undo what was written to them
             continue
         if not isinstance(owner, mmap.mmap) or not array.size or not hasattr(mmap, "MADV_DONTNEED"):
             continue

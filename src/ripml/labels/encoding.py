@@ -17,6 +17,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
+from ripml.base.arrays import ArraySpec, check_arrays
 from ripml.base.errors import DataError
 
 __all__ = [
@@ -40,9 +41,9 @@ Names = NDArray[Any]  # int64, or object holding str
 def encode_labels(Y: Any, known: Names | None = None) -> tuple[Any, Names]:
     """Y as a CSR indicator (n, L) of float32 ones, and the L label names.
 
-    Y is a CSR or dense indicator (names 0 … L − 1; a DataFrame's columns), a sequence with one collection of names a
-    row, or a one-dimensional sequence with one name a row. Names found in sequences are sorted. With `known`, columns
-    are those names first and then names that are new; an indicator without names of its own must have as many columns.
+    Y is a CSR or dense indicator (names 0 … L − 1, or the columns of a DataFrame), a sequence with one collection of
+    names per row, or a one-dimensional sequence with one name per row. Names found in sequences are sorted. With
+    `known`, those names come first and new names follow; an indicator without names must have `len(known)` columns.
 
     >>> Y, names = encode_labels([["b", "a"], [], ["a"]])
     >>> Y.toarray().tolist(), names.tolist()
@@ -68,7 +69,7 @@ def _encode_indicator(Y: Any, known: Names | None) -> tuple[Any, Names]:
         indicator = scipy.sparse.csr_array(Y, dtype=np.float32, copy=True)
     except (TypeError, ValueError):
         raise DataError(
-            "a two-dimensional Y must be an indicator of 0s and 1s; got values that are no numbers."
+            "a two-dimensional Y must be an indicator of 0s and 1s; got values that are not numbers."
         ) from None
     indicator.sum_duplicates()
     indicator.eliminate_zeros()
@@ -116,18 +117,18 @@ def _encode_names(Y: Any, known: Names | None) -> tuple[Any, Names]:
 
 
 def names_of_rows(Y: Any) -> list[set[str | int]]:
-    """The label names of each row, from a sequence with a collection of names, or a single one, a row.
+    """The label names of each row, from a sequence with a collection of names or a single name per row.
 
     >>> names_of_rows(["a", ["c", "b", "c"]]) == [{"a"}, {"b", "c"}]
     True
     """
-    given = _as_sequence(Y)
-    _refuse_nested_indicator(given)
-    return [_row_names(row, number) for number, row in enumerate(given)]
+    rows = _as_sequence(Y)
+    _refuse_nested_indicator(rows)
+    return [_row_names(row, number) for number, row in enumerate(rows)]
 
 
 class LabelColumns:
-    """Labels of rows that come in blocks: a column for every name so far, or for every column of indicators.
+    """Encodes labels of rows that come in blocks: one column for each name so far, or for each column of indicators.
 
     >>> columns = LabelColumns()
     >>> [columns.encode(block).toarray().tolist() for block in ([["b"]], [["a"], ["b"]])]
@@ -143,7 +144,7 @@ class LabelColumns:
 
     @property
     def named(self) -> bool:
-        """Whether rows came with the names of their labels, which in the end are sorted."""
+        """Whether rows came with label names; the caller sorts these in the end."""
         return self._kind == "names"
 
     @property
@@ -155,24 +156,20 @@ class LabelColumns:
         """The labels of the next rows, CSR (n, L so far)."""
         kind = "names" if getattr(Y, "ndim", 1) != 2 else "columns" if hasattr(Y, "columns") else "an indicator"
         if self._kind not in (None, kind):
-            raise DataError(f"the labels of this block are {kind}, but those of the blocks before are {self._kind}.")
+            raise DataError(f"the labels of this block are {kind}, but those of earlier blocks are {self._kind}.")
         self._kind = kind
         indicator, names = encode_labels(Y)
         if kind == "an indicator":
             grows = scipy.sparse.issparse(Y) and len(names) >= self._width
             if self._width not in (0, len(names)) and not grows:
                 raise DataError(
-                    f"the labels of this block have {len(names)} columns, but those before have {self._width}."
+                    f"the labels of this block have {len(names)} columns, but earlier blocks have {self._width}."
                 )
             self._width = len(names)
             return indicator
         if self._columns and len(names):
             check_one_kind([next(iter(self._columns))], names[:1])
-        target = np.array([self._columns.setdefault(name, len(self._columns)) for name in names.tolist()], np.int64)
-        shape = indicator.shape[0], len(self._columns)
-        moved = scipy.sparse.csr_array((indicator.data, target[indicator.indices], indicator.indptr), shape=shape)
-        moved.sort_indices()
-        return moved
+        return _move_columns(indicator, names.tolist(), self._columns)
 
 
 def _refuse_nested_indicator(rows: Sequence[Any]) -> None:
@@ -203,21 +200,21 @@ def _row_names(row: Any, number: int) -> set[str | int]:
 
 
 def label_name(name: Any, where: str = "got") -> str | int:
-    """A label name as Python's own string or integer; `where` begins the second half of the error if it is neither.
+    """A label name as a plain str or int; `where` begins the error message if it is neither.
 
     >>> label_name(np.float64(3.0))
     3
     """
     whole = isinstance(name, numbers.Integral) or (isinstance(name, float) and name.is_integer())
     if isinstance(name, str):
-        return str(name)  # not NumPy's own kind of string
+        return str(name)  # also a NumPy string
     if whole and not isinstance(name, bool) and -(2**63) <= int(name) < 2**63:
         return int(name)
     raise DataError(f"{where} {name!r}; a label name is a string or a 64-bit integer.")
 
 
 def check_names(names: Sequence[str], n_labels: int) -> Names:
-    """Given names of the columns of Y: as many strings as columns, no two the same."""
+    """The names of the columns of Y as an array; DataError unless they are strings, one per column, all different."""
     if isinstance(names, str) or not all(isinstance(name, str) for name in names):
         raise DataError("label names must be strings.")
     if len(names) != n_labels:
@@ -229,7 +226,7 @@ def check_names(names: Sequence[str], n_labels: int) -> Names:
 
 
 def encode_names(names: Sequence[str]) -> Names:
-    """The names of a data set's columns; those that are only the columns' numbers become integers.
+    """The label names of a data set; names that are just the column numbers "0", "1", … become integers.
 
     >>> encode_names(["0", "1"]).tolist(), encode_names(["1", "0"]).tolist()
     ([0, 1], ['1', '0'])
@@ -247,12 +244,16 @@ def align_columns(matrix: Any, names: Sequence[Any], known: Sequence[Any]) -> tu
     ([[3, 1, 2]], ['a', 'b', 'new'])
     """
     columns = {name: column for column, name in enumerate(known)}
+    return _move_columns(matrix, names, columns), list(columns)
+
+
+def _move_columns(matrix: Any, names: Sequence[Any], columns: dict[Any, int]) -> Any:
+    """The CSR matrix with column j moved to `columns[names[j]]`; names that are new are added to `columns`."""
     target = np.array([columns.setdefault(name, len(columns)) for name in names], np.int64)
-    moved = scipy.sparse.csr_array(
-        (matrix.data, target[matrix.indices], matrix.indptr), shape=(matrix.shape[0], len(columns))
-    )
+    shape = matrix.shape[0], len(columns)
+    moved = scipy.sparse.csr_array((matrix.data, target[matrix.indices], matrix.indptr), shape=shape)
     moved.sort_indices()
-    return moved, list(columns)
+    return moved
 
 
 def label_keys(names: Names) -> NDArray[np.uint64]:
@@ -277,11 +278,13 @@ def names_to_arrays(names: Names) -> dict[str, NDArray[Any]]:
 
 
 def names_from_arrays(arrays: Mapping[str, NDArray[Any]]) -> Names:
-    """The inverse of `names_to_arrays`. Arrays that cannot come from there: ValueError."""
+    """The inverse of `names_to_arrays`; ValueError for arrays that do not come from there."""
     if "name_ends" not in arrays:
-        return np.array(arrays["names"], np.int64)
-    text, bounds = arrays["names"].tobytes(), [0, *arrays["name_ends"].tolist()]
-    if bounds != sorted(bounds) or bounds[-1] != len(text):
-        raise ValueError("the ends of the label names are out of order")
+        return check_arrays({"names": ArraySpec("iu", ("L",))}, arrays)["names"]
+    ends = ArraySpec("iu", ("L",), least=0, rising=True)
+    checked = check_arrays({"names": ArraySpec("uint8", ("bytes",)), "name_ends": ends}, arrays)
+    text, bounds = checked["names"].tobytes(), [0, *checked["name_ends"].tolist()]
+    if bounds[-1] != len(text):
+        raise ValueError(f"the array 'name_ends' ends at {bounds[-1]}, but 'names' has {len(text)} bytes")
     names = [text[start:end].decode("utf-8", "surrogatepass") for start, end in pairwise(bounds)]
     return np.array([*names, None], object)[:-1]

@@ -22,19 +22,18 @@ _ROW_BLOCK = 65536  # rows whose labels are hashed at a time
 
 @dataclass(frozen=True)
 class LabelSets:
-    """The distinct label sets of some rows: the `first` row (u,) and the `counts` (u,) of each, and each row's set,
-    `of_row` (n,)."""
+    """The u distinct label sets of n rows."""
 
-    first: NDArray[np.int64]
-    counts: NDArray[np.int64]
-    of_row: NDArray[np.int64]
+    first: NDArray[np.int64]  # (u,) the first row that carries each set
+    counts: NDArray[np.int64]  # (u,) the number of rows that carry each set
+    of_row: NDArray[np.int64]  # (n,) the set of each row
 
 
 def distinct_sets(Y: Any, keys: NDArray[np.uint64]) -> LabelSets:
     """Group rows by label set, in an order that depends on the sets alone and not on the order of rows.
 
-    A set is recognised by two independent 64-bit sums of hashes of its labels' keys and its size; that two different
-    sets agree in all of it has a chance of about n²/2¹²⁸.
+    A set is recognised by two independent 64-bit sums of hashes of its labels' keys and its size; the
+    probability that two different sets of n rows agree in all three is about n²/2¹²⁸.
     """
     *marks, sizes = fingerprints(Y, keys)
     order = np.lexsort((sizes, marks[1], marks[0]))
@@ -46,8 +45,9 @@ def distinct_sets(Y: Any, keys: NDArray[np.uint64]) -> LabelSets:
 
 
 def fingerprints(Y: Any, keys: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[Any]]:
-    """The two sums of hashes and the size of each row's label set, (n,) each: what it is recognised by.
+    """The two sums of hashes and the size of each row's label set, (n,) each.
 
+    >>> import scipy.sparse
     >>> one, other, sizes = fingerprints(scipy.sparse.csr_array([[1, 1], [0, 1], [1, 1]]), np.array([5, 7], np.uint64))
     >>> bool(one[0] == one[2] != one[1]), sizes.tolist()
     (True, [2, 1, 2])
@@ -57,12 +57,12 @@ def fingerprints(Y: Any, keys: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], 
     few = Y.nnz < len(keys)
     for salt, mark in enumerate(marks):
         salted = np.uint64(0x9E3779B97F4A7C15 * (salt + 1) % 2**64)
-        hashed = None if few else _mix(keys + salted)  # of all labels, or of those that a block has
+        hashed = None if few else _mix(keys + salted)  # with few entries, only their labels are hashed
         for rows in blocks(len(sizes), _ROW_BLOCK):
             start, end = Y.indptr[rows.start], Y.indptr[rows.stop]
             labels = Y.indices[start:end]
-            own = _mix(keys[labels] + salted) if hashed is None else hashed[labels]
-            totals = np.concatenate([np.zeros(1, np.uint64), np.cumsum(own)])  # modulo 2⁶⁴
+            values = _mix(keys[labels] + salted) if hashed is None else hashed[labels]
+            totals = np.concatenate([np.zeros(1, np.uint64), np.cumsum(values)])  # modulo 2⁶⁴
             ends = totals[Y.indptr[rows.start : rows.stop + 1] - start]
             mark[rows] = ends[1:] - ends[:-1]
             release(Y.indices)

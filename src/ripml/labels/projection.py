@@ -27,8 +27,8 @@ Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 
 _TABLE_BYTES = 1 << 30  # columns of Phi held at a time
-_MULTIPLIED = 2048  # rows embedded at a time by a thread
-_LABELS_AT_A_TIME = 512
+_ROW_BLOCK = 2048  # rows embedded at a time by a thread
+_LABEL_BLOCK = 512  # labels multiplied at a time
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Projection:
         `Y` is CSR (n, L) with `keys[j]` the key of column j; a row without labels becomes zero.
         """
         Z = np.empty((Y.shape[0], self.n_learners * self.n_dims), np.float32)
-        if Y.nnz < len(keys):  # so that the work depends on the labels that occur, and not on L
+        if Y.nnz < len(keys):  # the work then depends on the labels that occur, not on L
             used, place = np.unique(Y.indices, return_inverse=True)
             Y, keys = csr_array((Y.data, place, Y.indptr), shape=(Y.shape[0], len(used))), keys[used]
         Embedder(self, keys, column_counts(Y), n_jobs=n_jobs).fill(Z, Y)
@@ -77,10 +77,10 @@ class Projection:
 
 
 class Embedder:
-    """Labels to embeddings, block by block.
+    """Embeds rows of labels block by block, with at most `table_bytes` of columns of Phi in memory.
 
-    At most `table_bytes` of columns are held at a time: of all labels that occur, as `counts` (L,) has it, or of the
-    most frequent ones throughout and of the others anew for every block of rows.
+    `counts` (L,) is how often each label occurs. Where the columns of all labels that occur do not fit, those of the
+    most frequent labels are kept, and the others are computed again for every block of rows.
     """
 
     def __init__(
@@ -92,12 +92,12 @@ class Embedder:
         n_jobs: int | None = None,
     ) -> None:
         self._projection, self._keys, self._n_jobs = projection, keys, n_jobs
-        room = max(2, table_bytes // (4 * projection.n_learners * projection.n_dims))
+        capacity = max(2, table_bytes // (4 * projection.n_learners * projection.n_dims))
         kept = np.flatnonzero(counts)
-        self._most: int | None = None  # entries of a block, where columns are made anew
-        if len(kept) > room:
-            kept = np.sort(kept[np.argsort(-counts[kept], kind="stable")[: 3 * room // 4]])
-            self._most = max(1, room // 4 // thread_count(n_jobs))
+        self._most: int | None = None  # entries of a block, where some columns are computed for it
+        if len(kept) > capacity:
+            kept = np.sort(kept[np.argsort(-counts[kept], kind="stable")[: 3 * capacity // 4]])
+            self._most = max(1, capacity // 4 // thread_count(n_jobs))
         self._table = projection.columns(keys[kept], n_jobs)
         self._place = np.full(len(keys), -1, np.int32)
         self._place[kept] = np.arange(len(kept), dtype=np.int32)
@@ -120,49 +120,51 @@ class Embedder:
         labels = Y.indices[Y.indptr[rows.start] : Y.indptr[rows.stop]]
         lengths = np.diff(ends)
         weights = np.repeat(np.maximum(lengths, 1) ** -0.5, lengths).astype(np.float32)
-        at = self._place[labels]
+        place = self._place[labels]
         if self._most is None:
-            return _weighted_sums(weights, at, ends, self._table)
-        known = at >= 0
+            return _weighted_sums(weights, place, ends, self._table)
+        known = place >= 0  # whose columns are in the table
         known_ends = np.concatenate([[0], np.cumsum(known)])[ends]
-        others, other = np.unique(labels[~known], return_inverse=True)
+        others, other_place = np.unique(labels[~known], return_inverse=True)
         made = self._projection.columns(self._keys[others], 1)
-        out = _weighted_sums(weights[known], at[known], known_ends, self._table)
-        out += _weighted_sums(weights[~known], other, ends - known_ends, made)
+        out = _weighted_sums(weights[known], place[known], known_ends, self._table)
+        out += _weighted_sums(weights[~known], other_place, ends - known_ends, made)
         return out
 
 
-def _weighted_sums(weights: Floats, at: NDArray[Any], ends: NDArray[Any], table: Floats) -> Floats:
-    return np.asarray(csr_array((weights, at, ends), shape=(len(ends) - 1, len(table))) @ table)
+def _weighted_sums(weights: Floats, place: NDArray[Any], ends: NDArray[Any], table: Floats) -> Floats:
+    return np.asarray(csr_array((weights, place, ends), shape=(len(ends) - 1, len(table))) @ table)
 
 
 def _row_blocks(indptr: NDArray[Any], most: int) -> Iterator[slice]:
-    """Consecutive blocks of at most `_MULTIPLIED` rows, and of at most `most` entries or of one row."""
+    """Consecutive blocks of at most `_ROW_BLOCK` rows and `most` entries, but of one row at least."""
     start, n = 0, len(indptr) - 1
     while start < n:
         limit = indptr.dtype.type(min(int(indptr[start]) + most, int(indptr[-1])))
         end = int(np.searchsorted(indptr, limit, side="right")) - 1
-        end = min(max(end, start + 1), start + _MULTIPLIED, n)
+        end = min(max(end, start + 1), start + _ROW_BLOCK, n)
         yield slice(start, end)
         start = end
 
 
 @dataclass(frozen=True)
 class LabelVectors:
-    """Labels ↦ their columns of Phi: out of a table where that fits into a gigabyte, else made anew."""
+    """The columns of Phi of labels: from a table where that takes at most a gigabyte, else computed on demand."""
 
     projection: Projection
-    keys: NDArray[np.uint64]
-    _growing: GrowingArray | None = field(default=None, repr=False, compare=False)  # what `table` is the start of
+    keys: Keys
+    _columns: GrowingArray | None = field(default=None, repr=False, compare=False)  # the table and what follows it
 
     @cached_property
     def table(self) -> Floats | None:
-        """The columns of all labels, (L, M)."""
+        """The columns of all labels, (L, M); None where they take more than a gigabyte."""
+        if self._columns is not None:
+            return self._columns.view[: len(self.keys)]
         size = 4 * len(self.keys) * self.projection.n_dims * self.projection.n_learners
         return self.projection.columns(self.keys) if size <= _TABLE_BYTES else None
 
     def __call__(self, labels: Ints | slice) -> Floats:
-        """The columns of these labels."""
+        """The columns of these labels, (len(labels), M)."""
         if self.table is not None:
             return self.table[labels]
         used, place = np.unique(np.arange(len(self.keys))[labels], return_inverse=True)
@@ -170,34 +172,32 @@ class LabelVectors:
 
     @cached_property
     def _last(self) -> Floats:
-        """The columns of the last labels, filled up with zeros."""
-        rest = len(self.keys) % _LABELS_AT_A_TIME
-        last = np.zeros((_LABELS_AT_A_TIME, self.projection.n_learners * self.projection.n_dims), np.float32)
+        """The columns of the last, incomplete block of labels, padded with zeros."""
+        rest = len(self.keys) % _LABEL_BLOCK
+        last = np.zeros((_LABEL_BLOCK, self.projection.n_learners * self.projection.n_dims), np.float32)
         last[:rest] = self(slice(len(self.keys) - rest, len(self.keys)))
         return last
 
     def values(self, Z: Floats) -> Floats:
-        """⟨Φ_l, ẑ⟩ of all labels, (n, L).
+        """⟨Φ_l, ẑ⟩ of all labels l, (n, L).
 
-        Always by blocks of as many labels: the last bits of a product depend on the shape of its factors, and those of
-        one label must not depend on how many others there are.
+        Always by blocks of the same number of labels: the last bits of a product depend on the shape of its factors,
+        and the value of one label must not depend on how many others there are.
         """
         L = len(self.keys)
-        out = np.empty((len(Z), -(-L // _LABELS_AT_A_TIME) * _LABELS_AT_A_TIME), np.float32)
-        for start in range(0, L, _LABELS_AT_A_TIME):
-            whole = start + _LABELS_AT_A_TIME <= L
-            columns = self(slice(start, start + _LABELS_AT_A_TIME)) if whole else self._last
-            np.matmul(Z, columns.T, out=out[:, start : start + _LABELS_AT_A_TIME])
+        out = np.empty((len(Z), -(-L // _LABEL_BLOCK) * _LABEL_BLOCK), np.float32)
+        for start in range(0, L, _LABEL_BLOCK):
+            complete = start + _LABEL_BLOCK <= L
+            columns = self(slice(start, start + _LABEL_BLOCK)) if complete else self._last
+            np.matmul(Z, columns.T, out=out[:, start : start + _LABEL_BLOCK])
         return out[:, :L]
 
-    def extended(self, keys: NDArray[np.uint64]) -> LabelVectors:
-        """For more labels, of these keys; those of this one come first."""
-        table = vars(self).get("table")
-        if table is None:
+    def extended(self, keys: Keys) -> LabelVectors:
+        """For more labels; `keys` begin with the present ones. A table that was computed is continued."""
+        if "table" not in vars(self) or self.table is None:
             return LabelVectors(self.projection, keys)
-        growing = self._growing
-        if growing is None or len(growing.view) > len(table):  # others came of this one before
-            growing = GrowingArray(table)
-        more = LabelVectors(self.projection, keys, growing)
-        vars(more)["table"] = growing.append(self.projection.columns(keys[len(table) :]))
-        return more
+        columns, n = self._columns, len(self.keys)
+        if columns is None or columns.size != n:  # the memory behind the table is taken by another extension
+            columns = GrowingArray(self.table)
+        columns.append(self.projection.columns(keys[n:]))
+        return LabelVectors(self.projection, keys, columns)

@@ -1,9 +1,8 @@
-"""Nearest neighbours among label embeddings: one contract, one file an index.
+"""Nearest neighbours among label embeddings: one contract, one file per index.
 
-An index is a word or an object. `build(Z)` takes the embeddings (n, m) and returns something that answers
-`query(Q, k)`: for each row of Q the k nearest rows of Z and their squared distances, nearest first, ties by the lower
-row number. All but `Exact` are approximate: the rows they return are there and their distances right, but a nearer row
-may be missed.
+An index is a word or an object. `build(Z)` takes the embeddings (n, m) and returns a searcher with `query(Q, k)`: for
+each row of Q the k nearest rows of Z and their squared distances, nearest first, ties by the lower row number. All but
+`Exact` are approximate: the distances of the rows they return are exact, but a nearer row may be missed.
 """
 
 from __future__ import annotations

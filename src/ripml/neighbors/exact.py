@@ -1,15 +1,16 @@
-"""Exact search: blocked matrix products, a selection that reads each product once, and a float64 verdict.
+"""Exact search: blocked matrix products, a selection that reads each product once, and final float64 distances.
 
 ‖z − q‖² = ‖q‖² − 2(⟨z, q⟩ − ½‖z‖²), so the nearest rows have the largest score ⟨z, q⟩ − ½‖z‖². Scores are made in
-float32 panels of rows × queries, whatever the rows are stored in. Within a panel, rows are dealt into groups of
-`_GROUP`; only groups whose maximum reaches the bound of their query are looked into. The bound is a k-th largest score
-of what was seen, less the rounding error: of the panel's maxima where too many pass, as in the first panel, and of the
-candidates whenever they have piled up. Candidates have their distances computed again in float64 from the differences:
+float32 panels of rows × queries, whatever the rows are stored in. Within a panel, rows are split into groups of
+`_GROUP`; only groups whose maximum reaches the bound of their query are searched. The bound is a k-th largest score
+so far, less the rounding error: of the panel's maxima where too many pass, as in the first panel, and of the
+candidates whenever many have accumulated. The distances of candidates are computed again in float64 from differences:
 the answer, ties included, does not depend on blocks, threads or the BLAS. Where float32 would overflow or underflow,
 scores are made in float64.
 
-Many queries are split over threads, few queries have the rows split. A removed row gets ½‖z‖² = ∞, hence the score −∞,
-and is dropped from memory when it is one of more than half; where numbers are to stay places, as in `changed`, never.
+Many queries are split over threads; for few queries the rows are split. A removed row has ½‖z‖² = ∞, hence the score
+−∞. Embeddings in several pieces (blocks of a mapped file, workers of a cluster) are searched piece by piece, and
+`merge_nearest` keeps the k nearest of all pieces.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ _QUERIES = 1024  # a panel of scores is at most _QUERIES × _PANEL float32, 4 MB
 _PANEL = 1024
 _PRODUCT = 2048  # rows of one product: few enough that they are still in the cache when their norms are taken off
 _GROUP = 32
-_SHARE = 1 << 22  # multiplications that are worth a thread of their own: a millisecond or two
+_SHARE = 1 << 22  # multiplications per thread at least: a millisecond or two
 _CANDIDATES = 1 << 20  # pairs (query, row) kept before they are cut down to the k nearest: many rows may tie
-_VERDICT_CELLS = 1 << 22  # differences held at a time in float64: 32 MB
+_CELLS = 1 << 22  # differences held at a time in float64: 32 MB
 
 Found = tuple[Ints, Ints, NDArray[Any]]  # queries, places of rows, and their scores or squared distances
 
@@ -52,7 +53,7 @@ class Exact(Index):
     """
 
     def build(self, Z: Stored, n_jobs: int | None = None) -> ExactSearcher:
-        """Remember Z, in place where its rows lie end to end, and half the squared row norms."""
+        """Keep Z, without a copy where it is C-contiguous, and half the squared row norms."""
         half_norms = _half_norms(Z, n_jobs)
         # A single query reads rows that lie end to end more than twice as fast as slices of wider rows.
         return ExactSearcher(np.ascontiguousarray(Z), half_norms)
@@ -67,8 +68,8 @@ class ExactSearcher(Searcher):
         self._longest: float | None = None  # max ‖z‖, computed when first needed
 
     def changed(self, Z: Stored, removed: Ints) -> ExactSearcher:
-        """Share Z, where its rows lie end to end. One more row costs what it takes to read it, a removed one a copy of
-        all ½‖z‖².
+        """Share Z where it is C-contiguous. One more row costs reading that row; a removed row costs a copy of all
+        ½‖z‖².
 
         >>> Z = np.array([[0.0], [3.0], [1.0]], np.float32)
         >>> before = Exact().build(Z[:2])
@@ -132,7 +133,7 @@ class ExactSearcher(Searcher):
         return ids, distances
 
     def _reach(self) -> float:
-        """max ‖z‖ of the rows that are there."""
+        """max ‖z‖ of the rows that are not removed."""
         if self._longest is None:
             self._longest = _longest(self.half_norms)
         return self._longest
@@ -142,8 +143,8 @@ class ExactSearcher(Searcher):
         length, longest = np.linalg.norm(Q.astype(np.float64), axis=1), self._reach()
         scale = length * longest + longest**2 / 2
         dtype = np.float32 if scale.min() > 1e-30 and length.max() + longest < 1e15 else np.float64
-        # Twice a bound on the error of a score, (m + 2) eps (‖q‖ max‖z‖ + ½ max‖z‖²), and on that of a distance in the
-        # verdict, so that all rows whose distances it cannot tell apart are candidates.
+        # Twice a bound on the error of a score, (m + 2) eps (‖q‖ max‖z‖ + ½ max‖z‖²), and on that of a float64
+        # distance, so that all rows whose distances cannot be told apart are candidates.
         error = np.finfo(dtype).eps * scale + np.finfo(np.float64).eps * (length + longest) ** 2
         margin = (2 * (Q.shape[1] + 2) * error).astype(dtype)
         wide_Q = np.ascontiguousarray(Q, dtype)
@@ -152,7 +153,7 @@ class ExactSearcher(Searcher):
         group = max(1, min(_GROUP, height // (4 * k)))  # of the first panel, which makes the bound
         scores = np.empty((height + _GROUP, len(Q)), dtype)
         bound = np.full(len(Q), -np.inf, dtype)
-        piled, limit = 0, 4 * k * len(Q)
+        n_found, limit = 0, 4 * k * len(Q)
         found: list[Found] = []
         for start in range(part.start, part.stop, height):
             stop = min(start + height, part.stop)
@@ -170,8 +171,8 @@ class ExactSearcher(Searcher):
             member, hit = np.nonzero((values >= bound[query]) & (values > -np.inf))  # neither padding nor removed
             found.append((query[hit], start + member * len(maxima) + column[hit], values[member, hit]))
             group = _GROUP
-            piled += len(hit)
-            if piled > limit or stop == part.stop:
+            n_found += len(hit)
+            if n_found > limit or stop == part.stop:
                 query, place, value = _joined(found)
                 order, rank = _ranked(query, -value)
                 last = order[rank == k - 1]
@@ -179,18 +180,18 @@ class ExactSearcher(Searcher):
                 kept = value >= bound[query]
                 query, place, value = query[kept], place[kept], value[kept]
                 if len(query) > _CANDIDATES or stop == part.stop:
-                    distance = self.distances(Q, query, place, _VERDICT_CELLS)
+                    distance = self.distances(Q, query, place, _CELLS)
                     first = _first(k, query, distance, place)
                     query, place, value, distance = query[first], place[first], value[first], distance[first]
                 found = [(query, place, value)]
-                piled, limit = len(query), max(limit, 2 * len(query))
+                n_found, limit = len(query), max(limit, 2 * len(query))
         return query, place, distance
 
     def _fill(self, scores: NDArray[Any], Q: NDArray[Any], start: int, stop: int) -> None:
-        """⟨z, q⟩ − ½‖z‖² of rows start … stop into the first of `scores`."""
+        """Write ⟨z, q⟩ − ½‖z‖² of rows start … stop to the first rows of `scores`."""
         Z, half_norms = self.Z, self.half_norms
-        for here in range(start, stop, _PRODUCT):
-            rows = slice(here, min(here + _PRODUCT, stop))
+        for first in range(start, stop, _PRODUCT):
+            rows = slice(first, min(first + _PRODUCT, stop))
             out = scores[rows.start - start : rows.stop - start]
             np.matmul(_widened(Z[rows], scores.dtype), Q.T, out=out)
             out -= half_norms[rows, None].astype(scores.dtype)
@@ -234,7 +235,7 @@ def _half_norms(Z: Stored, n_jobs: int | None) -> NDArray[np.float64]:
         wide = Z[rows].astype(np.float64)
         half_norms[rows] = np.einsum("ij,ij->i", wide, wide) / 2
 
-    map_blocks(fill, blocks(len(Z), max(1, _VERDICT_CELLS // max(1, Z.shape[1]))), n_jobs)
+    map_blocks(fill, blocks(len(Z), max(1, _CELLS // max(1, Z.shape[1]))), n_jobs)
     if not np.isfinite(half_norms).all():
         raise DataError("the embeddings to be searched must be finite; got NaN or infinity.")
     return half_norms
@@ -258,7 +259,7 @@ def _longest(half_norms: NDArray[np.float64]) -> float:
 
 
 def _widened(Z: Stored, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Rows as `dtype`. NumPy takes five times as long to widen float16 as these whole-number operations do."""
+    """Rows as `dtype`. NumPy takes five times as long to widen float16 as these integer operations."""
     if Z.dtype != np.float16 or dtype != np.float32:
         return Z.astype(dtype, copy=False)
     # The sign to bit 31, exponent and fraction to where those of float32 end; exponents count from 2⁻¹⁵, not 2⁻¹²⁷.
@@ -274,7 +275,7 @@ def _widened(Z: Stored, dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 def merge_nearest(pieces: Sequence[Neighbours], k: int) -> Neighbours:
-    """The k nearest of what was found in each piece, ties by the lower number.
+    """The k nearest of the neighbours found in each piece, ties by the lower number.
 
     >>> one, other = (np.array([[0, 1]]), np.array([[1.0, 4.0]])), (np.array([[2]]), np.array([[2.0]]))
     >>> merge_nearest([one, other], 2)[0].tolist()
@@ -287,12 +288,12 @@ def merge_nearest(pieces: Sequence[Neighbours], k: int) -> Neighbours:
 
 @dataclass(frozen=True)
 class BlockwiseExact(Index):
-    """Exact search of a mapped file, a block of `n_rows` rows at a time, whose pages are let go."""
+    """Exact search of a mapped file, `n_rows` rows at a time, whose pages are then dropped."""
 
     n_rows: int = 65536
 
     def build(self, Z: Stored, n_jobs: int | None = None) -> Searcher:
-        """Remember where Z is."""
+        """Keep a reference to Z."""
         return _BlockwiseSearcher(Z, self.n_rows)
 
 

@@ -1,4 +1,4 @@
-"""Inverted lists of four-bit codes: a quick scan of small codes proposes, the verdict of float64 decides.
+"""Inverted lists of four-bit codes: a quick scan of small codes proposes candidates, float64 distances decide.
 
 The nearest rows have the largest score ⟨z, q⟩ − ½‖z‖². Rows (z, −½‖z‖²) are cut into pairs of columns and each pair is
 replaced by one of 16 (product quantisation, Jégou, Douze and Schmid 2011), half a byte a pair. A score is then a sum of
