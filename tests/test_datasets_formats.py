@@ -89,7 +89,7 @@ def test_blocks_of_a_stream_put_together_are_the_whole(
     format: str, dataset: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(source, "CHUNK_BYTES", 700)
-    monkeypatch.setattr("ripml.datasets.arff._ROWS_PER_BLOCK", 64)
+    monkeypatch.setattr("ripml.datasets.formats.arff._ROWS_PER_BLOCK", 64)
     data, options = written(dataset, format)
     if format == "svmlight":
         options["zero_based"] = False

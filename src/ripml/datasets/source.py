@@ -1,8 +1,8 @@
 """Where bytes come from and go to: a path, "-" (standard input or output) or an open binary file, gzipped or not.
 
-Gzip is recognised by its first two bytes, not by the name. Text is handed out in chunks of whole lines, so memory is
-bounded by the chunk and not by the file, and every chunk knows its line number for messages. A folder can be opened as
-well, for the format that is one; any other finds that it cannot be read.
+Gzip is recognised by its first two bytes, not by the name. Text is read in chunks of whole lines, so memory is bounded
+by the chunk and not by the file, and every chunk has its line number for messages. A folder can be opened too, for
+formats that are folders; reading bytes from it is an error.
 """
 
 from __future__ import annotations
@@ -21,9 +21,16 @@ from typing import IO, Any, Final, TypeAlias
 
 from ripml.base.errors import DataError, ParameterError
 
-__all__ = ["CHUNK_BYTES", "Place", "Source", "fault", "open_source", "open_target"]
+__all__ = [
+    *("BOM", "CHUNK_BYTES", "Place", "Source", "UTF_16", "Where", "decode", "encode", "fault", "open_source"),
+    "open_target",
+]
 
 Place: TypeAlias = "str | os.PathLike[str] | IO[bytes]"
+Where: TypeAlias = "tuple[str, int | None]"  # a file and one of its lines: the first arguments of `fault`
+
+BOM: Final = b"\xef\xbb\xbf"  # the byte order mark that some programs write before UTF-8
+UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")  # how UTF-16 begins; UTF-8 never does
 
 CHUNK_BYTES: Final = 2**21
 _HEAD_BYTES: Final = 2**16
@@ -31,8 +38,30 @@ _GZIP_MAGIC: Final = b"\x1f\x8b"
 
 
 def fault(name: str, line: int | None, sentence: str) -> DataError:
-    """Return the one form of complaint about a file: `name:line: sentence`."""
+    """Return the error for a mistake in a file: `name:line: sentence`."""
     return DataError(f"{name}: {sentence}" if line is None else f"{name}:{line}: {sentence}")
+
+
+def decode(line: bytes, where: Where) -> str:
+    """Return a line as text, the first line without a byte order mark; raise if it is not UTF-8.
+
+    >>> decode(b"ma\\xc3\\xb1ana", ("file", 1))
+    'mañana'
+    """
+    try:
+        return (line.removeprefix(BOM) if where[1] == 1 else line).decode("utf-8")
+    except UnicodeDecodeError as error:
+        if line.startswith(UTF_16):
+            raise fault(*where, "this is UTF-16; save the file as UTF-8.") from None
+        raise fault(*where, f"byte {error.start + 1} of the line is not UTF-8; save the file as UTF-8.") from None
+
+
+def encode(text: str, row: int) -> bytes:
+    """Return the UTF-8 of a row's text; raise if there is none."""
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise DataError(f"row {row} contains half of a surrogate pair, which UTF-8 cannot encode.") from None
 
 
 @dataclass
@@ -41,11 +70,11 @@ class Source:
 
     name: str
     stream: io.BufferedReader
-    folder: Path | None = None  # if it is one: then there are no bytes
-    _head: bytes = b""  # taken from the stream to look at, not yet handed out
+    folder: Path | None = None  # the path, if this is a folder: then there are no bytes
+    _head: bytes = b""  # read ahead from the stream, not yet returned by `chunks`
 
     def head(self) -> bytes:
-        """Return the beginning, with the whole first line if it is of any usual length; nothing is used up."""
+        """Return the beginning, with the whole first line if that has a usual length; consumes nothing."""
         while b"\n" not in self._head and len(self._head) < _HEAD_BYTES:
             more = self._take(self.stream.read1, _HEAD_BYTES)  # a slow pipe may give less than a line
             if not more:
@@ -53,8 +82,12 @@ class Source:
             self._head += more
         return self._head
 
+    def first_line(self) -> bytes:
+        """Return the first line of `head`, without a byte order mark and the newline."""
+        return self.head().removeprefix(BOM).partition(b"\n")[0]
+
     def chunks(self) -> Iterator[tuple[int, bytes]]:
-        """Yield (number of the first line, whole lines); only the last chunk may lack its final newline."""
+        """Yield (number of the first line, whole lines); only the last chunk may lack the final newline."""
         line = 1
         rest = [self._head]
         while True:
@@ -138,7 +171,7 @@ def open_target(place: Place) -> Iterator[IO[bytes]]:
 
 
 class _Folder(io.RawIOBase):
-    """What is behind a folder's name, where bytes were expected."""
+    """The stream of a folder: reading raises the operating system's error."""
 
     def readable(self) -> bool:
         return True
@@ -149,14 +182,14 @@ class _Folder(io.RawIOBase):
 
 def _binary(file: Any) -> IO[bytes]:
     if isinstance(file, io.TextIOBase) or not hasattr(file, "read"):
-        raise ParameterError(f"a path, '-' or a file open in binary mode is needed; got {type(file).__name__}.")
+        raise ParameterError(f"expected a path, '-' or a file open in binary mode; got {type(file).__name__}.")
     binary: IO[bytes] = file
     return binary
 
 
 @contextmanager
 def _decompressed(name: str, file: Any) -> Iterator[Source]:
-    raw = io.BufferedReader(file, 2**16)  # needs only readinto() of the file, for which typing has no name
+    raw = io.BufferedReader(file, 2**16)  # needs only readinto() of the file; typing has no protocol for that
     try:
         source = Source(name, raw)
         if source._take(raw.peek, 2)[:2] == _GZIP_MAGIC:

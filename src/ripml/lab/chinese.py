@@ -31,7 +31,7 @@ from scipy.sparse import csr_array
 
 from ripml.base.errors import DataError, ParameterError, check_count
 from ripml.datasets.dataset import Dataset, SparseRows
-from ripml.datasets.folder import data_folder
+from ripml.datasets.catalogue import data_folder
 from ripml.datasets.formats import read, write
 from ripml.datasets.source import fault
 from ripml.text import Doc2Vec, TfIdf

@@ -11,7 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from ripml.base.errors import DataError
-from ripml.datasets import Dataset, jsonl
+from ripml.datasets import Dataset
+from ripml.datasets.formats import read_source
 from ripml.datasets.source import Source
 from ripml.labels.encoding import check_names
 
@@ -47,7 +48,7 @@ def parsed(documents: Iterable[Mapping[str, Any]] | Dataset) -> Dataset:
     if not lines:
         raise DataError("there are no documents.")
     stream: Any = io.BytesIO("\n".join(lines).encode())
-    data = jsonl.read(Source("document", stream))
+    data = read_source(Source("document", stream), "jsonl")
     checked_ids(data.ids or [])
     return data
 

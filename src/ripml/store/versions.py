@@ -21,7 +21,7 @@ from ripml.base.arrays import Growing
 from ripml.base.errors import ModelFolderError, StoreError
 from ripml.datasets import Dataset
 from ripml.datasets.dataset import SparseRows, csr
-from ripml.datasets.rows import shortest
+from ripml.datasets.formats.rows import shortest
 from ripml.store.journal import Delta, Edit, Label, State
 from ripml.tagging.documents import DocumentModel
 

@@ -23,8 +23,8 @@ from ripml.base import model_folder
 from ripml.base.errors import DataError, ModelFolderError, ParameterError, check_count
 from ripml.base.model_folder import Contents
 from ripml.baselines.loading import estimator_of
-from ripml.datasets import Dataset, svmlight
-from ripml.datasets.formats import FORMATS, check_options, format_of, iter_blocks
+from ripml.datasets import Dataset
+from ripml.datasets.formats import format_of, iter_blocks, read_source
 from ripml.datasets.source import open_source
 from ripml.decoding import scores as decoding
 from ripml.labels.encoding import align_columns, encode_names
@@ -190,10 +190,9 @@ class DocumentModel:
         """
         with open_source(place) as source:
             format = format_of(source, format)
-            check_options(format, FORMATS[format].read, options)
             if format != "svmlight":
-                return FORMATS[format].read(source, **options), None
-            data = svmlight.read(source, zero_based=True)
+                return read_source(source, format, **options), None
+            data = read_source(source, format, **{**options, "zero_based": True, "n_features": None, "n_labels": None})
             first = 0 if (data.X.indices == 0).any() else 1
             return replace(data, X=data.X[:, first:]), first
 
@@ -204,13 +203,11 @@ class DocumentModel:
         """
         with open_source(place) as source:
             format = format_of(source, format)
-            check_options(format, FORMATS[format].read, options)
-            if format == "jsonl":
-                return self.same_form(FORMATS[format].read(source, **options))
-            if format != "svmlight":
-                data: Dataset = FORMATS[format].read(source, **options)
-                return data
-            return svmlight.read(source, zero_based=self.first_feature == 0, n_features=self.model.n_features_in_)
+            if format == "svmlight":
+                zero_based, n_features = self.first_feature == 0, self.model.n_features_in_
+                options |= {"zero_based": zero_based, "n_features": n_features, "n_labels": None}
+            data = read_source(source, format, **options)
+            return self.same_form(data) if format == "jsonl" else data
 
     def same_form(self, data: Dataset) -> Dataset:
         """`data`, if its features are as the model's: the names of one file say nothing of the places of another."""
