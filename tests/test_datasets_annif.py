@@ -130,7 +130,7 @@ def test_names_that_two_subjects_share_are_told_apart_by_their_uris() -> None:
     [
         ("", r"<file>: the file is empty\.$"),
         (f"a\t<{NEWS}>\nb\n", r"<file>:2: there is no tab between text and subjects in 'b'\.$"),
-        (f"a\tmore text\t<{NEWS}>\n", r"<file>:1: the subject 'more' is no URI; write it as <more>"),
+        (f"a\tmore text\t<{NEWS}>\n", r"<file>:1: the subject 'more' is not a URI; write it as <more>"),
         (b"a\t\nb\xff\t\n", r"<file>:2: byte 2 of the line is not UTF-8; save the file as UTF-8\.$"),
         (f"subject_uris,title\n<{NEWS}>,a\n", r"<file>:1: there is no column 'text' among subject_uris, title"),
         (f"text,subject_uris\na,<{NEWS}>,b\n", r"<file>:2: there are 3 cells, but 2 columns"),
@@ -159,7 +159,7 @@ def test_a_bad_folder_is_explained(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        ("no uri here\n", r"<file>:1: 'no uri here' is no line '<uri> tab label' of a vocabulary\.$"),
+        ("no uri here\n", r"<file>:1: 'no uri here' is not a line '<uri> tab label' of a vocabulary\.$"),
         (f"<{NEWS}>\ta\n<{NEWS}>\tb\n", r"<file>:2: <http://example\.org/s2> is listed twice\.$"),
     ],
 )
@@ -176,24 +176,24 @@ def refused(texts: list[str], tags: Iterable[list[str]], place: Any, **options: 
 
 def test_what_a_corpus_cannot_hold_is_not_written(tmp_path: Path) -> None:
     told = refused(["a", "b\tc"], [[], []], tmp_path / "x.tsv")
-    assert told.startswith("row 1: the text has a tab or a line break in it")
+    assert told.startswith("row 1: the text contains a tab or a line break")
     told = refused(["a"], [["two words"]], io.BytesIO())
     assert told == "row 0: the label 'two words' cannot be written as a URI; give its URI with vocabulary=…."
     told = refused(["a"], [["two words"]], io.BytesIO(), vocabulary=vocabulary())
     assert told == "row 0: the label 'two words' cannot be written as a URI; add it to the vocabulary."
     told = refused(["a"], [["<x>"]], tmp_path / "new")
-    assert told == "row 0: the label '<x>' would not be read back the same from a line of its own."
+    assert told == "row 0: the label '<x>' on a line of its own would not read back the same."
     assert refused(["a"], [[]], filled(tmp_path / "old", {"x": ""})).endswith(
-        "the folder is not empty; name a new one."
+        "the folder is not empty; choose a new one."
     )
     assert "cannot be written (No such file" in refused(["a"], [[]], tmp_path / "no" / "where")
     for ids, sentence in (
-        (["a/b"], r"^row 0: the id 'a/b' cannot be the name of a file"),
-        (["a", "a"], "^the id 'a' is"),
+        (["a/b"], r"^row 0: the id 'a/b' cannot be a file name"),
+        (["a", "a"], "^two rows have the id 'a'"),
     ):
         with pytest.raises(DataError, match=sentence):
             write(documents_given([{"text": "", "id": id} for id in ids]), tmp_path / "ids", "annif")
-    with pytest.raises(ParameterError, match=r"^`kind` is no option of the format annif; it has vocabulary\.$"):
+    with pytest.raises(ParameterError, match=r"^`kind` is not an option of the format annif; its options: vocabulary\.$"):
         write(documents_given(["a"]), tmp_path / "kinds", "annif", kind="tsv")
 
 
@@ -218,7 +218,7 @@ def test_what_is_written_reads_back_the_same(data: Dataset, tmp_path_factory: py
         try:
             write(data, folder / name, "annif")
         except DataError as error:
-            assert "has a tab or a line break" in str(error) or "would not be read back" in str(error)  # noqa: PT017
+            assert "contains a tab or a line break" in str(error) or "would not read back" in str(error)  # noqa: PT017
             continue
         back = read(folder / name, "annif")
         assert facts(back)[:3] == facts(data)[:3]

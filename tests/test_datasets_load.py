@@ -77,13 +77,13 @@ def test_documents_without_a_split_belong_to_no_row(folder: Path) -> None:
 def test_texts_are_never_misaligned(folder: Path) -> None:
     (folder / "labels.txt").write_text("k0\nk1\n")
     write_docs(folder, [DOCS[3], DOCS[1], DOCS[0]])
-    with pytest.raises(DataError, match=r"docs\.jsonl:1: this document does not fit row 0 of train\.txt\.$"):
+    with pytest.raises(DataError, match=r"docs\.jsonl:1: this document does not match row 0 of train\.txt\.$"):
         load("tiny")
     write_docs(folder, DOCS[:2])
     with pytest.raises(DataError, match=r"docs\.jsonl: there are 1 texts for 2 rows of train\.txt\.$"):
         load("tiny")
     write_docs(folder, [DOCS[1], DOCS[1]])
-    with pytest.raises(DataError, match=r"docs\.jsonl:2: this document does not fit row 1 of test\.txt\.$"):
+    with pytest.raises(DataError, match=r"docs\.jsonl:2: this document does not match row 1 of test\.txt\.$"):
         load("tiny")
     (folder / "docs.jsonl").write_text("[]\n")
     with pytest.raises(DataError, match=r"docs\.jsonl:1: the line must be a JSON object with 'labels' and 'text'\.$"):
@@ -106,10 +106,10 @@ def test_an_unknown_name_is_answered_with_the_known_ones(folder: Path, monkeypat
     with pytest.raises(DataError, match=r"^there is no data set 'huge' in .*; available are numpydoc, tiny\.$"):
         load("huge")
     monkeypatch.setenv("RIPML_DATA", str(folder / "none"))
-    with pytest.raises(DataError, match=r"^RIPML_DATA names '.*none', which is not a folder\.$"):
+    with pytest.raises(DataError, match=r"^RIPML_DATA is '.*none', which is not a folder\.$"):
         available()
     monkeypatch.delenv("RIPML_DATA")
-    with pytest.raises(DataError, match=r"^data set 'tiny' needs RIPML_DATA, the folder to look in; without it there"):
+    with pytest.raises(DataError, match=r"^data set 'tiny' needs RIPML_DATA, the folder of data sets; without it there"):
         load("tiny")
     assert available() == ["numpydoc"]
 

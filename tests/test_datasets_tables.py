@@ -174,9 +174,9 @@ def test_columns_may_have_other_names(tmp_path: Path) -> None:
         ([{"text": "a"}, {"labels": []}], None, r"row 1: there is no 'text' in \"{'labels': \[\]}\"\.$"),
         ([{"text": "a"}, "b"], None, r"row 1: there is no 'text' in 'b'\.$"),
         ([{"text": "a", "id": 1}, {"text": "b"}], None, r"row 1: the id is missing, but there is a column of ids\.$"),
-        ([{"text": "a", "labels": "['x']"}], None, r"row 0: the labels \"\['x'\]\" are no JSON list; write them as"),
-        (5, None, r"a list of texts, dictionaries, a table or a path is needed; got '5' \(int\)\.$"),
-        ({"train": ["a"]}, None, r"a list of texts, .* is needed; got \"{'train': \['a'\]}\" \(dict\)\.$"),
+        ([{"text": "a", "labels": "['x']"}], None, r"row 0: the labels \"\['x'\]\" are not a JSON list; write them as"),
+        (5, None, r"expected a list of texts, dictionaries, a table or a path; got '5' \(int\)\.$"),
+        ({"train": ["a"]}, None, r"expected a list of texts, .*; got \"{'train': \['a'\]}\" \(dict\)\.$"),
     ],
 )
 def test_what_cannot_be_documents_is_refused_in_one_sentence(texts: Any, tags: Any, sentence: str) -> None:
@@ -190,9 +190,9 @@ def test_tags_beside_a_table_several_tables_and_lazy_ones_are_refused() -> None:
             documents_given(table, TAGS)
     several = FakeHuggingFace(COLUMNS)
     several.column_names = {"train": ["text"], "test": ["text"]}  # type: ignore[assignment]
-    with pytest.raises(DataError, match=r"^this holds several tables: train, test; give one of them\.$"):
+    with pytest.raises(DataError, match=r"^this holds several tables: train, test; pass one of them\.$"):
         documents_given(several)
-    with pytest.raises(DataError, match=r"^LazyFrame is a table still to be computed"):
+    with pytest.raises(DataError, match=r"^LazyFrame is a table that is not computed yet"):
         documents_given(pl.LazyFrame(COLUMNS))
 
 
@@ -260,13 +260,13 @@ def test_a_table_without_rows_has_none_and_one_without_labels_has_no_columns() -
         ("text,text\na,b\n", r"<file>:1: there are 2 columns 'text'\.$"),
         (
             'text,labels\n"a\nb",x\nc\n',
-            r"<file>:4: there are 1 cells, but 2 columns; put a cell with ",
+            r"<file>:4: there are 1 cells, but 2 columns; quote cells that contain ",
         ),
         ("text,labels\na,x,y\n", r"<file>:2: there are 3 cells, but 2 columns"),
         ("text,labels\na,x|x\n", r"<file>:2: label 'x' is given twice\.$"),
         (
             "text,labels\na,[x]\n",
-            r"<file>:2: the labels '\[x\]' are no JSON list; write them as ",
+            r"<file>:2: the labels '\[x\]' are not a JSON list; write them as ",
         ),
         ('text,labels\na,"[[""x""]]"\n', r"<file>:2: a label must be a string or a number; got \"\['x'\]\"\.$"),
         ('text,labels\n"a" b,x\n', r"<file>:2: this is not CSV \(',' expected after '\"'\)\.$"),
@@ -283,10 +283,10 @@ def test_bad_parquet_is_explained(tmp_path: Path) -> None:
     path = tmp_path / "x.parquet"
     for content in (b"PAR1 and no more", b""):
         path.write_bytes(content)
-        with pytest.raises(DataError, match=r"x\.parquet: this is not Parquet that can be read \(.*\)\.$"):
+        with pytest.raises(DataError, match=r"x\.parquet: this is not a readable Parquet file \(.*\)\.$"):
             read(path)
     pa.parquet.write_table(pa.table({"text": ["a", "b"], "labels": ["x", "[x"]}), path)
-    with pytest.raises(DataError, match=r"x\.parquet: row 1: the labels '\[x' are no JSON list"):
+    with pytest.raises(DataError, match=r"x\.parquet: row 1: the labels '\[x' are not a JSON list"):
         read(path)
     pa.parquet.write_table(pa.table({"text": [1]}), path)
     with pytest.raises(DataError, match=r"x\.parquet: row 0: a text must be a string; got '1' \(int\)\.$"):
@@ -331,7 +331,7 @@ def test_features_are_no_texts(tmp_path: Path) -> None:
 
 def test_half_of_a_surrogate_pair_is_refused() -> None:
     for format in ("csv", "parquet", "annif"):
-        with pytest.raises(DataError, match=r"^row 1 has half of a surrogate pair in it"):
+        with pytest.raises(DataError, match=r"^row 1 contains half of a surrogate pair"):
             write(documents_given(["a", "\ud800"]), io.BytesIO(), format)
 
 

@@ -157,8 +157,8 @@ def format_of(source: Source, format: str | None) -> str:
         return by_suffix[0]
     line = source.first_line()[:40].decode("utf-8", "backslashreplace")
     raise DataError(
-        f"{source.name}: neither the name nor the first line {line!r} tells the format; pass format= with one of "
-        f"{', '.join(formats)}."
+        f"{source.name}: neither the name nor the first line {line!r} tells the format; pass one of "
+        f"{', '.join(formats)} with format=…."
     )
 
 
