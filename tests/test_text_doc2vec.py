@@ -192,12 +192,12 @@ def test_settings_and_texts_are_checked() -> None:
         Doc2Vec(n_jobs=0)
     with pytest.raises(ParameterError, match="`tokens` must be one of"):
         Doc2Vec(tokens="bpe")
-    with pytest.raises(DataError, match="a list of texts is needed; got one string"):
+    with pytest.raises(DataError, match="expected a list of texts; got one string"):
         Doc2Vec().fit("red apple")
     with pytest.raises(DataError, match="text 1 is not a string; got NoneType"):
         Doc2Vec().fit(["red", None])  # type: ignore[list-item]
     with pytest.raises(
-        DataError, match=r"^2 or more words must occur min_count = 5 times in the 2 texts, but 1 do; lower"
+        DataError, match=r"^at least 2 words must occur min_count = 5 times in the 2 texts, but 1 do; lower"
     ):
         Doc2Vec().fit(["red red red red red", "green"])
     with pytest.raises(ParameterError, match=r"this Doc2Vec has not been fitted; call fit\(texts\) first\."):

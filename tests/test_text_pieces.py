@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ripml.text import TfIdf
-from ripml.text.pieces import pieces, tokens
+from ripml.text.tokens import pieces, tokens
 
 ODD = st.text(alphabet="aB1_ <>/&;#pbr!-xscriptéßİ\u0301\u200b\u200d\u00ad股票กำ한국ｶﾞ😀\n\t'\"=", max_size=40)
 

@@ -33,7 +33,7 @@ from ripml.model.explain import Explanation, explained
 from ripml.model.multilabel import Multilabel
 from ripml.tagging.rules import Rules, Suggestion
 from ripml.text import Doc2Vec, Encoder, TfIdf
-from ripml.text.words import strings
+from ripml.text.tokens import strings
 
 __all__ = ["DocumentModel", "Text", "Why", "distinct", "text_features"]
 

@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ripml.base.errors import MissingExtraError, ModelFolderError, ParameterError
-from ripml.text import TfIdf, words
-from ripml.text.words import packed, tokenizer, unpacked
+from ripml.text import TfIdf
+from ripml.text import tokens as rules
+from ripml.text.tokens import packed, tokenizer, unpacked
 
 RULES = ["words", "chars", "jieba"]
 TEXTS = st.text(alphabet="aB é9_ß股票茅台ひ\n.，-%", max_size=20) | st.text(max_size=20)
@@ -69,7 +70,7 @@ def test_an_unknown_rule_is_answered_with_the_known_ones() -> None:
 
 
 def test_without_jieba_the_install_line_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(words, "_segmenter", words._segmenter.__wrapped__)  # not the one that is loaded already
+    monkeypatch.setattr(rules, "_segmenter", rules._segmenter.__wrapped__)  # not the one that is loaded already
     monkeypatch.setitem(sys.modules, "jieba", None)
     cut = tokenizer("jieba")
     with pytest.raises(
@@ -79,7 +80,7 @@ def test_without_jieba_the_install_line_is_told(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_jieba_says_nothing_and_leaves_no_file(tmp_path: Path) -> None:
-    code = "from ripml.text.words import tokenizer; print(tokenizer('jieba')('股票涨停'))"
+    code = "from ripml.text.tokens import tokenizer; print(tokenizer('jieba')('股票涨停'))"
     environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONIOENCODING": "utf-8"}
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code], env=environment, capture_output=True, check=True, encoding="utf-8"
