@@ -193,7 +193,9 @@ def test_what_a_corpus_cannot_hold_is_not_written(tmp_path: Path) -> None:
     ):
         with pytest.raises(DataError, match=sentence):
             write(documents_given([{"text": "", "id": id} for id in ids]), tmp_path / "ids", "annif")
-    with pytest.raises(ParameterError, match=r"^`kind` is not an option of the format annif; its options: vocabulary\.$"):
+    with pytest.raises(
+        ParameterError, match=r"^`kind` is not an option of the format annif; its options: vocabulary\.$"
+    ):
         write(documents_given(["a"]), tmp_path / "kinds", "annif", kind="tsv")
 
 

@@ -78,7 +78,10 @@ def test_a_bad_row_is_named_with_file_line_and_value(row: str, sentence: str) ->
         ("@attribute a\n", r"^<file>:1: '@attribute a' is not '@attribute name type'\.$"),
         ("@attribute a numeric\n@attribute a real\n", r"^<file>:2: attribute 'a' is declared twice\.$"),
         ("1,2,3\n", r"^<file>:1: '1,2,3' is not @relation, @attribute or @data\.$"),
-        ("@attribute walm {0,1}\n@data\n", r"label 'warm' of the XML is not an attribute \(the closest is 'walm'\); correct"),
+        (
+            "@attribute walm {0,1}\n@data\n",
+            r"label 'warm' of the XML is not an attribute \(the closest is 'walm'\); correct",
+        ),
     ],
 )
 def test_a_bad_header_is_explained(header: str, sentence: str) -> None:
@@ -108,7 +111,9 @@ def test_text_that_is_not_utf8_is_an_error() -> None:
 
 def test_the_label_file_is_looked_for_beside_the_arff(tmp_path: Path) -> None:
     (tmp_path / "set-train.arff").write_text(HEADER + "{4 1}\n")
-    with pytest.raises(DataError, match=r"set-train\.arff: the label file set-train\.xml is not beside it; pass its path"):
+    with pytest.raises(
+        DataError, match=r"set-train\.arff: the label file set-train\.xml is not beside it; pass its path"
+    ):
         read(tmp_path / "set-train.arff")
     (tmp_path / "set.xml").write_bytes(XML)
     assert read(tmp_path / "set-train.arff").label_names == ["warm", "tall"]

@@ -218,7 +218,10 @@ def test_a_slow_pipe_that_gives_a_byte_at_a_time_is_read_as_any_file() -> None:
 
 
 def test_a_format_that_cannot_be_told_is_asked_for(dataset: Dataset, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"^<file>: neither the name nor the first line 'hello' tells the format; pass one of svmlight, xmc"):
+    with pytest.raises(
+        DataError,
+        match=r"^<file>: neither the name nor the first line 'hello' tells the format; pass one of svmlight, xmc",
+    ):
         read(io.BytesIO(b"hello\n"))
     with pytest.raises(ParameterError, match=r"`format` must be one of svmlight, xmc, arff, jsonl, .*; got 'xlsx'\."):
         read(io.BytesIO(XMC), "xlsx")

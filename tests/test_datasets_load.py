@@ -109,7 +109,9 @@ def test_an_unknown_name_is_answered_with_the_known_ones(folder: Path, monkeypat
     with pytest.raises(DataError, match=r"^RIPML_DATA is '.*none', which is not a folder\.$"):
         available()
     monkeypatch.delenv("RIPML_DATA")
-    with pytest.raises(DataError, match=r"^data set 'tiny' needs RIPML_DATA, the folder of data sets; without it there"):
+    with pytest.raises(
+        DataError, match=r"^data set 'tiny' needs RIPML_DATA, the folder of data sets; without it there"
+    ):
         load("tiny")
     assert available() == ["numpydoc"]
 

@@ -273,7 +273,10 @@ def test_what_is_left_of_another_build_is_not_used(dump: Path, tmp_path: Path) -
         (b"<html><body>Not found</body></html>", r"(no dump of MediaWiki|there is no <siteinfo>)"),
         (b"<mediawiki></mediawiki>", r"(no dump of MediaWiki|there is no <siteinfo>)"),
         (xml(), r"no page has any text; use a pages-articles dump, not one of stubs\.$"),
-        (xml(page("A", None), page("B", None)), r"no page has any text; use a pages-articles dump, not one of stubs\.$"),
+        (
+            xml(page("A", None), page("B", None)),
+            r"no page has any text; use a pages-articles dump, not one of stubs\.$",
+        ),
         (xml(page("Talk:A", "x", namespace=1)), r"it contains no article; use a pages-articles dump\.$"),
         (xml("<page><ns>0</ns><id>1</id></page>"), r"this is not a pages-articles dump of MediaWiki \(.*\)\.$"),
         (xml(page("A", "No links."), page("B", "None.")), r"no article is linked from at least min_count = 2"),

@@ -43,7 +43,9 @@ def test_a_bad_header_is_shown(header: str) -> None:
 
 
 def test_a_header_beyond_all_bounds_is_refused_before_memory_is_asked_for() -> None:
-    with pytest.raises(DataError, match=r"^<file>:1: L = 999999999999 is above 50000000, the largest number that can be read\.$"):
+    with pytest.raises(
+        DataError, match=r"^<file>:1: L = 999999999999 is above 50000000, the largest number that can be read\.$"
+    ):
         xmc("1 2 999999999999\n")
     with pytest.raises(
         DataError, match=r"^<file>:1: d = 999999999999 is above 2147483647, the largest number that can be read\.$"
@@ -102,7 +104,9 @@ def test_widths_may_be_given_and_are_then_bounds() -> None:
 
 
 def test_a_stream_must_be_told_where_features_begin() -> None:
-    with pytest.raises(ParameterError, match=r"zero_based='auto' needs the whole file; to stream, pass True or False\."):
+    with pytest.raises(
+        ParameterError, match=r"zero_based='auto' needs the whole file; to stream, pass True or False\."
+    ):
         next(iter_blocks(io.BytesIO(b"0 1:1\n"), "svmlight"))
 
 

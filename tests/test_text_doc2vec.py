@@ -177,7 +177,7 @@ def test_a_damaged_state_is_refused(key: str) -> None:
     with pytest.raises(ModelFolderError, match="the saved doc2vec is damaged"):
         Doc2Vec.from_state({**parameters, "n_dims": 0}, arrays)
     if key.endswith("vectors"):
-        with pytest.raises(ModelFolderError, match="n_dims finite numbers a word"):
+        with pytest.raises(ModelFolderError, match="n_dims finite numbers per word"):
             Doc2Vec.from_state(parameters, {**arrays, key: arrays[key] * np.float32("nan")})
 
 

@@ -44,7 +44,9 @@ def load(name: str) -> tuple[Dataset, Dataset]:
         return build_numpydoc()
     folder = data_folder()
     if folder is None:
-        raise DataError(f"data set '{name}' needs RIPML_DATA, the folder of data sets; without it there is {_BUILT_IN}.")
+        raise DataError(
+            f"data set '{name}' needs RIPML_DATA, the folder of data sets; without it there is {_BUILT_IN}."
+        )
     if name not in available():
         raise DataError(f"there is no data set '{name}' in {folder}; available are {', '.join(available())}.")
     return _load_folder(folder / name)

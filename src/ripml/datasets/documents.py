@@ -32,7 +32,14 @@ from ripml.datasets.formats import read
 from ripml.datasets.source import Where, fault
 
 __all__ = [
-    *("Columns", "Row", "blocks", "column_places", "documents_given", "format_labels", "label_names_of", "parse_labels"),
+    "Columns",
+    "Row",
+    "blocks",
+    "column_places",
+    "documents_given",
+    "format_labels",
+    "label_names_of",
+    "parse_labels",
     "row_of",
 ]
 

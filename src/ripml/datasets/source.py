@@ -21,10 +21,7 @@ from typing import IO, Any, Final, TypeAlias
 
 from ripml.base.errors import DataError, ParameterError
 
-__all__ = [
-    *("BOM", "CHUNK_BYTES", "Place", "Source", "UTF_16", "Where", "decode", "encode", "fault", "open_source"),
-    "open_target",
-]
+__all__ = ["BOM", "UTF_16", "Place", "Source", "Where", "decode", "encode", "fault", "open_source", "open_target"]
 
 Place: TypeAlias = "str | os.PathLike[str] | IO[bytes]"
 Where: TypeAlias = "tuple[str, int | None]"  # a file and one of its lines: the first arguments of `fault`
@@ -115,6 +112,8 @@ class Source:
 
     def _take(self, read: Callable[[int], bytes], size: int) -> bytes:
         try:
+            if self.folder is not None:
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
             return read(size)
         except EOFError:
             raise fault(self.name, None, "the gzip data ends too early; the file is truncated.") from None
@@ -127,10 +126,10 @@ class Source:
 @contextmanager
 def open_source(place: Place) -> Iterator[Source]:
     """Open for reading; closes only what it opened."""
-    if isinstance(place, (str, os.PathLike)) and os.fspath(place) != "-":
-        name = os.fspath(place)
+    name = os.fspath(place) if isinstance(place, (str, os.PathLike)) else None
+    if name is not None and name != "-":
         if os.path.isdir(name):
-            yield Source(name, io.BufferedReader(_Folder()), Path(name))
+            yield Source(name, io.BufferedReader(io.BytesIO()), Path(name))
             return
         try:
             file = open(name, "rb", buffering=0)  # noqa: SIM115  # closed by the `with` below
@@ -139,19 +138,17 @@ def open_source(place: Place) -> Iterator[Source]:
             raise DataError(f"{name}: cannot be read ({reason}).") from None
         with file, _decompressed(name, file) as source:
             yield source
-    elif isinstance(place, (str, os.PathLike)):
-        with _decompressed("<stdin>", sys.stdin.buffer) as source:
-            yield source
-    else:
-        with _decompressed(str(getattr(place, "name", "<file>")), _binary(place)) as source:
-            yield source
+        return
+    file_name = "<stdin>" if name else str(getattr(place, "name", "<file>"))
+    with _decompressed(file_name, sys.stdin.buffer if name else _checked_binary(place)) as source:
+        yield source
 
 
 @contextmanager
 def open_target(place: Place) -> Iterator[IO[bytes]]:
     """Open for writing; a path that ends in .gz is compressed. Closes only what it opened."""
-    if isinstance(place, (str, os.PathLike)) and os.fspath(place) != "-":
-        name = os.fspath(place)
+    name = os.fspath(place) if isinstance(place, (str, os.PathLike)) else None
+    if name is not None and name != "-":
         try:
             file = open(name, "wb")  # noqa: SIM115  # closed by the `with` below
         except OSError as error:
@@ -165,22 +162,12 @@ def open_target(place: Place) -> Iterator[IO[bytes]]:
             else:
                 yield file
         return
-    target = sys.stdout.buffer if isinstance(place, (str, os.PathLike)) else _binary(place)
+    target = sys.stdout.buffer if name else _checked_binary(place)
     yield target
     target.flush()
 
 
-class _Folder(io.RawIOBase):
-    """The stream of a folder: reading raises the operating system's error."""
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-
-
-def _binary(file: Any) -> IO[bytes]:
+def _checked_binary(file: Any) -> IO[bytes]:
     if isinstance(file, io.TextIOBase) or not hasattr(file, "read"):
         raise ParameterError(f"expected a path, '-' or a file open in binary mode; got {type(file).__name__}.")
     binary: IO[bytes] = file

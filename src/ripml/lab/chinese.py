@@ -31,8 +31,8 @@ from scipy.sparse import csr_array
 
 from ripml.base.errors import DataError, ParameterError, check_count
 from ripml.datasets.catalogue import data_folder
-from ripml.datasets.dataset import Dataset, SparseRows
-from ripml.datasets.documents import label_names_of
+from ripml.datasets.dataset import Dataset, join
+from ripml.datasets.documents import Row, blocks, label_names_of
 from ripml.datasets.formats import read, write
 from ripml.datasets.source import fault
 from ripml.text import Doc2Vec, TfIdf
@@ -73,8 +73,8 @@ def build(
     folder : path
         The folder to make. Inside the folder RIPML_DATA, its name is the name of the data set.
     features : "doc2vec", "tfidf", or an unfitted Doc2Vec or TfIdf
-        The words mean `Doc2Vec(tokens="jieba")` and `TfIdf(tokens="jieba")`. Features are learnt from the training texts
-        only; with doc2vec, training rows are trained and test rows inferred.
+        The words mean `Doc2Vec(tokens="jieba")` and `TfIdf(tokens="jieba")`. Features are learnt from the training
+        texts only; with doc2vec, training rows are trained and test rows inferred.
     min_count : int
         A label must have at least this many documents.
     n_test : int
@@ -137,7 +137,7 @@ def stock_news(min_count: int = 1) -> Dataset:
     home = data_folder()
     path = None if home is None else home / "zh_stock_news" / "docs.jsonl.gz"
     if path is None or not path.is_file():
-        raise DataError("there is no zh_stock_news/docs.jsonl.gz in the folder RIPML_DATA; set RIPML_DATA to the folder that has it.")
+        raise DataError("there is no zh_stock_news/docs.jsonl.gz in the folder RIPML_DATA; set RIPML_DATA correctly.")
     data, _ = clean(read(path), min_count)
     return replace(data, name="zh_stock_news")
 
@@ -242,12 +242,8 @@ def _read_folder(folder: Path) -> Dataset:
     if missing := sorted(set(labels).difference(files)):
         raise DataError(f"{folder / _LABELS}: there is no document '{missing[0]}' in the folder.")
     names = sorted({ticker for tickers in labels.values() for ticker in tickers})
-    column = {name: j for j, name in enumerate(names)}
-    rows = SparseRows()
-    for file in files:
-        rows.add({column[ticker]: 1.0 for ticker in labels.get(file, ())})
-    texts = [_text(folder / file) for file in files]
-    return Dataset(X=None, Y=rows.csr(len(names)), label_names=names, texts=texts, ids=files, name=folder.name)
+    rows = (Row((file, None), _text(folder / file), list(dict.fromkeys(labels.get(file, ()))), file) for file in files)
+    return join(blocks(folder.name, rows, names))
 
 
 def _csv_lines(path: Path) -> Iterator[tuple[int, list[str]]]:

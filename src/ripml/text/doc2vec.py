@@ -10,8 +10,8 @@ As in the paper, words are trained by skip-gram with hierarchical softmax, docum
 trains skip-gram only together with the other form of paragraph vectors (`dbow_words`), so here skip-gram runs first:
 Word2Vec on the same texts and words, whose v initialises the paragraph-vector model (its u starts at 0 as usual).
 
-Vectors depend only on text, settings and `random_state`. For that, three things differ from gensim's defaults: words are
-ordered by count, then by spelling; every x starts at 0 and not at a random point (gensim derives it from Python's
+Vectors depend only on text, settings and `random_state`. For that, three things differ from gensim's defaults: words
+are ordered by count, then by spelling; every x starts at 0 and not at a random point (gensim derives it from Python's
 `hash`, which differs between processes); and each new text has a separate random stream. A text without a known word
 stays at 0.
 """
@@ -22,6 +22,7 @@ import copy
 import importlib
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -33,10 +34,10 @@ from ripml.text.tokens import packed, strings, tokenizer, unpacked
 
 __all__ = ["Doc2Vec"]
 
-_SETTINGS: Final = ("n_dims", "tokens", "window", "epochs", "word_epochs", "min_count", "random_state")
 _MAX_SEED: Final = 2**31 - 1
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Doc2Vec:
     """Turn texts into dense paragraph vectors; needs gensim, which the extra `text` installs.
 
@@ -69,34 +70,24 @@ class Doc2Vec:
     False
     """
 
-    def __init__(
-        self,
-        *,
-        n_dims: int = 200,
-        tokens: str = "words",
-        window: int = 10,
-        epochs: int = 10,
-        word_epochs: int = 1,
-        min_count: int = 5,
-        random_state: int = 0,
-        n_jobs: int | None = 1,
-    ) -> None:
-        tokenizer(tokens)
-        thread_count(n_jobs)
-        counts = {"n_dims": n_dims, "window": window, "epochs": epochs, "word_epochs": word_epochs}
-        for name, value in {**counts, "min_count": min_count}.items():
-            if type(value) is not int or value < 1:
+    n_dims: int = 200
+    tokens: str = "words"
+    window: int = 10
+    epochs: int = 10
+    word_epochs: int = 1
+    min_count: int = 5
+    random_state: int = 0
+    n_jobs: int | None = 1
+
+    def __post_init__(self) -> None:
+        tokenizer(self.tokens)  # raises if there is no such rule
+        thread_count(self.n_jobs)  # raises if it is not a number of threads
+        for name in ("n_dims", "window", "epochs", "word_epochs", "min_count"):
+            value = getattr(self, name)
+            if type(value) is not int or value < 1:  # only Python's integers: the state is JSON
                 raise ParameterError(f"`{name}` must be an integer ≥ 1; got {value!r}.")
-        if type(random_state) is not int or not 0 <= random_state <= _MAX_SEED:
-            raise ParameterError(f"`random_state` must be an integer from 0 to {_MAX_SEED}; got {random_state!r}.")
-        self.n_dims = n_dims
-        self.tokens = tokens
-        self.window = window
-        self.epochs = epochs
-        self.word_epochs = word_epochs
-        self.min_count = min_count
-        self.random_state = random_state
-        self.n_jobs = n_jobs
+        if type(self.random_state) is not int or not 0 <= self.random_state <= _MAX_SEED:
+            raise ParameterError(f"`random_state` must be an integer from 0 to {_MAX_SEED}; got {self.random_state!r}.")
 
     def fit(self, texts: Iterable[str]) -> Doc2Vec:
         """Train on the texts."""
@@ -125,7 +116,10 @@ class Doc2Vec:
         rows = [tagged(document, [row]) for row, document in enumerate(documents)]
         model.train(rows, total_examples=len(rows), epochs=self.epochs)
         vectors: NDArray[np.float32] = model.dv.vectors
-        model.dv.index_to_key, model.dv.vectors = [], vectors[:0].copy()  # the caller has them; new texts do not need them
+        model.dv.index_to_key, model.dv.vectors = (
+            [],
+            vectors[:0].copy(),
+        )  # the caller has them; new texts do not need them
         self._model = model
         return vectors
 
@@ -160,7 +154,9 @@ class Doc2Vec:
             "word_vectors": model.wv.vectors,
             "branch_vectors": model.syn1,
         }
-        return {name: getattr(self, name) for name in _SETTINGS}, arrays
+        parameters = asdict(self)
+        del parameters["n_jobs"]  # belongs to the machine, not to the model
+        return parameters, arrays
 
     @classmethod
     def from_state(cls, parameters: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Doc2Vec:

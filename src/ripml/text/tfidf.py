@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
@@ -40,6 +41,7 @@ class _Counts(NamedTuple):
     tokens: list[str]
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class TfIdf:
     """Turn texts into tf-idf rows.
 
@@ -73,27 +75,22 @@ class TfIdf:
     ['green', '-een', '-gree-'...'-reen-', 'gre-']
     """
 
-    def __init__(
-        self,
-        *,
-        max_features: int | None = 100_000,
-        min_df: int | str = 2,
-        ngrams: int = 1,
-        tokens: str = "words",
-        letters: int = 0,
-    ) -> None:
-        # Only Python's integers, since the state is JSON.
-        for name, value in (("max_features", max_features), ("min_df", min_df), ("ngrams", ngrams)):
-            if (name, value) not in (("max_features", None), ("min_df", "auto")) and (type(value) is not int or value < 1):
+    max_features: int | None = 100_000
+    min_df: int | str = 2
+    ngrams: int = 1
+    tokens: str = "words"
+    letters: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("max_features", "min_df", "ngrams"):
+            value = getattr(self, name)
+            if (name, value) in (("max_features", None), ("min_df", "auto")):
+                continue
+            if type(value) is not int or value < 1:  # only Python's integers: the state is JSON
                 raise ParameterError(f"`{name}` must be an integer ≥ 1; got {value!r}.")
-        if type(letters) is not int or letters < 0 or letters == 1:
-            raise ParameterError(f"`letters` must be 0 or an integer ≥ 2; got {letters!r}.")
-        tokenizer(tokens)  # raises if there is no such rule
-        self.max_features = max_features
-        self.min_df = min_df
-        self.ngrams = ngrams
-        self.tokens = tokens
-        self.letters = letters
+        if type(self.letters) is not int or self.letters < 0 or self.letters == 1:
+            raise ParameterError(f"`letters` must be 0 or an integer ≥ 2; got {self.letters!r}.")
+        tokenizer(self.tokens)  # raises if there is no such rule
         self._cached_columns: dict[str, list[int]] = {}  # columns of a word's groups
 
     def fit(self, texts: Iterable[str]) -> TfIdf:
@@ -158,9 +155,8 @@ class TfIdf:
 
     def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return (parameters for JSON, arrays), from which `from_state` makes the same object."""
-        parameters = {name: getattr(self, name) for name in ("max_features", "min_df", "ngrams", "tokens", "letters")}
         names = packed(self.feature_names)
-        return parameters, {**names, "idf": self._idf, "n_words": np.array([len(self._words)])}
+        return asdict(self), {**names, "idf": self._idf, "n_words": np.array([len(self._words)])}
 
     @classmethod
     def from_state(cls, parameters: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> TfIdf:

@@ -7,8 +7,8 @@ A rule, chosen by a word, is a function from a text to a list of strings:
 - `"jieba"`: Chinese words, by jieba's dictionary and its hidden Markov model. 腾讯 q3 财报
 - `"any"`: text of any script, with or without HTML. 腾 腾讯 讯 q3 财 财报 报
 
-Every rule lower-cases letters and drops punctuation. `"chars"` needs no linguistic preprocessing, which the paper counts
-among the merits of its method: overlapping pairs of characters retrieve Chinese about as well as segmented words do
+Every rule lower-cases letters and drops punctuation. `"chars"` needs no linguistic preprocessing, which the paper
+counts among the merits of its method: overlapping pairs of characters retrieve Chinese about as well as segmented words do
 (Nie and others, "On the use of words and n-grams for Chinese information retrieval", 2000).
 
 `"any"` treats scripts by whether they separate words. With spaces between words, a token is a word: a run of letters,
@@ -293,7 +293,7 @@ def _blanked(text: str) -> str:
 
 
 def _without_hidden(text: str) -> str:
-    """Replace comments, scripts and styles by blanks; the first of a kind that has no end, and all after it, is text."""
+    """Replace comments, scripts and styles by blanks; from the first of a kind without an end on, they are text."""
     for opening, closing in _HIDDEN:
         lower, parts, done = text.lower(), list[str](), 0
         if len(lower) != len(text):  # some capitals have two lower-case letters

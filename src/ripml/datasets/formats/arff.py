@@ -21,18 +21,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, Final, NamedTuple
 from xml.etree import ElementTree
 from xml.sax.saxutils import quoteattr
 
 from ripml.base.errors import DataError, ParameterError
 from ripml.datasets.dataset import Dataset, SparseRows
 from ripml.datasets.formats.rows import FLOAT32_BOUND, shortest
-from ripml.datasets.source import Place, Source, decode, fault, open_source, open_target
+from ripml.datasets.source import Place, Source, Where, decode, fault, open_source, open_target
 
 SUFFIXES: Final = (".arff",)
 CONTENT: Final = "features"
@@ -71,12 +70,12 @@ def iter_blocks(source: Source, *, xml: Place | None = None) -> Iterator[Dataset
     label_column = {name: j for j, name in enumerate(label_names)}
     feature_names = [name for name in names if name not in label_column]
     feature_column = {name: j for j, name in enumerate(feature_names)}
-    parse = _RowParser(source.name, attributes, [name in label_column for name in names])
+    parser = _RowParser(attributes, [name in label_column for name in names])
     is_full = True
     while is_full:
         X, Y = SparseRows(), SparseRows()
-        for number, line in islice(lines, _ROWS_PER_BLOCK):
-            row = {names[a]: value for a, value in parse(number, line).items()}
+        for where, line in islice(lines, _ROWS_PER_BLOCK):
+            row = {names[a]: value for a, value in parser.parse(line, where).items()}
             X.add({feature_column[name]: value for name, value in row.items() if name in feature_column})
             Y.add({label_column[name]: value for name, value in row.items() if name in label_column})
         is_full = len(X) == _ROWS_PER_BLOCK
@@ -126,124 +125,115 @@ def check(dataset: Dataset) -> list[str]:
     return names
 
 
-@dataclass(frozen=True)
-class _Attribute:
+class _Attribute(NamedTuple):
     name: str
     values: tuple[float, ...] | None  # of a nominal attribute; None if numeric
 
 
-def _lines(source: Source) -> Iterator[tuple[int, str]]:
-    """Yield the numbered lines without comments and blank lines."""
+def _lines(source: Source) -> Iterator[tuple[Where, str]]:
+    """Yield the lines and their places, without comments and blank lines."""
     number = 0
     for number, line in source.lines():
-        text = decode(line, (source.name, number)).strip()
+        where = (source.name, number)
+        text = decode(line, where).strip()
         if text and not text.startswith("%"):
-            yield number, text
+            yield where, text
     if number == 0:
         raise fault(source.name, None, "the file is empty.")
 
 
-def _parse_header(name: str, lines: Iterator[tuple[int, str]]) -> list[_Attribute]:
+def _parse_header(name: str, lines: Iterator[tuple[Where, str]]) -> list[_Attribute]:
     """Consume the lines up to @data."""
-    attributes: list[_Attribute] = []
-    seen: set[str] = set()
-    for number, line in lines:
+    attributes: dict[str, _Attribute] = {}
+    for where, line in lines:
         word = line.split(maxsplit=1)[0].lower()
         if word == "@data":
             if not attributes:
-                raise fault(name, number, "there is no @attribute before @data.")
-            return attributes
+                raise fault(*where, "there is no @attribute before @data.")
+            return list(attributes.values())
         if word == "@attribute":
-            attribute = _parse_attribute(name, number, line)
-            if attribute.name in seen:
-                raise fault(name, number, f"attribute '{attribute.name}' is declared twice.")
-            seen.add(attribute.name)
-            attributes.append(attribute)
+            attribute = _parse_attribute(line, where)
+            if attribute.name in attributes:
+                raise fault(*where, f"attribute '{attribute.name}' is declared twice.")
+            attributes[attribute.name] = attribute
         elif word != "@relation":
-            raise fault(name, number, f"'{line[:40]}' is not @relation, @attribute or @data.")
+            raise fault(*where, f"'{line[:40]}' is not @relation, @attribute or @data.")
     raise fault(name, None, "there is no @data line.")
 
 
-def _parse_attribute(name: str, number: int, line: str) -> _Attribute:
+def _parse_attribute(line: str, where: Where) -> _Attribute:
     match = _ATTRIBUTE.fullmatch(line)
     if match is None:
-        raise fault(name, number, f"'{line[:40]}' is not '@attribute name type'.")
-    attribute, kind = _unquoted(match[1]), match[2].strip()
+        raise fault(*where, f"'{line[:40]}' is not '@attribute name type'.")
+    name, kind = _unquoted(match[1]), match[2].strip()
     if kind.lower() in ("numeric", "real", "integer"):
-        return _Attribute(attribute, None)
+        return _Attribute(name, None)
     if not (kind.startswith("{") and kind.endswith("}")):
-        raise fault(
-            name, number, f"attribute '{attribute}' is of type '{kind[:40]}'; only numbers and {{0,1}} can be read."
-        )
+        raise fault(*where, f"attribute '{name}' is of type '{kind[:40]}'; only numbers and {{0,1}} can be read.")
     try:
-        return _Attribute(attribute, tuple(float(item) for item in _items(kind[1:-1])))
+        return _Attribute(name, tuple(float(item) for item in _items(kind[1:-1])))
     except ValueError:
-        raise fault(
-            name, number, f"attribute '{attribute}' has values {kind[:40]} that are not numbers; encode them as numbers."
-        ) from None
+        problem = f"attribute '{name}' has values {kind[:40]} that are not numbers; encode them as numbers."
+        raise fault(*where, problem) from None
 
 
 class _RowParser:
     """Turns a line of @data into {attribute: value}."""
 
-    def __init__(self, name: str, attributes: list[_Attribute], is_label: list[bool]) -> None:
-        self._name = name
+    def __init__(self, attributes: list[_Attribute], is_label: list[bool]) -> None:
         self._attributes = attributes
         self._is_label = is_label
         # The trap of sparse ARFF: a nominal attribute left out of a row has its first value, which may not be 0.
         self._required = {a for a, attribute in enumerate(attributes) if (attribute.values or (0,))[0] != 0}
 
-    def __call__(self, number: int, line: str) -> dict[int, float]:
-        return self._sparse(number, line) if line.startswith("{") else self._dense(number, line)
+    def parse(self, line: str, where: Where) -> dict[int, float]:
+        return self._parse_sparse(line, where) if line.startswith("{") else self._parse_dense(line, where)
 
-    def _dense(self, number: int, line: str) -> dict[int, float]:
+    def _parse_dense(self, line: str, where: Where) -> dict[int, float]:
         try:
             items = _items(line)
         except ValueError as error:
-            raise fault(self._name, number, f"{error}.") from None
+            raise fault(*where, f"{error}.") from None
         if len(items) != len(self._attributes):
-            raise fault(self._name, number, f"there are {len(items)} values, but {len(self._attributes)} attributes.")
-        values = (self._value(number, a, item) for a, item in enumerate(items))
+            raise fault(*where, f"there are {len(items)} values, but {len(self._attributes)} attributes.")
+        values = (self._parse_value(a, item, where) for a, item in enumerate(items))
         return {a: value for a, value in enumerate(values) if value}
 
-    def _sparse(self, number: int, line: str) -> dict[int, float]:
+    def _parse_sparse(self, line: str, where: Where) -> dict[int, float]:
         if not line.endswith("}"):
-            raise fault(self._name, number, "a sparse row must end with '}'.")
+            raise fault(*where, "a sparse row must end with '}'.")
         entries: dict[int, float] = {}
         body = line[1:-1].strip()
+        n = len(self._attributes)
         for cell in body.split(",") if body else ():
             index, *rest = cell.split(maxsplit=1)[:2] or [""]
             if not (rest and index.isascii() and index.isdigit()):
-                raise fault(
-                    self._name, number, f"'{cell.strip()[:40]}' is not 'attribute value', attributes counted from 0."
-                )
+                raise fault(*where, f"'{cell.strip()[:40]}' is not 'attribute value', attributes counted from 0.")
             a = int(index[:18])
-            if a >= len(self._attributes):
-                raise fault(
-                    self._name, number, f"attribute {a} is not below {len(self._attributes)}, the number of attributes."
-                )
+            if a >= n:
+                raise fault(*where, f"attribute {a} is not below {n}, the number of attributes.")
             if a in entries:
-                raise fault(self._name, number, f"attribute {a} is given twice.")
-            entries[a] = self._value(number, a, _unquoted(rest[0].strip()))
+                raise fault(*where, f"attribute {a} is given twice.")
+            entries[a] = self._parse_value(a, _unquoted(rest[0].strip()), where)
         for a in self._required - entries.keys():
-            attribute = self._attributes[a].name
-            raise fault(self._name, number, f"'{attribute}' is left out of a sparse row, but its first value is not 0.")
+            name = self._attributes[a].name
+            raise fault(*where, f"'{name}' is left out of a sparse row, but its first value is not 0.")
         return {a: value for a, value in entries.items() if value or not self._is_label[a]}
 
-    def _value(self, number: int, a: int, item: str) -> float:
-        attribute = self._attributes[a]
+    def _parse_value(self, a: int, item: str, where: Where) -> float:
+        name, values = self._attributes[a]
         if item == "?":
-            raise fault(self._name, number, f"the value of '{attribute.name}' is missing ('?'); fill it in first.")
+            raise fault(*where, f"the value of '{name}' is missing ('?'); fill it in first.")
         try:
             value = float(item)
         except ValueError:
-            raise fault(self._name, number, f"value '{item[:40]}' of '{attribute.name}' is not a number.") from None
+            raise fault(*where, f"value '{item[:40]}' of '{name}' is not a number.") from None
         if not abs(value) < FLOAT32_BOUND:
-            raise fault(self._name, number, f"value {item[:40]} of '{attribute.name}' is not a finite float32 number.")
+            raise fault(*where, f"value {item[:40]} of '{name}' is not a finite float32 number.")
         if self._is_label[a] and value not in (0, 1):
-            raise fault(self._name, number, f"label '{attribute.name}' must be 0 or 1; got {item[:40]}.")
-        if attribute.values is not None and value not in attribute.values:
-            raise fault(self._name, number, f"value {item[:40]} of '{attribute.name}' is not one of its declared values.")
+            raise fault(*where, f"label '{name}' must be 0 or 1; got {item[:40]}.")
+        if values is not None and value not in values:
+            raise fault(*where, f"value {item[:40]} of '{name}' is not one of its declared values.")
         return value
 
 

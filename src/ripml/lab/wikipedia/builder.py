@@ -119,8 +119,8 @@ def build(
     n_dims : int
         Dimensions of doc2vec.
     targets : "articles" or "any"
-        "articles": a label must be an article of the dump, so links to missing pages are dropped. "any": also pages that
-        are not in the dump; for excerpts, where nearly all targets are missing.
+        "articles": a label must be an article of the dump, so links to missing pages are dropped. "any": also pages
+        that are not in the dump; for excerpts, where nearly all targets are missing.
     disambiguation : iterable of str
         Names of templates, and words in brackets at the end of titles, that mark disambiguation pages. These are
         neither documents nor labels. Default: those of the larger languages.

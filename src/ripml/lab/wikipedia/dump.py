@@ -233,7 +233,9 @@ def _as_data_errors(name: str) -> Iterator[None]:
     except (DataError, MissingExtraError):
         raise
     except EOFError:
-        raise fault(name, None, "the compressed data ends too early; the file is truncated: download it again.") from None
+        raise fault(
+            name, None, "the compressed data ends too early; the file is truncated: download it again."
+        ) from None
     except (OSError, zlib.error) as error:
         raise fault(name, None, f"the compressed data is damaged ({error}); download it again.") from None
     except (ParseError, StopIteration) as error:

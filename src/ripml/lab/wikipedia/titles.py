@@ -91,7 +91,11 @@ class Titles:
 
         def keys() -> Iterator[tuple[int, int, int]]:
             for entry in entries:
-                yield ord(entry.kind), key_of(entry.title), key_of(entry.redirects_to) if entry.redirects_to else _NOWHERE
+                yield (
+                    ord(entry.kind),
+                    key_of(entry.title),
+                    key_of(entry.redirects_to) if entry.redirects_to else _NOWHERE,
+                )
 
         table = np.fromiter(keys(), np.dtype([("kind", "u1"), ("key", "u8"), ("to", "u8")]))
         kind, key = table["kind"], table["key"]
