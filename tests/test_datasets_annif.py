@@ -58,7 +58,7 @@ def test_a_csv_has_columns_for_text_uris_and_perhaps_an_id() -> None:
     assert read(io.BytesIO(f"text,subject_uris\na,{NEWS}\n".encode())).ids is None
 
 
-def test_a_table_of_ours_is_told_from_annifs(tmp_path: Path) -> None:
+def test_our_tables_are_distinguished_from_annifs(tmp_path: Path) -> None:
     (tmp_path / "ours.tsv").write_text("text\tlabels\nThe match\tsport\n")
     (tmp_path / "theirs.tsv").write_text(f"The match\t<{SPORT}>\n")
     (tmp_path / "both.csv").write_text(f"text,labels,subject_uris\nThe match,sport,<{SPORT}>\n")
@@ -69,7 +69,7 @@ def test_a_table_of_ours_is_told_from_annifs(tmp_path: Path) -> None:
     ]
 
 
-def test_a_folder_has_a_text_a_file_and_its_subjects_beside_it(tmp_path: Path) -> None:
+def test_a_folder_has_one_text_per_file_and_its_subjects_beside_it(tmp_path: Path) -> None:
     folder = filled(
         tmp_path / "corpus",
         {
@@ -116,7 +116,7 @@ def test_labels_are_written_as_uris_with_a_vocabulary_and_read_back_by_name(tmp_
     assert file.getvalue() == f"document_id,text,subject_uris\r\nm,The match,<{SPORT}> <{NEWS}>\r\n".encode()
 
 
-def test_names_that_two_subjects_share_are_told_apart_by_their_uris() -> None:
+def test_names_that_two_subjects_share_are_distinguished_by_their_uris() -> None:
     shared = f"<{BANK}>\tbank\n<{BANK}2>\tbank\n"
     data = corpus(f"River\t<{BANK}>\nMoney\t<{BANK}2>\n", vocabulary=vocabulary(shared))
     assert data.label_names == [f"bank ({BANK})", f"bank ({BANK}2)"]
@@ -174,15 +174,15 @@ def refused(texts: list[str], tags: Iterable[list[str]], place: Any, **options: 
     return str(caught.value)
 
 
-def test_what_a_corpus_cannot_hold_is_not_written(tmp_path: Path) -> None:
-    told = refused(["a", "b\tc"], [[], []], tmp_path / "x.tsv")
-    assert told.startswith("row 1: the text contains a tab or a line break")
-    told = refused(["a"], [["two words"]], io.BytesIO())
-    assert told == "row 0: the label 'two words' cannot be written as a URI; give its URI with vocabulary=…."
-    told = refused(["a"], [["two words"]], io.BytesIO(), vocabulary=vocabulary())
-    assert told == "row 0: the label 'two words' cannot be written as a URI; add it to the vocabulary."
-    told = refused(["a"], [["<x>"]], tmp_path / "new")
-    assert told == "row 0: the label '<x>' on a line of its own would not read back the same."
+def test_data_that_a_corpus_cannot_hold_is_not_written(tmp_path: Path) -> None:
+    message = refused(["a", "b\tc"], [[], []], tmp_path / "x.tsv")
+    assert message.startswith("row 1: the text contains a tab or a line break")
+    message = refused(["a"], [["two words"]], io.BytesIO())
+    assert message == "row 0: the label 'two words' cannot be written as a URI; give its URI with vocabulary=…."
+    message = refused(["a"], [["two words"]], io.BytesIO(), vocabulary=vocabulary())
+    assert message == "row 0: the label 'two words' cannot be written as a URI; add it to the vocabulary."
+    message = refused(["a"], [["<x>"]], tmp_path / "new")
+    assert message == "row 0: the label '<x>' on a line of its own would not read back the same."
     assert refused(["a"], [[]], filled(tmp_path / "old", {"x": ""})).endswith(
         "the folder is not empty; choose a new one."
     )
@@ -214,7 +214,7 @@ def documents(draw: st.DrawFn) -> Dataset:
 
 @settings(max_examples=60, deadline=None)
 @given(data=documents())
-def test_what_is_written_reads_back_the_same(data: Dataset, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_written_data_reads_back_the_same(data: Dataset, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("corpora")
     for name in ("x.tsv", "x.csv", "folder"):
         try:

@@ -32,7 +32,7 @@ def arff(rows: str, header: str = HEADER, xml: bytes = XML) -> Dataset:
     return read(io.BytesIO((header + rows).encode()), "arff", xml=io.BytesIO(xml))
 
 
-def test_labels_stand_anywhere_and_come_in_the_order_of_the_xml() -> None:
+def test_labels_may_be_anywhere_and_are_in_the_order_of_the_xml() -> None:
     data = arff("1.5, 1, '0', 0, 2\n0,0,1,1,3.5\n{0 -2, 3 1, 4 1}\n{1 1,2 '1',4 1}\n")
     assert data.label_names == ["warm", "tall"]
     assert data.feature_names == ["height", "is it 'red'", "grade"]

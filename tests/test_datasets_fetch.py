@@ -82,7 +82,7 @@ def test_a_wrong_checksum_leaves_nothing_behind(server: str, tmp_path: Path) -> 
     assert files(tmp_path) == []
 
 
-def test_an_unknown_checksum_is_told_and_nothing_is_kept(server: str, tmp_path: Path) -> None:
+def test_an_unknown_checksum_is_reported_and_nothing_is_kept(server: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=rf"no checksum is known .* If you trust it, pass sha256='{SHA256}'\.$"):
         fetch.get("bibtex", tmp_path, url=f"{server}/ok")
     assert files(tmp_path) == []

@@ -63,7 +63,7 @@ def assert_same(left: Dataset, right: Dataset) -> None:
 @pytest.mark.parametrize("format", FORMATS)
 @settings(max_examples=30, deadline=None)
 @given(dataset=datasets())
-def test_what_is_written_reads_back_the_same(format: str, dataset: Dataset) -> None:
+def test_written_data_reads_back_the_same(format: str, dataset: Dataset) -> None:
     data, options = written(dataset, format)
     back = read(io.BytesIO(data), format, **options)
     assert_same(back, dataset)
@@ -127,7 +127,7 @@ def refusal_of(content: bytes, format: str) -> str | None:
 @pytest.mark.parametrize("format", FORMATS)
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())
-def test_whatever_is_in_a_file_is_read_or_refused_in_one_sentence(format: str, data: st.DataObject) -> None:
+def test_any_content_is_read_or_refused_in_one_sentence(format: str, data: st.DataObject) -> None:
     content = bytearray(SAMPLES[format])
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, len(content)))
@@ -217,7 +217,7 @@ def test_a_slow_pipe_that_gives_a_byte_at_a_time_is_read_as_any_file() -> None:
     assert_same(read(Slow(XMC)), read(io.BytesIO(XMC)))  # type: ignore[arg-type]
 
 
-def test_a_format_that_cannot_be_told_is_asked_for(dataset: Dataset, tmp_path: Path) -> None:
+def test_an_unrecognised_format_must_be_named(dataset: Dataset, tmp_path: Path) -> None:
     with pytest.raises(
         DataError,
         match=r"^<file>: neither the name nor the first line 'hello' tells the format; pass one of svmlight, xmc",
@@ -298,7 +298,7 @@ def test_a_text_file_is_refused(tmp_path: Path) -> None:
         read(5)  # type: ignore[arg-type]
 
 
-def test_truncated_and_damaged_gzip_are_told_apart(tmp_path: Path) -> None:
+def test_truncated_and_damaged_gzip_have_different_errors(tmp_path: Path) -> None:
     packed = gzip.compress(XMC * 1000)
     (tmp_path / "short.txt.gz").write_bytes(packed[:-12])
     with pytest.raises(DataError, match=r"short\.txt\.gz: the gzip data ends too early; the file is truncated\.$"):

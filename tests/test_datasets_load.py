@@ -90,7 +90,7 @@ def test_texts_are_never_misaligned(folder: Path) -> None:
         load("tiny")
 
 
-def test_names_must_be_as_many_as_columns(folder: Path) -> None:
+def test_there_must_be_one_name_per_column(folder: Path) -> None:
     (folder / "labels.txt").write_text("k0\n")
     with pytest.raises(DataError, match=r"labels\.txt: there are 1 names, but the matrices have 2 columns\.$"):
         load("tiny")
@@ -159,7 +159,7 @@ def test_numpydoc_is_there_without_a_download(numpydoc: tuple[Dataset, Dataset])
     assert not set(train.ids) & set(test.ids)
 
 
-def test_numpydoc_links_what_the_docstring_links_and_does_not_tell(numpydoc: tuple[Dataset, Dataset]) -> None:
+def test_numpydoc_labels_are_the_links_and_are_not_in_the_text(numpydoc: tuple[Dataset, Dataset]) -> None:
     rows = {name: (part, i) for part in numpydoc for i, name in enumerate(part.ids or ())}
     part, i = rows["numpy.sin"]
     assert {part.label_names[j] for j in part.Y[[i]].indices} == {"numpy.arcsin", "numpy.sinh", "numpy.cos"}
@@ -171,7 +171,7 @@ def test_numpydoc_links_what_the_docstring_links_and_does_not_tell(numpydoc: tup
         assert not any(j >= 0 and part.Y[i, j] for i, j in enumerate(own))
 
 
-def test_numpydoc_features_come_from_the_training_texts_alone(numpydoc: tuple[Dataset, Dataset]) -> None:
+def test_numpydoc_features_come_from_the_training_texts_only(numpydoc: tuple[Dataset, Dataset]) -> None:
     train, test = numpydoc
     assert train.X.shape[1] == test.X.shape[1]
     assert (np.asarray((train.X > 0).sum(axis=0)).ravel() >= 2).all()

@@ -111,7 +111,7 @@ def test_labels_are_articles_behind_redirects_and_never_the_article_itself(dump:
         assert set(docs[f"Article {i}"]["labels"]) == {f"Article {(i + 1) % 40}", f"Article {i % 5}"} - {f"Article {i}"}
 
 
-def test_missing_pages_are_labels_if_asked_for(dump: Path, tmp_path: Path) -> None:
+def test_missing_pages_are_labels_if_any_target_counts(dump: Path, tmp_path: Path) -> None:
     made(dump, tmp_path / "wiki", min_count=8, targets="any", features=None)
     labels = (tmp_path / "wiki" / "labels.txt").read_text().splitlines()
     assert labels == ["Article 0", "Article 1", "Article 2", "Article 3", "Article 4", "Red 0", "Red 1", "Red 2"]
@@ -139,7 +139,7 @@ def test_without_features_the_matrices_have_no_columns(
     assert train.X.shape == (34, 0)
 
 
-def test_features_are_learnt_from_the_training_texts_alone(dump: Path, tmp_path: Path) -> None:
+def test_features_are_learnt_from_the_training_texts_only(dump: Path, tmp_path: Path) -> None:
     class Recorder:
         def fit_transform(self, texts: Iterator[str]) -> Any:
             self.seen = list(texts)
@@ -207,7 +207,7 @@ def stop_at(call: int) -> Callable[[str, int, int], None]:
     return progress
 
 
-def test_a_build_that_was_interrupted_anywhere_goes_on_to_the_same_bytes(
+def test_a_build_interrupted_anywhere_resumes_to_the_same_bytes(
     dump: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ripml.lab.wikipedia.dump._PAGES_PER_CALL", 30)
@@ -228,7 +228,7 @@ def test_a_build_that_was_interrupted_anywhere_goes_on_to_the_same_bytes(
     assert steps == ["list"] * 3 + ["parse"] * 7 + ["labels"] * 7 + ["write"] * 7
 
 
-def test_an_interrupted_build_does_not_parse_again_what_is_there(
+def test_an_interrupted_build_does_not_parse_finished_batches_again(
     dump: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(Stop, match=r"^parse$"):
@@ -248,7 +248,7 @@ def test_processes_can_be_interrupted_too(dump: Path, tmp_path: Path) -> None:
     assert contents(tmp_path / "wiki") == contents(tmp_path / "whole")
 
 
-def test_what_is_left_of_another_build_is_not_used(dump: Path, tmp_path: Path) -> None:
+def test_the_remains_of_another_build_are_not_used(dump: Path, tmp_path: Path) -> None:
     with pytest.raises(Stop, match=r"^parse$"):
         made(dump, tmp_path / "wiki", progress=stop_at(2))
     with pytest.raises(DataError, match=r"wiki\.part' was left by a build with a different `n_documents`; remove it"):

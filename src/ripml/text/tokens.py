@@ -8,8 +8,8 @@ A rule, chosen by a word, is a function from a text to a list of strings:
 - `"any"`: text of any script, with or without HTML. 腾 腾讯 讯 q3 财 财报 报
 
 Every rule lower-cases letters and drops punctuation. `"chars"` needs no linguistic preprocessing, which the paper
-counts among the merits of its method: overlapping pairs of characters retrieve Chinese about as well as segmented words do
-(Nie and others, "On the use of words and n-grams for Chinese information retrieval", 2000).
+counts among the merits of its method: overlapping pairs of characters retrieve Chinese about as well as segmented words
+do (Nie and others, "On the use of words and n-grams for Chinese information retrieval", 2000).
 
 `"any"` treats scripts by whether they separate words. With spaces between words, a token is a word: a run of letters,
 digits, underscores and the combining marks that Python's `\\w` leaves out (vowels of Hindi, Hebrew or Thai). Without

@@ -204,9 +204,9 @@ def _parse_fast(chunk: bytes) -> Rows | None:
     if kinds.min() == _BAD:
         return None
     lines = np.flatnonzero(around[1:] == _NEWLINE)  # the last token of each line
-    labels_at = np.flatnonzero(kinds == _LABEL)
-    features_at = np.flatnonzero(kinds == _FEATURE)
-    if max(lengths[labels_at].max(initial=0), lengths[features_at].max(initial=0)) > _EXACT_DIGITS:
+    label_tokens = np.flatnonzero(kinds == _LABEL)
+    feature_tokens = np.flatnonzero(kinds == _FEATURE)
+    if max(lengths[label_tokens].max(initial=0), lengths[feature_tokens].max(initial=0)) > _EXACT_DIGITS:
         return None
 
     # A minus sign before a value is cut off its token; tokens with other signs or exponents are left to float().
@@ -218,18 +218,20 @@ def _parse_fast(chunk: bytes) -> Rows | None:
         negative[token[leading]] = True
         odd[token[~leading]] = True
         lengths -= negative
-        if (lengths[negative] == 0).any() or odd[labels_at].any() or odd[features_at].any():
+        if (lengths[negative] == 0).any() or odd[label_tokens].any() or odd[feature_tokens].any():
             return None
 
+    # Numbers from digits, eight bytes at a time.
     words: Words = np.ndarray(len(buffer) - 7, "<u8", buffer, strides=(1,))
-    labels = _digits(words, ends[labels_at], lengths[labels_at]).view(np.int64)
-    features = _digits(words, ends[features_at], lengths[features_at]).view(np.int64)
+    labels = _digits(words, ends[label_tokens], lengths[label_tokens]).view(np.int64)
+    features = _digits(words, ends[feature_tokens], lengths[feature_tokens]).view(np.int64)
     values = _values(buffer, words, ends, lengths, kinds, negative, odd)
     if values is None:
         return None
 
-    label_ptr = np.concatenate(([0], np.searchsorted(labels_at, lines, side="right")))
-    feature_ptr = np.concatenate(([0], np.searchsorted(features_at, lines, side="right")))
+    # Rows of tokens, sorted by index within each row.
+    label_ptr = np.concatenate(([0], np.searchsorted(label_tokens, lines, side="right")))
+    feature_ptr = np.concatenate(([0], np.searchsorted(feature_tokens, lines, side="right")))
     if not _increasing(labels, label_ptr):
         labels = labels[_row_order(labels, label_ptr)]
     if not _increasing(features, feature_ptr):
