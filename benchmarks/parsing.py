@@ -1,7 +1,7 @@
 """Parsing of `l1,l2 f:v` rows: ripml against a Python line loop and scikit-learn, on the same bytes in one run.
 
-All three make CSR matrices of features and labels (scikit-learn leaves labels as tuples). The bounds: at least 3 times as
-fast as the loop, and never slower than scikit-learn.
+All three make CSR matrices of features and labels (scikit-learn leaves labels as tuples). The bounds: at least 3 times
+as fast as the loop, and never slower than scikit-learn.
 
     python benchmarks/parsing.py [--quick] [--json PATH]
 """

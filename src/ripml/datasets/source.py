@@ -21,7 +21,19 @@ from typing import IO, Any, Final, TypeAlias
 
 from ripml.base.errors import DataError, ParameterError
 
-__all__ = ["BOM", "UTF_16", "Place", "Source", "Where", "decode", "encode", "fault", "open_source", "open_target"]
+__all__ = [
+    "BOM",
+    "UTF_16",
+    "Place",
+    "Source",
+    "Where",
+    "decode",
+    "encode",
+    "fault",
+    "open_source",
+    "open_target",
+    "unreadable",
+]
 
 Place: TypeAlias = "str | os.PathLike[str] | IO[bytes]"
 Where: TypeAlias = "tuple[str, int | None]"  # a file and one of its lines: the first arguments of `fault`
@@ -37,6 +49,12 @@ _GZIP_MAGIC: Final = b"\x1f\x8b"
 def fault(name: str, line: int | None, sentence: str) -> DataError:
     """Return the error for a mistake in a file: `name:line: sentence`."""
     return DataError(f"{name}: {sentence}" if line is None else f"{name}:{line}: {sentence}")
+
+
+def unreadable(name: str, error: OSError) -> DataError:
+    """Return the error for a file that the operating system cannot open or read."""
+    reason = "no such file" if isinstance(error, FileNotFoundError) else error.strerror or str(error)
+    return DataError(f"{name}: cannot be read ({reason}).")
 
 
 def decode(line: bytes, where: Where) -> str:
@@ -120,7 +138,7 @@ class Source:
         except (gzip.BadGzipFile, zlib.error):
             raise fault(self.name, None, "the gzip data is damaged.") from None
         except OSError as error:
-            raise fault(self.name, None, f"cannot be read ({error.strerror or error}).") from None
+            raise unreadable(self.name, error) from None
 
 
 @contextmanager
@@ -134,8 +152,7 @@ def open_source(place: Place) -> Iterator[Source]:
         try:
             file = open(name, "rb", buffering=0)  # noqa: SIM115  # closed by the `with` below
         except OSError as error:
-            reason = "no such file" if isinstance(error, FileNotFoundError) else error.strerror or str(error)
-            raise DataError(f"{name}: cannot be read ({reason}).") from None
+            raise unreadable(name, error) from None
         with file, _decompressed(name, file) as source:
             yield source
         return

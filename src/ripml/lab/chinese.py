@@ -34,7 +34,7 @@ from ripml.datasets.catalogue import data_folder
 from ripml.datasets.dataset import Dataset, join
 from ripml.datasets.documents import Row, blocks, label_names_of
 from ripml.datasets.formats import read, write
-from ripml.datasets.source import fault
+from ripml.datasets.source import fault, unreadable
 from ripml.text import Doc2Vec, TfIdf
 
 __all__ = ["Counts", "build", "clean", "random_splits", "read_documents", "stock_news"]
@@ -260,8 +260,7 @@ def _text(path: Path) -> str:
     except UnicodeDecodeError as error:
         raise fault(str(path), None, f"byte {error.start + 1} is not UTF-8; save the file as UTF-8.") from None
     except OSError as error:
-        reason = "no such file" if isinstance(error, FileNotFoundError) else error.strerror or str(error)
-        raise fault(str(path), None, f"cannot be read ({reason}).") from None
+        raise unreadable(str(path), error) from None
 
 
 def _vectorizer(features: Any) -> TfIdf | Doc2Vec:

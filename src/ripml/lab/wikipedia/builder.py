@@ -39,7 +39,7 @@ from ripml.base.errors import DataError, ParameterError, RipmlError, check_count
 from ripml.base.parallel import thread_count
 from ripml.datasets.dataset import Dataset, csr
 from ripml.datasets.formats import xmc
-from ripml.datasets.source import fault, open_source, open_target
+from ripml.datasets.source import fault, open_source, open_target, unreadable
 from ripml.lab.wikipedia.dump import ARTICLE, Page, Site, import_extra, open_dump
 from ripml.lab.wikipedia.markup import DISAMBIGUATION, is_disambiguation, parse, redirect_target
 from ripml.lab.wikipedia.titles import Entry, Keys, Kind, Titles, count_keys, find, key_of, read_entries
@@ -385,7 +385,7 @@ def _work_folder(dump: Path, folder: Path, **settings: Any) -> Path:
             start = hashlib.sha256(file.read(2**20)).hexdigest()
             status = os.fstat(file.fileno())
     except OSError as error:
-        raise DataError(f"{dump}: cannot be read ({error.strerror or error}).") from None
+        raise unreadable(str(dump), error) from None
     inputs = {"dump": [status.st_size, status.st_mtime_ns, start], **settings}
     work = folder.with_name(folder.name + ".part")
     settings_file = work / "settings.json"

@@ -24,7 +24,7 @@ from urllib.parse import unquote
 from xml.etree.ElementTree import ParseError
 
 from ripml.base.errors import DataError, MissingExtraError
-from ripml.datasets.source import fault
+from ripml.datasets.source import fault, unreadable
 
 __all__ = ["ARTICLE", "Page", "Site", "Target", "import_extra", "open_dump"]
 
@@ -170,8 +170,7 @@ def open_dump(
     try:
         file = open(name, "rb")  # noqa: SIM115  # closed by the `with` below
     except OSError as error:
-        reason = "no such file" if isinstance(error, FileNotFoundError) else error.strerror or str(error)
-        raise DataError(f"{name}: cannot be read ({reason}).") from None
+        raise unreadable(name, error) from None
     with file:
         with _as_data_errors(name):
             root = import_extra("mwxml.element_iterator").ElementIterator.from_file(_decompressed(file))
