@@ -31,18 +31,6 @@ from ripml.datasets.dataset import Dataset, SparseRows, join
 from ripml.datasets.formats import read
 from ripml.datasets.source import Where, fault
 
-__all__ = [
-    "Columns",
-    "Row",
-    "blocks",
-    "column_places",
-    "documents_given",
-    "format_labels",
-    "label_names_of",
-    "parse_labels",
-    "row_of",
-]
-
 _NAME = "the documents"
 
 

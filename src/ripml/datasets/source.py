@@ -21,20 +21,6 @@ from typing import IO, Any, Final, TypeAlias
 
 from ripml.base.errors import DataError, ParameterError
 
-__all__ = [
-    "BOM",
-    "UTF_16",
-    "Place",
-    "Source",
-    "Where",
-    "decode",
-    "encode",
-    "fault",
-    "open_source",
-    "open_target",
-    "unreadable",
-]
-
 Place: TypeAlias = "str | os.PathLike[str] | IO[bytes]"
 Where: TypeAlias = "tuple[str, int | None]"  # a file and one of its lines: the first arguments of `fault`
 
