@@ -243,7 +243,7 @@ def test_the_substitute_has_its_known_size() -> None:
 
 
 def test_without_the_substitute_the_error_names_its_place(home: Path) -> None:
-    with pytest.raises(DataError, match=r"there is no zh_stock_news/docs\.jsonl\.gz in the folder RIPML_DATA; set it"):
+    with pytest.raises(DataError, match=r"there is no zh_stock_news/docs\.jsonl\.gz in the folder RIPML_DATA; set"):
         stock_news()
 
 
