@@ -137,7 +137,9 @@ def stock_news(min_count: int = 1) -> Dataset:
     home = data_folder()
     path = None if home is None else home / "zh_stock_news" / "docs.jsonl.gz"
     if path is None or not path.is_file():
-        raise DataError("there is no zh_stock_news/docs.jsonl.gz in the folder RIPML_DATA; set RIPML_DATA to its parent folder.")
+        raise DataError(
+            "there is no zh_stock_news/docs.jsonl.gz in the folder RIPML_DATA; set RIPML_DATA to its parent folder."
+        )
     data, _ = clean(read(path), min_count)
     return replace(data, name="zh_stock_news")
 
