@@ -1,7 +1,7 @@
 """Parsing of `l1,l2 f:v` rows: ripml against a Python line loop and scikit-learn, on the same bytes in one run.
 
-All three make CSR of the features and of the labels (scikit-learn leaves labels as tuples). The bounds: at least 3
-times as fast as the loop, and never slower than scikit-learn.
+All three make CSR matrices of features and labels (scikit-learn leaves labels as tuples). The bounds: at least 3 times
+as fast as the loop, and never slower than scikit-learn.
 
     python benchmarks/parsing.py [--quick] [--json PATH]
 """
@@ -52,20 +52,20 @@ def scikit_learn(rows: bytes) -> tuple[Any, Any]:
     return X, Y
 
 
-def generated(n: int, written: Callable[[float], str]) -> bytes:
-    """Return n rows of 5 labels and 60 features of 50,000, values in the notation of `written`."""
+def generated(n: int, format_value: Callable[[float], str]) -> bytes:
+    """Return n rows of 5 labels and 60 of 50,000 features."""
     rng = np.random.default_rng(0)
     labels = np.sort(rng.integers(0, 10_000, (n, 5)) * 5 + np.arange(5), axis=1)
     features = np.sort(rng.integers(0, 800, (n, 60)) + 800 * np.arange(60), axis=1)
     values = rng.random((n, 60), np.float32)
     return "".join(
-        f"{','.join(map(str, row))} {' '.join(f'{i}:{written(v)}' for i, v in zip(x, w, strict=True))}\n"
+        f"{','.join(map(str, row))} {' '.join(f'{i}:{format_value(v)}' for i, v in zip(x, w, strict=True))}\n"
         for row, x, w in zip(labels.tolist(), features.tolist(), values.tolist(), strict=True)
     ).encode()
 
 
 def best_times(rows: bytes, rounds: int) -> dict[str, float]:
-    """Return the best time of each parser; the rounds alternate, so that a busy moment of the machine hits all."""
+    """Return the best time of each parser; the parsers alternate, so that a busy machine slows all of them."""
     parsers = {"ripml": ours, "line loop": line_loop, "scikit-learn": scikit_learn}
     times = {name: float("inf") for name in parsers}
     results = {}
@@ -83,7 +83,7 @@ def best_times(rows: bytes, rounds: int) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--quick", action="store_true", help="fewer rows")
-    parser.add_argument("--json", type=Path, help="write the figures here")
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
     arguments = parser.parse_args()
     n = 1000 if arguments.quick else 10_000
     files = {

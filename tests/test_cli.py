@@ -423,7 +423,7 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
     "an empty pipe": (["train", "./empty", "m"], "empty: the file is empty"),
     "a format that cannot be told": (
         ["train", "odd", "m"],
-        r"the first line '\\x1b\[31mred'; say which of .* it is with --format\.",
+        r"the first line '\\x1b\[31mred' tells the format; pass one of .* with --format\.",
     ),
     "other columns": (
         ["train", "other.csv", "m"],
@@ -439,7 +439,7 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
     ),
     "columns of what has none": (
         ["train", "train.txt", "m", "--text-column", "body"],
-        "--text-column is no option of the format xmc; it has none",
+        "--text-column is not an option of the format xmc; its options: none",
     ),
     "columns for workers": (
         ["train", "other.csv", "m", "--text-column", "body", "--dask", "tcp://127.0.0.1:1"],

@@ -33,7 +33,7 @@ def test_a_dump_becomes_a_named_set(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     train, test = datasets.load("wiki")
     assert (len(train), len(test), train.Y.shape[1]) == (found["train"], found["test"], found["labels"])
     assert train.texts is not None
-    with pytest.raises(ParameterError, match="exists already; remove it, or build into another folder"):
+    with pytest.raises(ParameterError, match="already exists; remove it, or build into another folder"):
         run("datasets", "wikipedia", dump, str(tmp_path / "wiki"))
 
 
@@ -57,5 +57,5 @@ def test_chinese_documents_become_a_named_set(tmp_path: Path, monkeypatch: pytes
     assert "labels" in run(
         "datasets", "chinese", str(news), str(tmp_path / "other"), "--features", "tfidf", "--test", "3"
     )
-    with pytest.raises(DataError, match="this is there already"):
+    with pytest.raises(DataError, match="already exists"):
         run("datasets", "chinese", str(news), made)

@@ -58,7 +58,7 @@ def test_a_csv_has_columns_for_text_uris_and_perhaps_an_id() -> None:
     assert read(io.BytesIO(f"text,subject_uris\na,{NEWS}\n".encode())).ids is None
 
 
-def test_a_table_of_ours_is_told_from_annifs(tmp_path: Path) -> None:
+def test_our_tables_are_distinguished_from_annifs(tmp_path: Path) -> None:
     (tmp_path / "ours.tsv").write_text("text\tlabels\nThe match\tsport\n")
     (tmp_path / "theirs.tsv").write_text(f"The match\t<{SPORT}>\n")
     (tmp_path / "both.csv").write_text(f"text,labels,subject_uris\nThe match,sport,<{SPORT}>\n")
@@ -69,7 +69,7 @@ def test_a_table_of_ours_is_told_from_annifs(tmp_path: Path) -> None:
     ]
 
 
-def test_a_folder_has_a_text_a_file_and_its_subjects_beside_it(tmp_path: Path) -> None:
+def test_a_folder_has_one_text_per_file_and_its_subjects_beside_it(tmp_path: Path) -> None:
     folder = filled(
         tmp_path / "corpus",
         {
@@ -116,7 +116,7 @@ def test_labels_are_written_as_uris_with_a_vocabulary_and_read_back_by_name(tmp_
     assert file.getvalue() == f"document_id,text,subject_uris\r\nm,The match,<{SPORT}> <{NEWS}>\r\n".encode()
 
 
-def test_names_that_two_subjects_share_are_told_apart_by_their_uris() -> None:
+def test_names_that_two_subjects_share_are_distinguished_by_their_uris() -> None:
     shared = f"<{BANK}>\tbank\n<{BANK}2>\tbank\n"
     data = corpus(f"River\t<{BANK}>\nMoney\t<{BANK}2>\n", vocabulary=vocabulary(shared))
     assert data.label_names == [f"bank ({BANK})", f"bank ({BANK}2)"]
@@ -130,7 +130,7 @@ def test_names_that_two_subjects_share_are_told_apart_by_their_uris() -> None:
     [
         ("", r"<file>: the file is empty\.$"),
         (f"a\t<{NEWS}>\nb\n", r"<file>:2: there is no tab between text and subjects in 'b'\.$"),
-        (f"a\tmore text\t<{NEWS}>\n", r"<file>:1: the subject 'more' is no URI; write it as <more>"),
+        (f"a\tmore text\t<{NEWS}>\n", r"<file>:1: the subject 'more' is not a URI; write it as <more>"),
         (b"a\t\nb\xff\t\n", r"<file>:2: byte 2 of the line is not UTF-8; save the file as UTF-8\.$"),
         (f"subject_uris,title\n<{NEWS}>,a\n", r"<file>:1: there is no column 'text' among subject_uris, title"),
         (f"text,subject_uris\na,<{NEWS}>,b\n", r"<file>:2: there are 3 cells, but 2 columns"),
@@ -159,7 +159,7 @@ def test_a_bad_folder_is_explained(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        ("no uri here\n", r"<file>:1: 'no uri here' is no line '<uri> tab label' of a vocabulary\.$"),
+        ("no uri here\n", r"<file>:1: 'no uri here' is not a line '<uri> tab label' of a vocabulary\.$"),
         (f"<{NEWS}>\ta\n<{NEWS}>\tb\n", r"<file>:2: <http://example\.org/s2> is listed twice\.$"),
     ],
 )
@@ -174,26 +174,28 @@ def refused(texts: list[str], tags: Iterable[list[str]], place: Any, **options: 
     return str(caught.value)
 
 
-def test_what_a_corpus_cannot_hold_is_not_written(tmp_path: Path) -> None:
-    told = refused(["a", "b\tc"], [[], []], tmp_path / "x.tsv")
-    assert told.startswith("row 1: the text has a tab or a line break in it")
-    told = refused(["a"], [["two words"]], io.BytesIO())
-    assert told == "row 0: the label 'two words' cannot be written as a URI; give its URI with vocabulary=…."
-    told = refused(["a"], [["two words"]], io.BytesIO(), vocabulary=vocabulary())
-    assert told == "row 0: the label 'two words' cannot be written as a URI; add it to the vocabulary."
-    told = refused(["a"], [["<x>"]], tmp_path / "new")
-    assert told == "row 0: the label '<x>' would not be read back the same from a line of its own."
+def test_data_that_a_corpus_cannot_hold_is_not_written(tmp_path: Path) -> None:
+    message = refused(["a", "b\tc"], [[], []], tmp_path / "x.tsv")
+    assert message.startswith("row 1: the text contains a tab or a line break")
+    message = refused(["a"], [["two words"]], io.BytesIO())
+    assert message == "row 0: the label 'two words' cannot be written as a URI; give its URI with vocabulary=…."
+    message = refused(["a"], [["two words"]], io.BytesIO(), vocabulary=vocabulary())
+    assert message == "row 0: the label 'two words' cannot be written as a URI; add it to the vocabulary."
+    message = refused(["a"], [["<x>"]], tmp_path / "new")
+    assert message == "row 0: the label '<x>' on a line of its own would not read back the same."
     assert refused(["a"], [[]], filled(tmp_path / "old", {"x": ""})).endswith(
-        "the folder is not empty; name a new one."
+        "the folder is not empty; choose a new one."
     )
     assert "cannot be written (No such file" in refused(["a"], [[]], tmp_path / "no" / "where")
     for ids, sentence in (
-        (["a/b"], r"^row 0: the id 'a/b' cannot be the name of a file"),
-        (["a", "a"], "^the id 'a' is"),
+        (["a/b"], r"^row 0: the id 'a/b' cannot be a file name"),
+        (["a", "a"], "^two rows have the id 'a'"),
     ):
         with pytest.raises(DataError, match=sentence):
             write(documents_given([{"text": "", "id": id} for id in ids]), tmp_path / "ids", "annif")
-    with pytest.raises(ParameterError, match=r"^`kind` is no option of the format annif; it has vocabulary\.$"):
+    with pytest.raises(
+        ParameterError, match=r"^`kind` is not an option of the format annif; its options: vocabulary\.$"
+    ):
         write(documents_given(["a"]), tmp_path / "kinds", "annif", kind="tsv")
 
 
@@ -212,13 +214,13 @@ def documents(draw: st.DrawFn) -> Dataset:
 
 @settings(max_examples=60, deadline=None)
 @given(data=documents())
-def test_what_is_written_reads_back_the_same(data: Dataset, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_written_data_reads_back_the_same(data: Dataset, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("corpora")
     for name in ("x.tsv", "x.csv", "folder"):
         try:
             write(data, folder / name, "annif")
         except DataError as error:
-            assert "has a tab or a line break" in str(error) or "would not be read back" in str(error)  # noqa: PT017
+            assert "contains a tab or a line break" in str(error) or "would not read back" in str(error)  # noqa: PT017
             continue
         back = read(folder / name, "annif")
         assert facts(back)[:3] == facts(data)[:3]

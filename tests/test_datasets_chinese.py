@@ -72,7 +72,7 @@ def test_a_folder_of_documents_becomes_a_set_that_loads(home: Path) -> None:
     }
 
 
-def test_the_features_are_learnt_from_the_training_texts_alone(home: Path) -> None:
+def test_the_features_are_learnt_from_the_training_texts_only(home: Path) -> None:
     build(home / "documents", home / "data" / "zh", features=features(), n_test=1)
     train, test = load("zh")
     tfidf = features()
@@ -138,8 +138,8 @@ def test_an_interrupted_build_leaves_nothing(home: Path, monkeypatch: pytest.Mon
     assert list((home / "data").iterdir()) == []
 
 
-def test_what_is_there_already_stays(home: Path) -> None:
-    with pytest.raises(DataError, match=r"data: this is there already; remove it or choose another name\.$"):
+def test_an_existing_folder_is_kept(home: Path) -> None:
+    with pytest.raises(DataError, match=r"data: already exists; remove it or choose another name\.$"):
         build(home / "documents", home / "data", features=features())
 
 
@@ -155,17 +155,17 @@ def test_a_place_that_cannot_be_written_is_named(home: Path) -> None:
         ("../a.txt,X\n", r"labels\.csv: there is no document '\.\./a\.txt' in the folder\.$"),
         ("a.txt,X\n\na.txt,Y\n", r"labels\.csv:3: 'a\.txt' is given twice\.$"),
         ('a.txt,"X\n', r"labels\.csv:1: this is not CSV \(unexpected end of data\)\.$"),
-        ("a.txt\nb.txt, ,\n", r"^no document has a label that 2 have; lower `min_count` or give more documents\.$"),
+        ("a.txt\nb.txt, ,\n", r"^no label occurs in 2 documents; lower `min_count` or pass more documents\.$"),
     ],
 )
-def test_bad_labels_are_told_with_their_line(home: Path, labels: str, message: str) -> None:
+def test_bad_labels_are_reported_with_their_line(home: Path, labels: str, message: str) -> None:
     (home / "documents" / "labels.csv").write_text(labels)
     with pytest.raises(DataError, match=message):
         build(home / "documents", home / "data" / "zh", features=features(), n_test=1)
     assert list((home / "data").iterdir()) == []
 
 
-def test_bad_documents_are_told_by_name(home: Path) -> None:
+def test_bad_documents_are_reported_by_name(home: Path) -> None:
     (home / "documents" / "c.txt").write_bytes("腾讯".encode("gbk"))
     with pytest.raises(DataError, match=r"c\.txt: byte 1 is not UTF-8; save the file as UTF-8\.$"):
         read_documents(home / "documents")
@@ -173,7 +173,7 @@ def test_bad_documents_are_told_by_name(home: Path) -> None:
     with pytest.raises(DataError, match=r"labels\.csv: cannot be read \(no such file\)\.$"):
         read_documents(home / "documents")
     with pytest.raises(
-        DataError, match=r"data: there is no document here; it must have files \*\.txt and a labels\.csv"
+        DataError, match=r"data: there are no documents; the folder must have files \*\.txt and a labels\.csv"
     ):
         read_documents(home / "data")
     with pytest.raises(DataError, match=r"none: cannot be read \(no such file\)\.$"):
@@ -183,7 +183,7 @@ def test_bad_documents_are_told_by_name(home: Path) -> None:
 def test_a_label_that_labels_txt_cannot_hold_is_refused(home: Path) -> None:
     source = home / "odd.jsonl"
     source.write_text('{"labels": ["a\\tb"], "text": "x"}\n{"labels": ["a\\tb"], "text": "y"}\n')
-    with pytest.raises(DataError, match=r"^label 'a\\tb' is empty or has a tab or line break in it, which labels\.txt"):
+    with pytest.raises(DataError, match=r"^label 'a\\tb' is empty or contains a tab or line break, which labels\.txt"):
         build(source, home / "data" / "zh", features=features(), n_test=1)
 
 
@@ -200,7 +200,7 @@ def test_settings_are_checked(home: Path) -> None:
         build(home / "documents", home / "data" / "zh", features="bert")
     with pytest.raises(ParameterError, match=r"`min_count` must be an integer ≥ 1; got 0\."):
         build(home / "documents", home / "data" / "zh", min_count=0)
-    with pytest.raises(DataError, match=r"`n_test` = 4 leaves nothing of 4 documents to train on; lower it\."):
+    with pytest.raises(DataError, match=r"`n_test` = 4 leaves none of 4 documents to train on; lower it\."):
         build(home / "documents", home / "data" / "zh", n_test=4)
     with pytest.raises(ParameterError, match=r"`n_splits` must be an integer ≥ 1; got 0\."):
         random_splits(5, 1, 0)
@@ -234,7 +234,7 @@ def test_cleaning_twice_changes_nothing_more() -> None:
 
 
 @needs_data
-def test_the_stand_in_has_its_known_size() -> None:
+def test_the_substitute_has_its_known_size() -> None:
     data = stock_news()
     assert data.Y.shape == (5545, 230)
     assert data.Y.sum() / 5545 == pytest.approx(1.08, abs=0.01)
@@ -242,8 +242,8 @@ def test_the_stand_in_has_its_known_size() -> None:
     assert stock_news(min_count=2).Y.shape == (5543, 120)
 
 
-def test_without_the_stand_in_the_place_to_look_is_told(home: Path) -> None:
-    with pytest.raises(DataError, match=r"there is no zh_stock_news/docs\.jsonl\.gz in the folder RIPML_DATA; set it"):
+def test_without_the_substitute_the_error_names_its_place(home: Path) -> None:
+    with pytest.raises(DataError, match=r"there is no zh_stock_news/docs\.jsonl\.gz in the folder RIPML_DATA; set"):
         stock_news()
 
 

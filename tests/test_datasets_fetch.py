@@ -82,7 +82,7 @@ def test_a_wrong_checksum_leaves_nothing_behind(server: str, tmp_path: Path) -> 
     assert files(tmp_path) == []
 
 
-def test_an_unknown_checksum_is_told_and_nothing_is_kept(server: str, tmp_path: Path) -> None:
+def test_an_unknown_checksum_is_reported_and_nothing_is_kept(server: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=rf"no checksum is known .* If you trust it, pass sha256='{SHA256}'\.$"):
         fetch.get("bibtex", tmp_path, url=f"{server}/ok")
     assert files(tmp_path) == []
@@ -98,7 +98,7 @@ def test_a_file_above_the_limit_is_refused(server: str, tmp_path: Path) -> None:
 def test_errors_of_the_network_are_one_sentence(server: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"/missing: the server answered 404 Not Found\.$"):
         fetch.get("bibtex", tmp_path, url=f"{server}/missing", sha256=SHA256)
-    with pytest.raises(DataError, match=r"/cut: the download broke off"):
+    with pytest.raises(DataError, match=r"/cut: the download stopped"):
         fetch.get("bibtex", tmp_path, url=f"{server}/cut", sha256=SHA256)
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
@@ -109,12 +109,12 @@ def test_errors_of_the_network_are_one_sentence(server: str, tmp_path: Path) -> 
 
 
 def test_name_folder_and_address_are_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ParameterError, match=r"^no original is called 'x'; known are bibtex, delicious, "):
+    with pytest.raises(ParameterError, match=r"^there is no original 'x'; known are bibtex, delicious, "):
         fetch.get("x", tmp_path)
     with pytest.raises(ParameterError, match=r"^`url` must begin with http:// or https://; got file:///etc/hosts\.$"):
         fetch.get("bibtex", tmp_path, url="file:///etc/hosts")
     monkeypatch.delenv("RIPML_DATA", raising=False)
-    with pytest.raises(ParameterError, match="there is no folder to fetch into; pass `folder` or set RIPML_DATA"):
+    with pytest.raises(ParameterError, match="there is no folder to download into; pass `folder` or set RIPML_DATA"):
         fetch.get("bibtex")
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match=r"cannot be written \(Not a directory\)\.$"):

@@ -6,8 +6,10 @@ import gzip
 import io
 import itertools
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import IO, Any
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
+from ripml.base import registry
 from ripml.base.errors import DataError, ParameterError
 from ripml.datasets import Dataset, iter_blocks, read, source, write
 
@@ -60,7 +63,7 @@ def assert_same(left: Dataset, right: Dataset) -> None:
 @pytest.mark.parametrize("format", FORMATS)
 @settings(max_examples=30, deadline=None)
 @given(dataset=datasets())
-def test_what_is_written_reads_back_the_same(format: str, dataset: Dataset) -> None:
+def test_written_data_reads_back_the_same(format: str, dataset: Dataset) -> None:
     data, options = written(dataset, format)
     back = read(io.BytesIO(data), format, **options)
     assert_same(back, dataset)
@@ -89,7 +92,7 @@ def test_blocks_of_a_stream_put_together_are_the_whole(
     format: str, dataset: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(source, "CHUNK_BYTES", 700)
-    monkeypatch.setattr("ripml.datasets.arff._ROWS_PER_BLOCK", 64)
+    monkeypatch.setattr("ripml.datasets.formats.arff._ROWS_PER_BLOCK", 64)
     data, options = written(dataset, format)
     if format == "svmlight":
         options["zero_based"] = False
@@ -124,7 +127,7 @@ def refusal_of(content: bytes, format: str) -> str | None:
 @pytest.mark.parametrize("format", FORMATS)
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())
-def test_whatever_is_in_a_file_is_read_or_refused_in_one_sentence(format: str, data: st.DataObject) -> None:
+def test_any_content_is_read_or_refused_in_one_sentence(format: str, data: st.DataObject) -> None:
     content = bytearray(SAMPLES[format])
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, len(content)))
@@ -214,20 +217,69 @@ def test_a_slow_pipe_that_gives_a_byte_at_a_time_is_read_as_any_file() -> None:
     assert_same(read(Slow(XMC)), read(io.BytesIO(XMC)))  # type: ignore[arg-type]
 
 
-def test_a_format_that_cannot_be_told_is_asked_for(dataset: Dataset, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"^<file>: the format cannot be told .*'hello'; say which of xmc, arff"):
+def test_an_unrecognised_format_must_be_named(dataset: Dataset, tmp_path: Path) -> None:
+    with pytest.raises(
+        DataError,
+        match=r"^<file>: neither the name nor the first line 'hello' tells the format; pass one of svmlight, xmc",
+    ):
         read(io.BytesIO(b"hello\n"))
-    with pytest.raises(ParameterError, match=r"`format` must be one of xmc, arff, svmlight, jsonl, .*; got 'xlsx'\."):
+    with pytest.raises(ParameterError, match=r"`format` must be one of svmlight, xmc, arff, jsonl, .*; got 'xlsx'\."):
         read(io.BytesIO(XMC), "xlsx")
-    with pytest.raises(ParameterError, match=r"cannot be told from the name 'x\.xlsx'; say format="):
+    with pytest.raises(ParameterError, match=r"the name 'x\.xlsx' does not tell the format; pass format="):
         write(dataset, "x.xlsx")
 
 
 def test_an_option_of_another_format_is_refused(dataset: Dataset) -> None:
-    with pytest.raises(ParameterError, match=r"`zero_based` is no option of the format xmc; it has none\."):
+    with pytest.raises(ParameterError, match=r"`zero_based` is not an option of the format xmc; its options: none\."):
         read(io.BytesIO(XMC), zero_based=True)
-    with pytest.raises(ParameterError, match=r"`xml` is no option of the format jsonl"):
+    with pytest.raises(ParameterError, match=r"`xml` is not an option of the format jsonl"):
         write(dataset, io.BytesIO(), "jsonl", xml="x")
+
+
+@pytest.fixture
+def toy_format(monkeypatch: pytest.MonkeyPatch) -> str:
+    """A format that is one module, registered by one call: `!label text` on each line."""
+
+    def recognises(opened: source.Source) -> bool:
+        return opened.first_line().startswith(b"!")
+
+    def iter_blocks(opened: source.Source, *, upper: bool = False) -> Iterator[Dataset]:
+        lines = [line.decode()[1:].partition(" ") for _, line in opened.lines()]
+        names = [label.upper() if upper else label for label, _, _ in lines]
+        label_names = sorted(set(names))
+        Y = csr_array(np.array([[name == label for label in label_names] for name in names], np.float32))
+        yield Dataset(X=None, Y=Y, label_names=label_names, texts=[text for _, _, text in lines])
+
+    def write_lines(data: Dataset, file: IO[bytes]) -> None:
+        for row, text in enumerate(data.texts or []):
+            file.write(f"!{data.label_names[data.Y.indices[row]]} {text}\n".encode())
+
+    module = ModuleType("toy_format")
+    contents = {"SUFFIXES": (".toy",), "CONTENT": "texts", "recognises": recognises}
+    for name, value in {**contents, "iter_blocks": iter_blocks, "write": write_lines}.items():
+        setattr(module, name, value)
+    monkeypatch.setitem(sys.modules, "toy_format", module)
+    monkeypatch.setitem(registry._STAGES, "format", dict(registry._STAGES["format"]))  # undone after the test
+    registry.register("format", "toy", "toy_format")
+    return "toy"
+
+
+def test_a_new_format_is_one_module_and_one_registry_line(toy_format: str, dataset: Dataset, tmp_path: Path) -> None:
+    rows = b"!sport The match was won.\n!news The vote: lost.\n"
+    data = read(io.BytesIO(rows))  # recognised by its first line
+    assert (data.label_names, data.texts) == (["news", "sport"], ["The match was won.", "The vote: lost."])
+    assert read(io.BytesIO(rows), toy_format, upper=True).label_names == ["NEWS", "SPORT"]
+    write(data, tmp_path / "x.toy.gz")  # chosen by its suffix
+    assert gzip.decompress((tmp_path / "x.toy.gz").read_bytes()) == rows
+    assert [block.texts for block in iter_blocks(tmp_path / "x.toy.gz")] == [data.texts]
+    with pytest.raises(ParameterError, match=r"`lower` is not an option of the format toy; its options: upper\.$"):
+        read(io.BytesIO(rows), lower=True)
+    features_only = Dataset(X=dataset.X, Y=dataset.Y, label_names=dataset.label_names)
+    with pytest.raises(DataError, match="the format toy needs texts, but this data set has only features"):
+        write(features_only, tmp_path / "y.toy")
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / "a.txt").write_text("A folder of another format.")
+    assert read(tmp_path / "corpus").ids == ["a"]
 
 
 def test_a_missing_file_is_one_sentence(tmp_path: Path) -> None:
@@ -240,13 +292,13 @@ def test_a_missing_file_is_one_sentence(tmp_path: Path) -> None:
 
 
 def test_a_text_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ParameterError, match="a file open in binary mode is needed; got StringIO"):
+    with pytest.raises(ParameterError, match="a file open in binary mode; got StringIO"):
         read(io.StringIO("1"))  # type: ignore[arg-type]
-    with pytest.raises(ParameterError, match="a file open in binary mode is needed; got int"):
+    with pytest.raises(ParameterError, match="a file open in binary mode; got int"):
         read(5)  # type: ignore[arg-type]
 
 
-def test_truncated_and_damaged_gzip_are_told_apart(tmp_path: Path) -> None:
+def test_truncated_and_damaged_gzip_have_different_errors(tmp_path: Path) -> None:
     packed = gzip.compress(XMC * 1000)
     (tmp_path / "short.txt.gz").write_bytes(packed[:-12])
     with pytest.raises(DataError, match=r"short\.txt\.gz: the gzip data ends too early; the file is truncated\.$"):

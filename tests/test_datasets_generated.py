@@ -1,4 +1,4 @@
-"""Generated rows have the shape that was asked for, and neighbours that mean something."""
+"""Generated rows have the requested shape, and rows that are close share labels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ripml.baselines import Popularity
 from ripml.lab.generated import generate
 
 
-def test_the_shape_is_what_was_asked_for() -> None:
+def test_the_shape_is_the_requested_one() -> None:
     X, Y = generate(3000, n_features=16, n_labels=5000, labels_per_row=12.5, random_state=1)
     assert X.shape == (3000, 16)
     assert X.dtype == np.float32

@@ -44,7 +44,7 @@ def test_given_names_fix_the_columns() -> None:
         jsonl(line, label_names=["a"])
     with pytest.raises(DataError, match=r"^<file>:1: feature 'y' is not among the 0 names given\.$"):
         jsonl(line, feature_names=[])
-    with pytest.raises(ParameterError, match=r"^`label_names` must have no name twice\.$"):
+    with pytest.raises(ParameterError, match=r"^`label_names` must not contain a name twice\.$"):
         jsonl(line, label_names=["b", "b"])
 
 
@@ -95,7 +95,7 @@ def test_a_bad_line_among_features_is_explained(features: str, sentence: str) ->
         jsonl(f'{{"labels": ["a"], "features": [1, 2]}}\n{{"labels": [], "features": {features}}}\n')
 
 
-def test_a_byte_order_mark_and_blank_lines_are_no_part_of_the_rows() -> None:
+def test_a_byte_order_mark_and_blank_lines_are_not_part_of_the_rows() -> None:
     data = jsonl(b'\xef\xbb\xbf\n{"text": "a"}\r\n\n \t\n{"text": "b"}\n\n')
     assert data.texts == ["a", "b"]
     sniffed = read(io.BytesIO(b'\xef\xbb\xbf{"text": "a"}\n'))
@@ -115,8 +115,8 @@ def test_utf16_is_named(encoding: str) -> None:
 
 
 @pytest.mark.parametrize("array", ['[{"text": "a"}]', '[{"text": "a"},\n{"text": "b"}]', '[\n{"text": "a"}\n]', "{\n}"])
-def test_an_array_of_objects_is_told_to_be_one_object_a_line(array: str) -> None:
-    with pytest.raises(DataError, match=r"^<file>:1: JSONL has one object a line, such as .*, and no array around"):
+def test_an_array_of_objects_is_refused_as_jsonl_has_one_object_per_line(array: str) -> None:
+    with pytest.raises(DataError, match=r"^<file>:1: JSONL has one object per line, such as .*, and no array around"):
         read(io.BytesIO(array.encode()))
 
 

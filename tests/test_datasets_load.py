@@ -77,20 +77,20 @@ def test_documents_without_a_split_belong_to_no_row(folder: Path) -> None:
 def test_texts_are_never_misaligned(folder: Path) -> None:
     (folder / "labels.txt").write_text("k0\nk1\n")
     write_docs(folder, [DOCS[3], DOCS[1], DOCS[0]])
-    with pytest.raises(DataError, match=r"docs\.jsonl:1: this document does not fit row 0 of train\.txt\.$"):
+    with pytest.raises(DataError, match=r"docs\.jsonl:1: this document does not match row 0 of train\.txt\.$"):
         load("tiny")
     write_docs(folder, DOCS[:2])
     with pytest.raises(DataError, match=r"docs\.jsonl: there are 1 texts for 2 rows of train\.txt\.$"):
         load("tiny")
     write_docs(folder, [DOCS[1], DOCS[1]])
-    with pytest.raises(DataError, match=r"docs\.jsonl:2: this document does not fit row 1 of test\.txt\.$"):
+    with pytest.raises(DataError, match=r"docs\.jsonl:2: this document does not match row 1 of test\.txt\.$"):
         load("tiny")
     (folder / "docs.jsonl").write_text("[]\n")
     with pytest.raises(DataError, match=r"docs\.jsonl:1: the line must be a JSON object with 'labels' and 'text'\.$"):
         load("tiny")
 
 
-def test_names_must_be_as_many_as_columns(folder: Path) -> None:
+def test_there_must_be_one_name_per_column(folder: Path) -> None:
     (folder / "labels.txt").write_text("k0\n")
     with pytest.raises(DataError, match=r"labels\.txt: there are 1 names, but the matrices have 2 columns\.$"):
         load("tiny")
@@ -106,10 +106,12 @@ def test_an_unknown_name_is_answered_with_the_known_ones(folder: Path, monkeypat
     with pytest.raises(DataError, match=r"^there is no data set 'huge' in .*; available are numpydoc, tiny\.$"):
         load("huge")
     monkeypatch.setenv("RIPML_DATA", str(folder / "none"))
-    with pytest.raises(DataError, match=r"^RIPML_DATA names '.*none', which is not a folder\.$"):
+    with pytest.raises(DataError, match=r"^RIPML_DATA is '.*none', which is not a folder\.$"):
         available()
     monkeypatch.delenv("RIPML_DATA")
-    with pytest.raises(DataError, match=r"^data set 'tiny' needs RIPML_DATA, the folder to look in; without it there"):
+    with pytest.raises(
+        DataError, match=r"^data set 'tiny' needs RIPML_DATA, the folder of data sets; without it there"
+    ):
         load("tiny")
     assert available() == ["numpydoc"]
 
@@ -157,7 +159,7 @@ def test_numpydoc_is_there_without_a_download(numpydoc: tuple[Dataset, Dataset])
     assert not set(train.ids) & set(test.ids)
 
 
-def test_numpydoc_links_what_the_docstring_links_and_does_not_tell(numpydoc: tuple[Dataset, Dataset]) -> None:
+def test_numpydoc_labels_are_the_links_and_are_not_in_the_text(numpydoc: tuple[Dataset, Dataset]) -> None:
     rows = {name: (part, i) for part in numpydoc for i, name in enumerate(part.ids or ())}
     part, i = rows["numpy.sin"]
     assert {part.label_names[j] for j in part.Y[[i]].indices} == {"numpy.arcsin", "numpy.sinh", "numpy.cos"}
@@ -169,7 +171,7 @@ def test_numpydoc_links_what_the_docstring_links_and_does_not_tell(numpydoc: tup
         assert not any(j >= 0 and part.Y[i, j] for i, j in enumerate(own))
 
 
-def test_numpydoc_features_come_from_the_training_texts_alone(numpydoc: tuple[Dataset, Dataset]) -> None:
+def test_numpydoc_features_come_from_the_training_texts_only(numpydoc: tuple[Dataset, Dataset]) -> None:
     train, test = numpydoc
     assert train.X.shape[1] == test.X.shape[1]
     assert (np.asarray((train.X > 0).sum(axis=0)).ravel() >= 2).all()

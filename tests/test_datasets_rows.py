@@ -11,8 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ripml.base.errors import DataError
-from ripml.datasets.fast_rows import _parse_fast, parse
-from ripml.datasets.rows import Rows, parse_slowly, shortest
+from ripml.datasets.formats.rows import Rows, _parse_fast, parse, parse_slowly, shortest
 
 floats = st.floats(width=32, allow_nan=False, allow_infinity=False)
 value_texts = st.one_of(

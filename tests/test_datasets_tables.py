@@ -98,7 +98,7 @@ SOURCES: list[Callable[[], Any]] = [
 
 
 @pytest.mark.parametrize("number", range(len(SOURCES)))
-def test_the_same_documents_are_the_same_data_set_from_wherever_they_come(number: int) -> None:
+def test_the_same_documents_are_the_same_data_set_from_every_source(number: int) -> None:
     data = documents_given(SOURCES[number]())
     assert data.texts == TEXTS
     assert data.label_names == ["sport", "news", "odd|name", "球 类"]
@@ -123,7 +123,7 @@ def test_a_data_set_and_a_path_are_taken_as_they_are(tmp_path: Path) -> None:
         documents_given(features)
 
 
-def test_what_is_missing_is_an_empty_text_or_no_labels() -> None:
+def test_missing_values_are_empty_texts_or_no_labels() -> None:
     frame = pd.DataFrame({"text": ["a", None, float("nan"), pd.NA], "labels": [None, ["x"], float("nan"), pd.NA]})
     data = documents_given(frame)
     assert data.texts == ["a", "", "", ""]
@@ -174,12 +174,12 @@ def test_columns_may_have_other_names(tmp_path: Path) -> None:
         ([{"text": "a"}, {"labels": []}], None, r"row 1: there is no 'text' in \"{'labels': \[\]}\"\.$"),
         ([{"text": "a"}, "b"], None, r"row 1: there is no 'text' in 'b'\.$"),
         ([{"text": "a", "id": 1}, {"text": "b"}], None, r"row 1: the id is missing, but there is a column of ids\.$"),
-        ([{"text": "a", "labels": "['x']"}], None, r"row 0: the labels \"\['x'\]\" are no JSON list; write them as"),
-        (5, None, r"a list of texts, dictionaries, a table or a path is needed; got '5' \(int\)\.$"),
-        ({"train": ["a"]}, None, r"a list of texts, .* is needed; got \"{'train': \['a'\]}\" \(dict\)\.$"),
+        ([{"text": "a", "labels": "['x']"}], None, r"row 0: the labels \"\['x'\]\" are not a JSON list; write them as"),
+        (5, None, r"expected a list of texts, dictionaries, a table or a path; got '5' \(int\)\.$"),
+        ({"train": ["a"]}, None, r"expected a list of texts, .*; got \"{'train': \['a'\]}\" \(dict\)\.$"),
     ],
 )
-def test_what_cannot_be_documents_is_refused_in_one_sentence(texts: Any, tags: Any, sentence: str) -> None:
+def test_other_objects_are_refused_in_one_sentence(texts: Any, tags: Any, sentence: str) -> None:
     with pytest.raises(DataError, match=f"^{sentence}"):
         documents_given(texts, tags)
 
@@ -190,9 +190,9 @@ def test_tags_beside_a_table_several_tables_and_lazy_ones_are_refused() -> None:
             documents_given(table, TAGS)
     several = FakeHuggingFace(COLUMNS)
     several.column_names = {"train": ["text"], "test": ["text"]}  # type: ignore[assignment]
-    with pytest.raises(DataError, match=r"^this holds several tables: train, test; give one of them\.$"):
+    with pytest.raises(DataError, match=r"^this holds several tables: train, test; pass one of them\.$"):
         documents_given(several)
-    with pytest.raises(DataError, match=r"^LazyFrame is a table still to be computed"):
+    with pytest.raises(DataError, match=r"^LazyFrame is a table that is not computed yet"):
         documents_given(pl.LazyFrame(COLUMNS))
 
 
@@ -213,9 +213,7 @@ def documents(draw: st.DrawFn) -> Dataset:
 @pytest.mark.parametrize("name", ["x.jsonl", "x.csv", "x.tsv", "x.csv.gz", "x.parquet", "x.parquet.gz"])
 @settings(max_examples=40, deadline=None)
 @given(data=documents())
-def test_what_is_written_reads_back_the_same(
-    name: str, data: Dataset, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_written_data_reads_back_the_same(name: str, data: Dataset, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.getbasetemp() / name
     write(data, path)
     assert facts(read(path)) == facts(data)
@@ -260,13 +258,13 @@ def test_a_table_without_rows_has_none_and_one_without_labels_has_no_columns() -
         ("text,text\na,b\n", r"<file>:1: there are 2 columns 'text'\.$"),
         (
             'text,labels\n"a\nb",x\nc\n',
-            r"<file>:4: there are 1 cells, but 2 columns; put a cell with ",
+            r"<file>:4: there are 1 cells, but 2 columns; quote cells that contain ",
         ),
         ("text,labels\na,x,y\n", r"<file>:2: there are 3 cells, but 2 columns"),
         ("text,labels\na,x|x\n", r"<file>:2: label 'x' is given twice\.$"),
         (
             "text,labels\na,[x]\n",
-            r"<file>:2: the labels '\[x\]' are no JSON list; write them as ",
+            r"<file>:2: the labels '\[x\]' are not a JSON list; write them as ",
         ),
         ('text,labels\na,"[[""x""]]"\n', r"<file>:2: a label must be a string or a number; got \"\['x'\]\"\.$"),
         ('text,labels\n"a" b,x\n', r"<file>:2: this is not CSV \(',' expected after '\"'\)\.$"),
@@ -283,17 +281,17 @@ def test_bad_parquet_is_explained(tmp_path: Path) -> None:
     path = tmp_path / "x.parquet"
     for content in (b"PAR1 and no more", b""):
         path.write_bytes(content)
-        with pytest.raises(DataError, match=r"x\.parquet: this is not Parquet that can be read \(.*\)\.$"):
+        with pytest.raises(DataError, match=r"x\.parquet: this is not a readable Parquet file \(.*\)\.$"):
             read(path)
     pa.parquet.write_table(pa.table({"text": ["a", "b"], "labels": ["x", "[x"]}), path)
-    with pytest.raises(DataError, match=r"x\.parquet: row 1: the labels '\[x' are no JSON list"):
+    with pytest.raises(DataError, match=r"x\.parquet: row 1: the labels '\[x' are not a JSON list"):
         read(path)
     pa.parquet.write_table(pa.table({"text": [1]}), path)
     with pytest.raises(DataError, match=r"x\.parquet: row 0: a text must be a string; got '1' \(int\)\.$"):
         read(path)
 
 
-def test_without_pyarrow_the_line_that_installs_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pyarrow_the_error_has_the_install_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(MissingExtraError, match=r"pyarrow is needed .* pip install 'ripml\[parquet\]'"):
         read(io.BytesIO(b"PAR1"))
@@ -308,7 +306,7 @@ SAMPLES = {
 @pytest.mark.parametrize("format", SAMPLES)
 @settings(max_examples=100, deadline=None)
 @given(data=st.data())
-def test_whatever_is_in_a_file_is_read_or_refused_in_one_sentence(format: str, data: st.DataObject) -> None:
+def test_any_content_is_read_or_refused_in_one_sentence(format: str, data: st.DataObject) -> None:
     content = bytearray(SAMPLES[format])
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, len(content)))
@@ -322,7 +320,7 @@ def test_whatever_is_in_a_file_is_read_or_refused_in_one_sentence(format: str, d
     assert refusal == "" or (refusal.startswith("<file>:") and refusal.endswith("."))
 
 
-def test_features_are_no_texts(tmp_path: Path) -> None:
+def test_features_cannot_be_written_as_texts(tmp_path: Path) -> None:
     X = csr_array(np.eye(2, dtype=np.float32))
     with pytest.raises(DataError, match=r"^the format csv needs texts, but this data set has only features"):
         write(Dataset(X=X, Y=X, label_names=["a", "b"]), tmp_path / "x.csv")
@@ -331,7 +329,7 @@ def test_features_are_no_texts(tmp_path: Path) -> None:
 
 def test_half_of_a_surrogate_pair_is_refused() -> None:
     for format in ("csv", "parquet", "annif"):
-        with pytest.raises(DataError, match=r"^row 1 has half of a surrogate pair in it"):
+        with pytest.raises(DataError, match=r"^row 1 contains half of a surrogate pair"):
             write(documents_given(["a", "\ud800"]), io.BytesIO(), format)
 
 

@@ -16,9 +16,9 @@ import pytest
 
 from ripml.base.errors import DataError, MissingExtraError, ParameterError
 from ripml.datasets import load
-from ripml.lab.wikipedia import Summary, build, work
+from ripml.lab.wikipedia import Summary, build, builder
 from ripml.lab.wikipedia.dump import open_dump
-from ripml.lab.wikipedia.pages import number
+from ripml.lab.wikipedia.titles import key_of
 
 pytest.importorskip("mwxml", reason="the extra `text` is not installed")
 pytest.importorskip("mwparserfromhell", reason="the extra `text` is not installed")
@@ -33,7 +33,7 @@ def page(title: str, text: str | None, *, namespace: int = 0, redirect: str | No
     inside = "<text />" if text is None else f"<text>{escape(text)}</text>"
     leads = "" if redirect is None else f"<redirect title={quoteattr(redirect)} />"
     return (
-        f"<page><title>{escape(title)}</title><ns>{namespace}</ns><id>{id or abs(number(title)) % 10**6}</id>{leads}"
+        f"<page><title>{escape(title)}</title><ns>{namespace}</ns><id>{id or abs(key_of(title)) % 10**6}</id>{leads}"
         f"<revision><id>1</id><timestamp>2020-01-01T00:00:00Z</timestamp>{inside}</revision></page>"
     )
 
@@ -72,7 +72,7 @@ def dump(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(work, "_BATCH_PAGES", 6)
+    monkeypatch.setattr(builder, "_BATCH_PAGES", 6)
 
 
 def made(dump: Path, folder: Path, **options: Any) -> Summary:
@@ -111,7 +111,7 @@ def test_labels_are_articles_behind_redirects_and_never_the_article_itself(dump:
         assert set(docs[f"Article {i}"]["labels"]) == {f"Article {(i + 1) % 40}", f"Article {i % 5}"} - {f"Article {i}"}
 
 
-def test_missing_pages_are_labels_if_asked_for(dump: Path, tmp_path: Path) -> None:
+def test_missing_pages_are_labels_if_any_target_counts(dump: Path, tmp_path: Path) -> None:
     made(dump, tmp_path / "wiki", min_count=8, targets="any", features=None)
     labels = (tmp_path / "wiki" / "labels.txt").read_text().splitlines()
     assert labels == ["Article 0", "Article 1", "Article 2", "Article 3", "Article 4", "Red 0", "Red 1", "Red 2"]
@@ -139,7 +139,7 @@ def test_without_features_the_matrices_have_no_columns(
     assert train.X.shape == (34, 0)
 
 
-def test_features_are_learnt_from_the_training_texts_alone(dump: Path, tmp_path: Path) -> None:
+def test_features_are_learnt_from_the_training_texts_only(dump: Path, tmp_path: Path) -> None:
     class Recorder:
         def fit_transform(self, texts: Iterator[str]) -> Any:
             self.seen = list(texts)
@@ -207,10 +207,10 @@ def stop_at(call: int) -> Callable[[str, int, int], None]:
     return progress
 
 
-def test_a_build_that_was_interrupted_anywhere_goes_on_to_the_same_bytes(
+def test_a_build_interrupted_anywhere_resumes_to_the_same_bytes(
     dump: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ripml.lab.wikipedia.dump._PAGES_A_CALL", 30)
+    monkeypatch.setattr("ripml.lab.wikipedia.dump._PAGES_PER_CALL", 30)
     made(dump, tmp_path / "whole")
     steps = []
     for call in range(100):
@@ -228,7 +228,7 @@ def test_a_build_that_was_interrupted_anywhere_goes_on_to_the_same_bytes(
     assert steps == ["list"] * 3 + ["parse"] * 7 + ["labels"] * 7 + ["write"] * 7
 
 
-def test_an_interrupted_build_does_not_parse_again_what_is_there(
+def test_an_interrupted_build_does_not_parse_finished_batches_again(
     dump: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(Stop, match=r"^parse$"):
@@ -248,13 +248,13 @@ def test_processes_can_be_interrupted_too(dump: Path, tmp_path: Path) -> None:
     assert contents(tmp_path / "wiki") == contents(tmp_path / "whole")
 
 
-def test_what_is_left_of_another_build_is_not_used(dump: Path, tmp_path: Path) -> None:
+def test_the_remains_of_another_build_are_not_used(dump: Path, tmp_path: Path) -> None:
     with pytest.raises(Stop, match=r"^parse$"):
         made(dump, tmp_path / "wiki", progress=stop_at(2))
-    with pytest.raises(DataError, match=r"wiki\.part' is left from a build with another `n_documents`; remove it"):
+    with pytest.raises(DataError, match=r"wiki\.part' was left by a build with a different `n_documents`; remove it"):
         made(dump, tmp_path / "wiki", n_documents=7)
     dump.write_bytes(bz2.compress(xml(*world()[1:])))
-    with pytest.raises(DataError, match=r"is left from a build with another `dump`; remove it to start anew\.$"):
+    with pytest.raises(DataError, match=r"was left by a build with a different `dump`; remove it to start again\.$"):
         made(dump, tmp_path / "wiki")
 
 
@@ -264,18 +264,21 @@ def test_what_is_left_of_another_build_is_not_used(dump: Path, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        (bz2.compress(xml(*world()))[:-40], r"the compressed data ends too early; the file is truncated: fetch it"),
-        (gzip.compress(xml(*world()))[:-40], r"the compressed data ends too early; the file is truncated: fetch it"),
-        (b"BZh9" + b"x" * 100, r"the compressed data is damaged \(.*\); fetch it again\.$"),
-        (xml(*world())[:-400], r"this is not well-formed XML \(.*\); fetch the dump again\.$"),
-        (xml("<page><title>A</page>"), r"this is not well-formed XML \(.*\); fetch the dump again\.$"),
-        (b"", r"this is not well-formed XML \(no element found.*\); fetch the dump again\.$"),
+        (bz2.compress(xml(*world()))[:-40], r"the compressed data ends too early; the file is truncated: download it"),
+        (gzip.compress(xml(*world()))[:-40], r"the compressed data ends too early; the file is truncated: download it"),
+        (b"BZh9" + b"x" * 100, r"the compressed data is damaged \(.*\); download it again\.$"),
+        (xml(*world())[:-400], r"this is not well-formed XML \(.*\); download the dump again\.$"),
+        (xml("<page><title>A</page>"), r"this is not well-formed XML \(.*\); download the dump again\.$"),
+        (b"", r"this is not well-formed XML \(no element found.*\); download the dump again\.$"),
         (b"<html><body>Not found</body></html>", r"(no dump of MediaWiki|there is no <siteinfo>)"),
         (b"<mediawiki></mediawiki>", r"(no dump of MediaWiki|there is no <siteinfo>)"),
-        (xml(), r"no page has any text; take pages-articles, not a dump of stubs\.$"),
-        (xml(page("A", None), page("B", None)), r"no page has any text; take pages-articles, not a dump of stubs\.$"),
-        (xml(page("Talk:A", "x", namespace=1)), r"there is no article in it; take a pages-articles dump\.$"),
-        (xml("<page><ns>0</ns><id>1</id></page>"), r"this is no dump of MediaWiki \(.*\); pages-articles is needed\.$"),
+        (xml(), r"no page has any text; use a pages-articles dump, not one of stubs\.$"),
+        (
+            xml(page("A", None), page("B", None)),
+            r"no page has any text; use a pages-articles dump, not one of stubs\.$",
+        ),
+        (xml(page("Talk:A", "x", namespace=1)), r"it contains no article; use a pages-articles dump\.$"),
+        (xml("<page><ns>0</ns><id>1</id></page>"), r"this is not a pages-articles dump of MediaWiki \(.*\)\.$"),
         (xml(page("A", "No links."), page("B", "None.")), r"no article is linked from at least min_count = 2"),
         (xml(page("A", "[[B]]"), page("B", "None.")), r"no article is linked .* the most is 1: lower `min_count`"),
     ],
@@ -300,7 +303,7 @@ def test_a_broken_dump_is_named_and_nothing_that_loads_is_left(
 def test_one_document_is_too_few(tmp_path: Path) -> None:
     path = tmp_path / "two.xml"
     path.write_bytes(xml(page("A", "[[B]]"), page("B", "None.")))
-    with pytest.raises(DataError, match=r"two\.xml: only 1 document has labels, but two are needed"):
+    with pytest.raises(DataError, match=r"two\.xml: only 1 document has labels, but at least two are needed"):
         made(path, tmp_path / "wiki", min_count=1, features=None)
 
 
@@ -331,9 +334,9 @@ def test_settings_out_of_range_are_refused(option: dict[str, Any], complaint: st
 
 
 def test_a_folder_that_exists_and_a_dump_that_does_not_are_refused(dump: Path, tmp_path: Path) -> None:
-    with pytest.raises(ParameterError, match=r"' exists already; remove it, or build into another folder\.$"):
+    with pytest.raises(ParameterError, match=r"' already exists; remove it, or build into another folder\.$"):
         made(dump, tmp_path)
-    with pytest.raises(DataError, match=r"none\.bz2: cannot be read \(No such file or directory\)\.$"):
+    with pytest.raises(DataError, match=r"none\.bz2: cannot be read \(no such file\)\.$"):
         made(tmp_path / "none.bz2", tmp_path / "wiki")
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from ripml.lab.wikipedia.dump import Site
 from ripml.lab.wikipedia.markup import is_disambiguation, parse, redirect_target
-from ripml.lab.wikipedia.pages import Entry, Pages, number
+from ripml.lab.wikipedia.titles import Entry, Titles, key_of
 
 pytest.importorskip("mwparserfromhell", reason="the extra `text` is not installed")
 
@@ -125,8 +125,8 @@ def test_the_words_for_disambiguation_can_be_given() -> None:
 def resolved(redirects: dict[str, str], title: str) -> str | None:
     everything = {*redirects, *redirects.values()}
     entries = [Entry("r" if name in redirects else "a", name, redirects.get(name, "")) for name in sorted(everything)]
-    ends, _ = Pages.of(entries).resolve(np.array([number(title)], np.uint64), "articles")
-    return next((name for name in everything if len(ends) and number(name) == int(ends[0])), None)
+    ends, _ = Titles.of(entries).resolve(np.array([key_of(title)], np.uint64), "articles")
+    return next((name for name in everything if len(ends) and key_of(name) == int(ends[0])), None)
 
 
 def test_redirect_chains_are_followed_to_their_end() -> None:

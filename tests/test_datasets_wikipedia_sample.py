@@ -194,7 +194,7 @@ def doubled(dump: Path, home: Path) -> Path:
 
 
 @pytest.mark.parametrize("read", SAMPLE, ids=lambda read: read.title)
-def test_an_article_is_as_it_was_read_by_eye(read: Read, articles: dict[str, dict[str, Any]]) -> None:
+def test_an_article_is_as_a_person_read_it(read: Read, articles: dict[str, dict[str, Any]]) -> None:
     article = articles[read.title]
     labels, text = set(article["labels"]), article["text"]
     assert len(labels) == len(article["labels"])
@@ -207,7 +207,7 @@ def test_an_article_is_as_it_was_read_by_eye(read: Read, articles: dict[str, dic
     assert not any(mark in text for mark in ("[[", "]]", "{{", "}}", "''", "<ref", "{|"))
 
 
-def test_disambiguation_pages_and_redirects_are_no_documents(articles: dict[str, dict[str, Any]]) -> None:
+def test_disambiguation_pages_and_redirects_are_not_documents(articles: dict[str, dict[str, Any]]) -> None:
     # All of these are pages of the excerpt: four with a template for it, then two redirects.
     for title in ("Austin (disambiguation)", "Aberdeen (disambiguation)", "Ada", "Alien", "AfricA", "Argument form"):
         assert title not in articles

@@ -42,11 +42,13 @@ def test_a_bad_header_is_shown(header: str) -> None:
         xmc(f"{header}\n0 0:1\n")
 
 
-def test_a_header_beyond_all_bounds_is_refused_before_memory_is_asked_for() -> None:
-    with pytest.raises(DataError, match=r"^<file>:1: L = 999999999999 is above 50000000, the most that can be read\.$"):
+def test_a_header_beyond_all_bounds_is_refused_before_memory_is_allocated() -> None:
+    with pytest.raises(
+        DataError, match=r"^<file>:1: L = 999999999999 is above 50000000, the largest number that can be read\.$"
+    ):
         xmc("1 2 999999999999\n")
     with pytest.raises(
-        DataError, match=r"^<file>:1: d = 999999999999 is above 2147483647, the most that can be read\.$"
+        DataError, match=r"^<file>:1: d = 999999999999 is above 2147483647, the largest number that can be read\.$"
     ):
         xmc("1 999999999999 2\n")
 
@@ -54,9 +56,9 @@ def test_a_header_beyond_all_bounds_is_refused_before_memory_is_asked_for() -> N
 def test_the_number_of_rows_must_be_that_of_the_header() -> None:
     with pytest.raises(DataError, match=r"^<file>:1: the header says N = 3 rows, but the file has 2\.$"):
         xmc("3 3 4\n0 0:1\n1 0:1\n")
-    with pytest.raises(DataError, match=r"^<file>:4: the header says N = 2 rows, but here is one more\.$"):
+    with pytest.raises(DataError, match=r"^<file>:4: the header says N = 2 rows, but there are more\.$"):
         xmc("2 3 4\n0 0:1\n1 0:1\n2 0:1\n3 1:1\n")
-    with pytest.raises(DataError, match=r"^<file>:4: the header says N = 2 rows, but here is one more\.$"):
+    with pytest.raises(DataError, match=r"^<file>:4: the header says N = 2 rows, but there are more\.$"):
         xmc("2 3 4\n0 0:1\n1 0:1\n\n")
     with pytest.raises(DataError, match=r"^<file>:1: the header says N = 1 rows, but the file has 0\.$"):
         xmc("1 3 4")
@@ -68,7 +70,7 @@ def test_the_line_of_a_bad_row_counts_the_header() -> None:
         xmc("2 3 4\n0 0:1\n4 0:1\n")
 
 
-def test_comments_are_no_rows_and_blank_lines_are_empty_rows() -> None:
+def test_comments_are_not_rows_and_blank_lines_are_empty_rows() -> None:
     data = svm("# head\n0,2 1:1 # why\n\n  # more\n1 2:0.5\n#end")
     assert data.Y.toarray().tolist() == [[1, 0, 1], [0, 0, 0], [0, 1, 0]]
     assert data.X.toarray().tolist() == [[1, 0], [0, 0], [0, 0.5]]
@@ -101,8 +103,10 @@ def test_widths_may_be_given_and_are_then_bounds() -> None:
         svm("7 1:1\n", n_labels=7)
 
 
-def test_a_stream_must_be_told_where_features_begin() -> None:
-    with pytest.raises(ParameterError, match=r"zero_based='auto' needs the whole file; to stream, say True or False\."):
+def test_a_stream_needs_to_know_where_features_begin() -> None:
+    with pytest.raises(
+        ParameterError, match=r"zero_based='auto' needs the whole file; to stream, pass True or False\."
+    ):
         next(iter_blocks(io.BytesIO(b"0 1:1\n"), "svmlight"))
 
 

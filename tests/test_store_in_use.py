@@ -11,7 +11,7 @@ from store_writer import LABELS, example, settings
 from test_store import assert_is_that_of_its_documents
 
 from ripml.base.errors import ParameterError
-from ripml.datasets.in_memory import documents_given
+from ripml.datasets import documents_given
 from ripml.model.estimator import RIPML
 from ripml.store import Store, StoreError
 from ripml.tagging.documents import DocumentModel

@@ -81,7 +81,7 @@ def test_settings_and_texts_are_checked() -> None:
     for bad in ({"min_df": 0}, {"ngrams": 1.5}, {"max_features": True}):
         with pytest.raises(ParameterError, match=rf"`{next(iter(bad))}` must be an integer ≥ 1; got"):
             TfIdf(**bad)
-    with pytest.raises(DataError, match="a list of texts is needed; got one string"):
+    with pytest.raises(DataError, match="expected a list of texts; got one string"):
         TfIdf().fit("red apple")
     with pytest.raises(DataError, match="text 1 is not a string; got NoneType"):
         TfIdf().fit(["red", None])  # type: ignore[list-item]

@@ -37,7 +37,7 @@ def small(**settings: Any) -> Doc2Vec:
 
 
 def digest() -> str:
-    """Return a checksum of trained and inferred vectors; also asked for in other processes."""
+    """Return a checksum of trained and inferred vectors; also called in other processes."""
     doc2vec = small()
     vectors = doc2vec.fit_transform(two_topics())
     return hashlib.sha256(vectors.tobytes() + doc2vec.transform(["apple ship", "wave"]).tobytes()).hexdigest()
@@ -47,7 +47,7 @@ def unit(rows: Any) -> Any:
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
-def test_vectors_are_one_row_a_text() -> None:
+def test_vectors_are_one_row_per_text() -> None:
     vectors = small().fit_transform(text for text in two_topics(6))
     assert vectors.shape == (6, 16)
     assert vectors.dtype == np.float32
@@ -85,13 +85,13 @@ def test_vectors_are_the_same_in_every_process(seed: str) -> None:
     assert done.stderr == ""
 
 
-def test_the_seed_matters_and_the_same_one_gives_the_same() -> None:
+def test_vectors_depend_on_the_seed_and_the_same_seed_gives_the_same() -> None:
     first, again, other = (small(random_state=seed).fit_transform(two_topics()) for seed in (0, 0, 1))
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
 
 
-def test_a_text_has_the_same_vector_in_any_company_and_on_any_threads() -> None:
+def test_the_vector_of_a_text_depends_neither_on_other_texts_nor_on_threads() -> None:
     texts = two_topics()
     doc2vec = small().fit(texts)
     together = doc2vec.transform(texts)
@@ -159,7 +159,7 @@ def test_saved_equals_loaded(tmp_path: Path) -> None:
     assert all(np.array_equal(again[1][name], arrays[name]) for name in arrays)
 
 
-def test_what_the_caller_does_with_the_rows_does_not_matter() -> None:
+def test_changes_to_the_returned_rows_do_not_change_the_model() -> None:
     doc2vec = small()
     vectors = doc2vec.fit_transform(two_topics())
     before = doc2vec.transform(["apple ship"])
@@ -177,7 +177,7 @@ def test_a_damaged_state_is_refused(key: str) -> None:
     with pytest.raises(ModelFolderError, match="the saved doc2vec is damaged"):
         Doc2Vec.from_state({**parameters, "n_dims": 0}, arrays)
     if key.endswith("vectors"):
-        with pytest.raises(ModelFolderError, match="n_dims finite numbers a word"):
+        with pytest.raises(ModelFolderError, match="n_dims finite numbers per word"):
             Doc2Vec.from_state(parameters, {**arrays, key: arrays[key] * np.float32("nan")})
 
 
@@ -192,19 +192,19 @@ def test_settings_and_texts_are_checked() -> None:
         Doc2Vec(n_jobs=0)
     with pytest.raises(ParameterError, match="`tokens` must be one of"):
         Doc2Vec(tokens="bpe")
-    with pytest.raises(DataError, match="a list of texts is needed; got one string"):
+    with pytest.raises(DataError, match="expected a list of texts; got one string"):
         Doc2Vec().fit("red apple")
     with pytest.raises(DataError, match="text 1 is not a string; got NoneType"):
         Doc2Vec().fit(["red", None])  # type: ignore[list-item]
     with pytest.raises(
-        DataError, match=r"^2 or more words must occur min_count = 5 times in the 2 texts, but 1 do; lower"
+        DataError, match=r"^at least 2 words must occur min_count = 5 times in the 2 texts, but 1 do; lower"
     ):
         Doc2Vec().fit(["red red red red red", "green"])
     with pytest.raises(ParameterError, match=r"this Doc2Vec has not been fitted; call fit\(texts\) first\."):
         Doc2Vec().transform(["red"])
 
 
-def test_without_gensim_the_install_line_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_gensim_the_error_has_the_install_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gensim.models", None)
     with pytest.raises(
         MissingExtraError, match=r"gensim is needed for this; install it with: pip install 'ripml\[text\]'"

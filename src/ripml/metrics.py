@@ -1,20 +1,20 @@
-"""How good a ranking of labels is: P@k, nDCG@k, recall@k, PSP@k, coverage@k, and F1 of a set of labels.
+"""Measures of a ranking of labels: P@k, nDCG@k, recall@k, PSP@k, coverage@k; and F1 of a set of labels.
 
-Every ranking metric looks at the k best-scored labels r₁ … r_k of a row (``ranking``) and at its true labels y:
+Every ranking metric compares the k best-scored labels r₁ … r_k of a row (``ranking``) with its true labels y:
 
     P@k       (1/k) Σⱼ y[rⱼ]
     recall@k  (1/|y|) Σⱼ y[rⱼ]
-    nDCG@k    Σⱼ y[rⱼ]/log₂(j+1)  over its best attainable value  Σ_{j ≤ min(k, |y|)} 1/log₂(j+1)
-    PSP@k     Σ_rows Σⱼ y[rⱼ]/p[rⱼ]  over its best attainable value  Σ_rows (the k largest 1/p[l] with y[l] = 1)
+    nDCG@k    Σⱼ y[rⱼ]/log₂(j+1)  divided by its largest possible value  Σ_{j ≤ min(k, |y|)} 1/log₂(j+1)
+    PSP@k     Σ_rows Σⱼ y[rⱼ]/p[rⱼ]  divided by its largest possible value  Σ_rows (the k largest 1/p[l] with y[l] = 1)
 
-The first three are means over rows; these are the measures of the paper's tables. The rules, the same everywhere:
+The first three are means over rows; they are the measures in the paper's tables. All metrics follow these rules:
 
-- In ``Y`` every non-zero cell is a true label. In sparse ``scores`` every stored cell is a candidate, a stored zero
-  too (its score is 0); cells that are not stored are never ranked. In dense ``scores`` every cell is a candidate.
+- In ``Y`` every non-zero cell is a true label. In sparse ``scores`` every stored cell is a candidate, including stored
+  zeros (with score 0); cells that are not stored are never ranked. In dense ``scores`` every cell is a candidate.
 - Equal scores are ordered by the lower label index.
-- Rows without a true label are left out of the ranking metrics: no ranking could score there, and the data sets'
-  published sizes leave them out as well. Where no row is left, that is a ``DataError``.
-- P@k divides by k even where a row has fewer than k candidates or labels; k may exceed L.
+- Rows without a true label are left out of the ranking metrics: no ranking could score there, and the published sizes
+  of the data sets exclude them too. If no row is left, a ``DataError`` is raised.
+- P@k divides by k even if a row has fewer than k candidates or labels; k may exceed L.
 
 All values lie in [0, 1]. Sparse input is never made dense.
 """
@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
-from ripml.base.errors import DataError, ParameterError
+from ripml.base.errors import DataError, ParameterError, check_count
 
 __all__ = [
     "coverage_at_k",
@@ -56,7 +56,7 @@ _CELLS_PER_BLOCK = 1 << 20
 def ranking(scores: Matrix, k: int) -> Ints:
     """Return the label indices of the k best candidates of each row, best first.
 
-    ``scores`` is (n, L); the result is (n, k), with -1 where a row has fewer than k candidates.
+    ``scores`` is (n, L); the result is (n, k), with -1 if a row has fewer than k candidates.
     Ties go to the lower label index; a stored zero is a candidate with score 0.
 
     >>> from scipy.sparse import csr_array
@@ -65,7 +65,7 @@ def ranking(scores: Matrix, k: int) -> Ints:
     array([[ 2,  0,  3],
            [ 3, -1, -1]])
     """
-    _check_k(k)
+    check_count("k", k)
     candidates = _candidates(scores)
     starts = candidates.indptr[:-1].astype(np.int64)
     lengths = np.diff(candidates.indptr).astype(np.int64)
@@ -112,7 +112,7 @@ def recall_at_k(Y: Matrix, scores: Matrix, k: int = 1) -> float:
 
 
 def ndcg_at_k(Y: Matrix, scores: Matrix, k: int = 1) -> float:
-    """Return the mean of DCG@k = Σⱼ y[rⱼ]/log₂(j+1), each row's divided by the best a ranking of its labels can reach.
+    """Return the mean over rows of DCG@k = Σⱼ y[rⱼ]/log₂(j+1), divided by its largest possible value.
 
     >>> from scipy.sparse import csr_array
     >>> Y = csr_array([[1, 0, 0], [0, 1, 0]])
@@ -123,13 +123,13 @@ def ndcg_at_k(Y: Matrix, scores: Matrix, k: int = 1) -> float:
 
 
 def propensities(Y_train: Matrix, A: float = 0.55, B: float = 1.5) -> Floats:
-    """Return each label's propensity p (L,): the chance that a label which applies was also written down.
+    """Return each label's propensity p (L,): the probability that a label which applies was recorded.
 
     The model of Jain et al. (2016), with N rows and N_l rows that carry label l:
 
         p_l = 1 / (1 + C·exp(−A·log(N_l + B))),   C = (log N − 1)·(B + 1)^A
 
-    The defaults suit most data sets; the usual choices elsewhere are A = 0.5, B = 0.4 for Wikipedia
+    The defaults suit most data sets; the usual exceptions are A = 0.5, B = 0.4 for Wikipedia
     and A = 0.6, B = 2.6 for Amazon. N counts every row of ``Y_train``. C must be positive, hence N ≥ 3.
 
     >>> from scipy.sparse import csr_array
@@ -141,7 +141,7 @@ def propensities(Y_train: Matrix, A: float = 0.55, B: float = 1.5) -> Floats:
 
 
 def propensities_of_counts(counts: NDArray[Any], n_rows: int, A: float = 0.55, B: float = 1.5) -> Floats:
-    """Return the propensities (L,) of labels that ``counts`` (L,) of the training rows carry; see `propensities`.
+    """Return the propensities (L,) of labels that ``counts`` (L,) of the training rows have; see `propensities`.
 
     >>> propensities_of_counts([3, 1], n_rows=3).round(3)
     array([0.933, 0.91 ])
@@ -151,8 +151,8 @@ def propensities_of_counts(counts: NDArray[Any], n_rows: int, A: float = 0.55, B
     if not (np.isfinite(B) and B > 0):
         raise ParameterError(f"`B` must be a number > 0; got {B}.")
     if n_rows < 3:
-        raise DataError(f"Propensities need at least 3 training rows, as log N − 1 must be positive; got {n_rows}.")
-    # C·exp(−A·log(N_l + B)) with the two powers joined: neither overflows on its own.
+        raise DataError(f"propensities need at least 3 training rows, as log N − 1 must be positive; got {n_rows}.")
+    # C·exp(−A·log(N_l + B)) with the two powers combined, as each alone could overflow.
     odds = (np.log(n_rows) - 1) * ((B + 1) / (np.asarray(counts, np.float64) + B)) ** A
     return np.asarray(1 / (1 + odds), dtype=np.float64)
 
@@ -161,7 +161,7 @@ def psp_at_k(Y: Matrix, scores: Matrix, k: int = 1, *, propensities: Floats) -> 
     """Return the propensity-scored precision: a hit on label l counts 1/p_l, so rare labels count more.
 
     ``propensities`` (L,) come from the training labels. As in the extreme-classification repository, the sum over all
-    rows is divided by the largest sum that any ranking could attain on the same rows.
+    rows is divided by the largest sum that a ranking could reach on the same rows.
 
     >>> import numpy as np
     >>> from scipy.sparse import csr_array
@@ -187,7 +187,7 @@ def coverage_at_k(Y: Matrix, scores: Matrix, k: int = 1) -> float:
 def micro_f1(Y: Matrix, Y_pred: Matrix) -> float:
     """Return 2·TP/(2·TP + FP + FN) over all cells; non-zero cells of ``Y_pred`` (n, L) are the predicted labels.
 
-    Every row counts here, also one without true labels: a label predicted there is an error.
+    Every row counts, including rows without true labels: a label predicted there is an error.
 
     >>> from scipy.sparse import csr_array
     >>> micro_f1(csr_array([[1, 0, 1], [0, 1, 0]]), csr_array([[1, 1, 0], [0, 1, 0]]))
@@ -200,7 +200,7 @@ def micro_f1(Y: Matrix, Y_pred: Matrix) -> float:
 def macro_f1(Y: Matrix, Y_pred: Matrix) -> float:
     """Return the mean over labels of 2·TP/(2·TP + FP + FN).
 
-    A label that is neither true nor predicted anywhere has no F1 and is left out of the mean;
+    A label that is never true and never predicted has no F1 and is left out of the mean;
     one that is only true or only predicted counts 0. Every row counts.
 
     >>> from scipy.sparse import csr_array
@@ -217,7 +217,7 @@ def report(
 ) -> dict[str, float]:
     """Return every ranking metric at every k of ``ks``, from one ranking: P, nDCG, recall, coverage, and PSP.
 
-    PSP is there when ``propensities`` (L,) are given.
+    PSP is included if ``propensities`` (L,) are given.
 
     >>> from scipy.sparse import csr_array
     >>> Y = csr_array([[1, 0, 1], [0, 1, 0]])
@@ -227,7 +227,7 @@ def report(
     if len(ks) == 0:
         raise ParameterError("`ks` must name at least one k, such as (1, 3, 5); got none.")
     for k in ks:
-        _check_k(k)
+        check_count("k", k)
     ranked = _rank(Y, scores, max(ks))
     values: dict[str, float] = {}
     for name, metric in (("P", _precision), ("nDCG", _ndcg), ("recall", _recall), ("coverage", _coverage)):
@@ -239,7 +239,7 @@ def report(
 
 @dataclass(frozen=True)
 class _Ranked:
-    """The rows that have true labels, with their ranking; a ranking to K serves every k ≤ K."""
+    """The rows that have true labels, with their ranking of K labels, which serves every k ≤ K."""
 
     truth: csr_array  # (n, L), every row non-empty
     labels: Ints  # (n, K), -1 where there is no candidate
@@ -247,17 +247,17 @@ class _Ranked:
 
 
 def _rank(Y: Matrix, scores: Matrix, k: int) -> _Ranked:
-    _check_k(k)
+    check_count("k", k)
     truth = _indicator(Y, "Y")
     _check_same_shape(truth, scores, "scores")
     has_labels = np.diff(truth.indptr) > 0
     if not has_labels.any():
-        raise DataError(f"None of the {truth.shape[0]} rows of Y has a true label, so there is nothing to score.")
+        raise DataError(f"none of the {truth.shape[0]} rows of Y has a true label, so there is nothing to score.")
     labels = ranking(scores, k)
     if not has_labels.all():
         truth, labels = truth[has_labels], labels[has_labels]
     n_labels = truth.shape[1]
-    # A cell's number row·L + label; the truth's are sorted. -1 would be the row before's last cell: masked.
+    # Cells are numbered row·L + label; those of the truth are sorted. A label of -1 would be in the row before: masked.
     rows = np.arange(truth.shape[0], dtype=np.int64)
     true_cells = np.repeat(rows, np.diff(truth.indptr)) * n_labels + truth.indices
     cells = rows[:, None] * n_labels + labels
@@ -304,7 +304,7 @@ def _f1_counts(Y: Matrix, Y_pred: Matrix) -> tuple[Ints, Ints]:
     predicted = _indicator(Y_pred, "Y_pred")
     total = _label_counts(truth) + _label_counts(predicted)
     if not total.any():
-        raise DataError("Neither Y nor Y_pred holds a label, so F1 is not defined.")
+        raise DataError("neither Y nor Y_pred has a label, so F1 is not defined.")
     return _label_counts(csr_array(truth.multiply(predicted))), total
 
 
@@ -318,13 +318,13 @@ def _candidates(scores: Matrix) -> csr_array:
         return _canonical(scores, "scores")
     dense = _dense(scores, "scores")
     n, n_labels = dense.shape
-    # Not csr_array(dense): that drops the zeros, and here a zero outranks a negative score.
+    # Not csr_array(dense): that drops zeros, and a zero outranks a negative score.
     every_cell = (dense.ravel(), np.tile(np.arange(n_labels), n), np.arange(n + 1) * n_labels)
     return _canonical(csr_array(every_cell, shape=dense.shape), "scores")
 
 
 def _indicator(Y: Matrix, name: str) -> csr_array:
-    """Return canonical CSR of ones whose stored cells are the labels; Y itself is left as it is."""
+    """Return canonical CSR of ones whose stored cells are the labels; does not change Y."""
     matrix = _canonical(Y if issparse(Y) else csr_array(_dense(Y, name)), name)
     if not matrix.data.all():
         matrix = matrix.copy()
@@ -333,7 +333,7 @@ def _indicator(Y: Matrix, name: str) -> csr_array:
 
 
 def _canonical(matrix: csr_array, name: str) -> csr_array:
-    """Return float CSR with sorted indices, duplicates summed and no NaN; never changes its argument."""
+    """Return float CSR with sorted indices, duplicates summed and no NaN; does not change its argument."""
     _check_matrix(matrix, name)
     matrix = csr_array(matrix)
     if matrix.dtype not in (np.float32, np.float64):
@@ -366,11 +366,6 @@ def _check_same_shape(truth: csr_array, other: Matrix, name: str) -> None:
     shape = other.shape if issparse(other) else np.shape(other)
     if shape != truth.shape:
         raise DataError(f"{name} must have the shape of Y, {truth.shape}; got {shape}.")
-
-
-def _check_k(k: object) -> None:
-    if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
-        raise ParameterError(f"`k` must be an integer ≥ 1; got {k!r}.")
 
 
 def _checked_propensities(values: Floats, n_labels: int) -> Floats:

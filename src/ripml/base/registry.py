@@ -75,14 +75,14 @@ _STAGES: dict[str, dict[str, str]] = {
         "neighbors": "ripml.baselines.feature_neighbors:FeatureNeighbors",
         "popularity": "ripml.baselines.popularity:Popularity",
     },
-    "format": {
-        "xmc": "ripml.datasets.xmc",
-        "arff": "ripml.datasets.arff",
-        "svmlight": "ripml.datasets.svmlight",
-        "jsonl": "ripml.datasets.jsonl",
-        "csv": "ripml.datasets.delimited",
-        "parquet": "ripml.datasets.parquet",
-        "annif": "ripml.datasets.annif",
+    "format": {  # the first line of a file is tried from the last to the first of these
+        "svmlight": "ripml.datasets.formats.svmlight",
+        "xmc": "ripml.datasets.formats.xmc",
+        "arff": "ripml.datasets.formats.arff",
+        "jsonl": "ripml.datasets.formats.jsonl",
+        "parquet": "ripml.datasets.formats.parquet",
+        "csv": "ripml.datasets.formats.delimited",
+        "annif": "ripml.datasets.formats.annif",
     },
 }
 

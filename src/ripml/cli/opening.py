@@ -14,7 +14,7 @@ from ripml.base.errors import DataError, ParameterError
 from ripml.cli.options import Form
 from ripml.cli.output import bar, working
 from ripml.datasets import Dataset
-from ripml.datasets.annif import is_corpus
+from ripml.datasets.formats.annif import is_folder
 from ripml.datasets.source import fault, open_source
 from ripml.store import Store
 from ripml.store.database import FILE, is_unfinished
@@ -43,7 +43,7 @@ def is_file(place: str) -> bool:
     """
     path = Path(place)
     if path.is_dir():
-        return is_corpus(path)
+        return is_folder(path)
     return place == "-" or path.is_file() or "." in place or "/" in place or path.is_fifo()
 
 

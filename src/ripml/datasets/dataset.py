@@ -1,4 +1,4 @@
-"""`Dataset`: rows with their labels, and features or texts or both; also how blocks of rows become one."""
+"""`Dataset`: rows with their labels, and features or texts or both; and how its matrices are put together."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class Dataset:
     Attributes
     ----------
     X : CSR float32, shape (n, d), or None
-        Features; None where the source has only texts.
+        Features; None if the source has only texts.
     Y : CSR float32, shape (n, L)
-        Labels: one where row i has label j.
+        Labels: 1 where row i has label j.
     label_names : list of L strings
     feature_names : list of d strings, or None
     texts : list of n strings, or None
     ids : list of n strings, or None
-        The source's own names of the rows.
+        The names that the source has for the rows.
     name : str
 
     Examples
@@ -49,14 +49,14 @@ class Dataset:
 
     def __post_init__(self) -> None:
         n, n_labels = self.Y.shape
-        _must_be(len(self.label_names), n_labels, "label names", "columns of Y")
+        _check_equal(len(self.label_names), n_labels, "label names", "columns of Y")
         if self.X is not None:
-            _must_be(self.X.shape[0], n, "rows of X", "rows of Y")
+            _check_equal(self.X.shape[0], n, "rows of X", "rows of Y")
             if self.feature_names is not None:
-                _must_be(len(self.feature_names), self.X.shape[1], "feature names", "columns of X")
-        for values, what in ((self.texts, "texts"), (self.ids, "ids")):
+                _check_equal(len(self.feature_names), self.X.shape[1], "feature names", "columns of X")
+        for values, name in ((self.texts, "texts"), (self.ids, "ids")):
             if values is not None:
-                _must_be(len(values), n, what, "rows of Y")
+                _check_equal(len(values), n, name, "rows of Y")
 
     def __len__(self) -> int:
         return int(self.Y.shape[0])
@@ -67,7 +67,7 @@ class Dataset:
 
 
 def csr(data: ArrayLike, indices: NDArray[Any], indptr: NDArray[Any], n_columns: int) -> Any:
-    """Return the float32 CSR array of these parts, with int32 indices where they fit; indices must be sorted."""
+    """Return the float32 CSR array of these parts, with int32 indices if they fit; indices must be sorted."""
     fits = max(n_columns, int(indptr[-1])) <= np.iinfo(np.int32).max
     kind = np.int32 if fits else np.int64
     parts = (np.asarray(data, np.float32), indices.astype(kind, copy=False), indptr.astype(kind, copy=False))
@@ -77,7 +77,7 @@ def csr(data: ArrayLike, indices: NDArray[Any], indptr: NDArray[Any], n_columns:
 
 
 class SparseRows:
-    """Rows {column: value} on their way to CSR."""
+    """Builds a CSR matrix from rows {column: value}."""
 
     def __init__(self) -> None:
         self._indices: list[int] = []
@@ -100,14 +100,14 @@ class SparseRows:
 
 
 def numbered(n: int) -> list[str]:
-    """Return the names "0", "1", … of labels that have no other."""
+    """Return the names "0", "1", … for labels without names."""
     return [str(i) for i in range(n)]
 
 
 def join(blocks: Iterable[Dataset]) -> Dataset:
-    """Return all rows of the blocks, of which there is at least one, as one data set.
+    """Return all rows of the blocks, at least one block, as one data set.
 
-    Names come from the last block: a later block may know more columns than an earlier one, never fewer.
+    Names come from the last block: a later block may have more columns than an earlier one, never fewer.
     """
     X, Y = _Stack(), _Stack()
     texts: list[str] = []
@@ -131,7 +131,7 @@ def join(blocks: Iterable[Dataset]) -> Dataset:
 
 
 class _Stack:
-    """CSR blocks to be put under each other; the parts are freed one kind at a time, to need 1.5 times the result."""
+    """Stacks CSR blocks; frees data, indices and counts in turn, so that the peak is 1.5 times the result."""
 
     def __init__(self) -> None:
         self._data: list[NDArray[np.float32]] = []
@@ -146,18 +146,18 @@ class _Stack:
         self._width = block.shape[1]
 
     def pop(self) -> Any:
-        data = _emptied(self._data)
-        indices = _emptied(self._indices)
-        indptr = np.concatenate(([0], np.cumsum(_emptied(self._counts), dtype=np.int64)))
+        data = _concatenate_and_clear(self._data)
+        indices = _concatenate_and_clear(self._indices)
+        indptr = np.concatenate(([0], np.cumsum(_concatenate_and_clear(self._counts), dtype=np.int64)))
         return csr(data, indices, indptr, self._width)
 
 
-def _emptied(parts: list[NDArray[Any]]) -> NDArray[Any]:
+def _concatenate_and_clear(parts: list[NDArray[Any]]) -> NDArray[Any]:
     whole = np.concatenate(parts)
     parts.clear()
     return whole
 
 
-def _must_be(n: int, expected: int, what: str, of: str) -> None:
+def _check_equal(n: int, expected: int, name: str, expected_name: str) -> None:
     if n != expected:
-        raise DataError(f"there are {n} {what} but {expected} {of}; they must be equal in number.")
+        raise DataError(f"there are {n} {name} but {expected} {expected_name}; the numbers must be equal.")

@@ -1,12 +1,11 @@
-"""`get`: a public original by its URL, kept only if its SHA-256 is the expected one.
+"""`get`: download the published original of a data set, and keep it only if its SHA-256 is the expected one.
 
-For most originals nobody publishes a checksum, and one that was not verified is not listed here: its entry has
-`sha256=None`. Such a file is fetched, its checksum is told, and it is thrown away, until the caller passes that
-checksum as `sha256=…` and so says that it is to be trusted. `get` unpacks nothing: Mulan's archives are RAR, which
-needs a tool of its own.
+Most originals have no published checksum: their entries have `sha256=None`. Such a file is downloaded, its checksum is
+reported in the error, and the file is removed; to accept it, pass that checksum as `sha256=…`. `get` does not unpack
+archives: Mulan's are RAR, which needs a separate tool.
 
-The originals of the XMC repository are handed out through pages without a fixed address, so they are not listed; fetch
-them by hand, or from a mirror with `url=…`.
+The originals of the XMC repository have no fixed address, so they are not listed; download them by hand, or from a
+mirror with `url=…`.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from ripml.base.errors import DataError, ParameterError
-from ripml.datasets.folder import data_folder
+from ripml.datasets.catalogue import data_folder
 
 __all__ = ["ORIGINALS", "Original", "get"]
 
@@ -33,7 +32,7 @@ _BLOCK: Final = 2**18
 
 @dataclass(frozen=True)
 class Original:
-    """A file that its owner publishes."""
+    """A published file."""
 
     url: str
     file: str
@@ -68,27 +67,27 @@ def get(
     timeout: float = 30.0,
     progress: Callable[[int, int | None], None] | None = None,
 ) -> Path:
-    """Fetch an original into `folder/name/` and return its path; a file already there with the checksum is kept.
+    """Download an original into `folder/name/` and return its path; an existing file with the checksum is kept.
 
     Parameters
     ----------
     name : str
         One of `ORIGINALS`.
     folder : path, optional
-        By default that of RIPML_DATA.
+        Default: the folder in RIPML_DATA.
     sha256 : str, optional
-        The expected checksum, in place of the listed one; needed where none is listed.
+        The expected checksum, instead of the listed one; required if none is listed.
     url : str, optional
-        A mirror to fetch from.
+        A mirror to download from.
     max_bytes : int
-        A larger file is refused.
+        A larger file is an error.
     timeout : float
-        Seconds to wait for the server's next sign of life.
+        Seconds to wait for the server's next bytes.
     progress : callable, optional
-        Called with (bytes so far, bytes in all or None where the server does not say).
+        Called with (bytes so far, total bytes or None if the server does not say).
     """
     if name not in ORIGINALS:
-        raise ParameterError(f"no original is called '{name}'; known are {', '.join(ORIGINALS)}.")
+        raise ParameterError(f"there is no original '{name}'; known are {', '.join(ORIGINALS)}.")
     original = ORIGINALS[name]
     expected = (sha256 or original.sha256 or "").lower() or None
     address = url or original.url
@@ -96,7 +95,7 @@ def get(
         raise ParameterError(f"`url` must begin with http:// or https://; got {address}.")
     home = data_folder() if folder is None else Path(folder)
     if home is None:
-        raise ParameterError("there is no folder to fetch into; pass `folder` or set RIPML_DATA.")
+        raise ParameterError("there is no folder to download into; pass `folder` or set RIPML_DATA.")
     target = home / name / original.file
     if expected is not None and target.is_file() and _sha256(target) == expected:
         return target
@@ -110,7 +109,7 @@ def get(
             found = _download(address, file, max_bytes, timeout, progress)
         if expected is None:
             raise DataError(
-                f"{address}: no checksum is known for this file; what came has sha256 {found}, and was removed. "
+                f"{address}: no checksum is known for this file; the download has sha256 {found} and was removed. "
                 f"If you trust it, pass sha256='{found}'."
             )
         if found != expected:
@@ -124,7 +123,7 @@ def get(
 def _download(
     url: str, file: Any, max_bytes: int, timeout: float, progress: Callable[[int, int | None], None] | None
 ) -> str:
-    """Copy the URL into the file and return the SHA-256 of what came."""
+    """Copy the URL into the file and return the SHA-256 of its bytes."""
     digest, done = hashlib.sha256(), 0
     try:
         with urllib.request.urlopen(url, timeout=timeout) as response:
@@ -148,9 +147,9 @@ def _download(
     except urllib.error.URLError as error:
         raise DataError(f"{url}: cannot be reached ({error.reason}).") from None
     except (OSError, HTTPException) as error:
-        raise DataError(f"{url}: the download broke off ({error}).") from None
+        raise DataError(f"{url}: the download was interrupted ({error}).") from None
     if total is not None and done < total:
-        raise DataError(f"{url}: the download broke off after {done} of {total} bytes.")
+        raise DataError(f"{url}: the download stopped after {done} of {total} bytes.")
     return digest.hexdigest()
 
 

@@ -1,17 +1,17 @@
-"""The built-in data set `numpydoc`: the docstrings of NumPy, SciPy and scikit-learn, labelled with what they point to.
+"""The built-in data set `numpydoc`: the docstrings of NumPy, SciPy and scikit-learn, labelled with what they refer to.
 
-A document is the docstring of a public function or class, without its signature and without its "See Also" section; its
-labels are the functions and classes which that section names. Nothing is downloaded or cached: the docstrings are those
-of the installed packages, so sizes differ a little from version to version.
+A document is the docstring of a public function or class, without its signature and its "See Also" section; its labels
+are the functions and classes that this section names. Nothing is downloaded or cached: the docstrings are those of the
+installed packages, so sizes differ a little from version to version.
 
-What was decided:
+The rules:
 
 - An object that is public in several places has one name, that of the first place in `_MODULES`.
-- A link is looked up as written, then in the object's own module and its parents. Links that lead to nothing public
-  here (methods, prose, other packages) and links to the object itself are left out; so are objects without links.
-- Every label that any document has is a column. One that occurs only in test documents cannot be predicted.
-- A fifth of the documents, chosen by a hash of their names, is the test part; tf-idf is fitted on the others alone.
-- The object's own name, also in separate words, begins its text: who documents a function knows what it is called.
+- A link is looked up as written, then in the object's module and its parents. Links to the object itself and links that
+  cannot be resolved (methods, prose, other packages) are left out; so are objects without links.
+- Every label of any document is a column. One that occurs only in test documents cannot be predicted.
+- A fifth of the documents, chosen by a hash of their names, is the test part; tf-idf is fitted on the others only.
+- The text begins with the object's name, also split into words: the author of a docstring knows it.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ import inspect
 import re
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Final
 
-from ripml.datasets.dataset import Dataset, SparseRows
+from ripml.datasets.dataset import Dataset, join
+from ripml.datasets.documents import Row, blocks
 from ripml.text import TfIdf
 
 __all__ = ["build_numpydoc"]
@@ -65,7 +67,7 @@ _WORD_BREAK: Final = re.compile(r"[._]|(?<=[a-z0-9])(?=[A-Z])")
 
 
 def build_numpydoc() -> tuple[Dataset, Dataset]:
-    """Return the training and the test part; takes some seconds, most of them to import SciPy and scikit-learn."""
+    """Return the training and the test part; takes a few seconds, mostly to import SciPy and scikit-learn."""
     docs, aliases = _documents()
     texts: dict[str, str] = {}
     links: dict[str, list[str]] = {}
@@ -77,22 +79,16 @@ def build_numpydoc() -> tuple[Dataset, Dataset]:
             links[name] = targets
             texts[name] = f"{name} {_WORD_BREAK.sub(' ', name)}\n\n{text}"
     label_names = sorted({label for targets in links.values() for label in targets})
-    column = {label: j for j, label in enumerate(label_names)}
 
-    names = {"train": [n for n in sorted(links) if not _in_test(n)], "test": [n for n in sorted(links) if _in_test(n)]}
-    tfidf = TfIdf().fit([texts[name] for name in names["train"]])
-    feature_names = tfidf.feature_names
+    def part(split: str, in_test: bool) -> Dataset:
+        names = [name for name in sorted(links) if _in_test(name) == in_test]
+        rows = (Row((name, None), texts[name], links[name], name) for name in names)
+        return join(blocks(f"numpydoc {split}", rows, label_names))
+
+    train, test = part("train", False), part("test", True)
+    tfidf = TfIdf().fit(train.texts or [])
     train, test = (
-        Dataset(
-            X=tfidf.transform([texts[name] for name in rows]),
-            Y=_indicator([[column[label] for label in links[name]] for name in rows], len(label_names)),
-            label_names=label_names,
-            feature_names=feature_names,
-            texts=[texts[name] for name in rows],
-            ids=rows,
-            name=f"numpydoc {split}",
-        )
-        for split, rows in names.items()
+        replace(data, X=tfidf.transform(data.texts or []), feature_names=tfidf.feature_names) for data in (train, test)
     )
     return train, test
 
@@ -101,25 +97,18 @@ def _in_test(name: str) -> bool:
     return hashlib.sha256(name.encode()).digest()[0] % 5 == 0
 
 
-def _indicator(rows: list[list[int]], n_columns: int) -> Any:
-    built = SparseRows()
-    for row in rows:
-        built.add(dict.fromkeys(row, 1.0))
-    return built.csr(n_columns)
-
-
 def _documents() -> tuple[dict[str, str], dict[str, str]]:
     """Return {name: docstring} of the public objects, and {every public path: name}."""
     docs: dict[str, str] = {}
     aliases: dict[str, str] = {}
-    name_of: dict[int, str] = {}  # by id(): the objects live in their modules, so no id is used twice
+    name_of: dict[int, str] = {}  # by id(): modules keep the objects alive, so no id is used twice
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # some attributes warn that they are deprecated
-        for path, thing in _public_objects():
-            doc = getattr(thing, "__doc__", None)
-            if not isinstance(doc, str) or not callable(thing):
+        for path, value in _public_objects():
+            doc = getattr(value, "__doc__", None)
+            if not isinstance(doc, str) or not callable(value):
                 continue
-            name = name_of.setdefault(id(thing), path)
+            name = name_of.setdefault(id(value), path)
             aliases[path] = name
             if name == path:
                 docs[name] = _reproducible(inspect.cleandoc(doc))
@@ -127,7 +116,7 @@ def _documents() -> tuple[dict[str, str], dict[str, str]]:
 
 
 def _reproducible(doc: str) -> str:
-    """Return the docstring the same in every process: some have a set or an address of this process printed in them."""
+    """Return a docstring that is the same in every process: some contain a printed set or a memory address."""
     doc = _PRINTED_SET.sub(lambda match: "{" + ", ".join(sorted(match[1].split(", "))) + "}", doc)
     return _ADDRESS.sub("", doc)
 
@@ -141,17 +130,17 @@ def _public_objects() -> Iterator[tuple[str, Any]]:
         names = getattr(module, "__all__", None)
         for name in sorted(set(names or dir(module)) - _EXPERIMENTAL):
             try:
-                thing = getattr(module, name)
-            except (AttributeError, ImportError):  # declared, but absent or to be enabled first
+                value = getattr(module, name)
+            except (AttributeError, ImportError):  # declared, but absent or not enabled
                 continue
-            # Without __all__ a module also shows what it imported.
-            own = names or getattr(thing, "__module__", None) == module_name
-            if own and not name.startswith("_") and not inspect.ismodule(thing):
-                yield f"{module_name}.{name}", thing
+            # Without __all__ the attributes of a module include its imports.
+            is_public = names or getattr(value, "__module__", None) == module_name
+            if is_public and not name.startswith("_") and not inspect.ismodule(value):
+                yield f"{module_name}.{name}", value
 
 
 def _split_see_also(doc: str) -> tuple[str, str]:
-    """Return the docstring without signature and without whatever says "see also", and the body of that section."""
+    """Return the docstring without its signature and all "see also" parts, and the body of that section."""
     doc = _SIGNATURES.sub("", doc)
     headings = list(_HEADING.finditer(doc))
     kept, section, at = [], [], 0
@@ -166,7 +155,7 @@ def _split_see_also(doc: str) -> tuple[str, str]:
 
 
 def _link_names(section: str) -> Iterator[str]:
-    """Yield the names before the colon of each entry; what is indented describes the entry above it."""
+    """Yield the names before the colon of each entry; indented lines are descriptions."""
     for line in inspect.cleandoc(section).split("\n"):
         match = _NAMES.match(_ROLE.sub(r"\1", line))
         if match is not None:
@@ -174,7 +163,7 @@ def _link_names(section: str) -> Iterator[str]:
 
 
 def _resolve(written: str, name: str, aliases: dict[str, str]) -> str | None:
-    """Return the one name of what a document called `name` means by `written`."""
+    """Return the name of the object that the document `name` refers to as `written`."""
     written = re.sub(r"^np\.", "numpy.", written.rstrip("."))
     scopes = [""]
     while name := name.rpartition(".")[0]:

@@ -1,8 +1,8 @@
 """Where bytes come from and go to: a path, "-" (standard input or output) or an open binary file, gzipped or not.
 
-Gzip is recognised by its first two bytes, not by the name. Text is handed out in chunks of whole lines, so memory is
-bounded by the chunk and not by the file, and every chunk knows its line number for messages. A folder can be opened as
-well, for the format that is one; any other finds that it cannot be read.
+Gzip is recognised by its first two bytes, not by the name. Text is read in chunks of whole lines, so memory is bounded
+by the chunk and not by the file, and every chunk has its line number for messages. A folder can be opened too, for
+formats that are folders; reading bytes from it is an error.
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ from typing import IO, Any, Final, TypeAlias
 
 from ripml.base.errors import DataError, ParameterError
 
-__all__ = ["CHUNK_BYTES", "Place", "Source", "fault", "open_source", "open_target"]
-
 Place: TypeAlias = "str | os.PathLike[str] | IO[bytes]"
+Where: TypeAlias = "tuple[str, int | None]"  # a file and one of its lines: the first arguments of `fault`
+
+BOM: Final = b"\xef\xbb\xbf"  # the byte order mark that some programs write before UTF-8
+UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")  # how UTF-16 begins; UTF-8 never does
 
 CHUNK_BYTES: Final = 2**21
 _HEAD_BYTES: Final = 2**16
@@ -31,8 +33,36 @@ _GZIP_MAGIC: Final = b"\x1f\x8b"
 
 
 def fault(name: str, line: int | None, sentence: str) -> DataError:
-    """Return the one form of complaint about a file: `name:line: sentence`."""
+    """Return the error for a mistake in a file: `name:line: sentence`."""
     return DataError(f"{name}: {sentence}" if line is None else f"{name}:{line}: {sentence}")
+
+
+def unreadable(name: str, error: OSError) -> DataError:
+    """Return the error for a file that the operating system cannot open or read."""
+    reason = "no such file" if isinstance(error, FileNotFoundError) else error.strerror or str(error)
+    return DataError(f"{name}: cannot be read ({reason}).")
+
+
+def decode(line: bytes, where: Where) -> str:
+    """Return a line as text, the first line without a byte order mark; raise if it is not UTF-8.
+
+    >>> decode(b"ma\\xc3\\xb1ana", ("file", 1))
+    'mañana'
+    """
+    try:
+        return (line.removeprefix(BOM) if where[1] == 1 else line).decode("utf-8")
+    except UnicodeDecodeError as error:
+        if line.startswith(UTF_16):
+            raise fault(*where, "this is UTF-16; save the file as UTF-8.") from None
+        raise fault(*where, f"byte {error.start + 1} of the line is not UTF-8; save the file as UTF-8.") from None
+
+
+def encode(text: str, row: int) -> bytes:
+    """Return the UTF-8 of a row's text; raise if there is none."""
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise DataError(f"row {row} contains half of a surrogate pair, which UTF-8 cannot encode.") from None
 
 
 @dataclass
@@ -41,11 +71,11 @@ class Source:
 
     name: str
     stream: io.BufferedReader
-    folder: Path | None = None  # if it is one: then there are no bytes
-    _head: bytes = b""  # taken from the stream to look at, not yet handed out
+    folder: Path | None = None  # the path, if this is a folder: then there are no bytes
+    _head: bytes = b""  # read ahead from the stream, not yet returned by `chunks`
 
     def head(self) -> bytes:
-        """Return the beginning, with the whole first line if it is of any usual length; nothing is used up."""
+        """Return the beginning, with the whole first line if that has a usual length; consumes nothing."""
         while b"\n" not in self._head and len(self._head) < _HEAD_BYTES:
             more = self._take(self.stream.read1, _HEAD_BYTES)  # a slow pipe may give less than a line
             if not more:
@@ -53,8 +83,12 @@ class Source:
             self._head += more
         return self._head
 
+    def first_line(self) -> bytes:
+        """Return the first line of `head`, without a byte order mark and the newline."""
+        return self.head().removeprefix(BOM).partition(b"\n")[0]
+
     def chunks(self) -> Iterator[tuple[int, bytes]]:
-        """Yield (number of the first line, whole lines); only the last chunk may lack its final newline."""
+        """Yield (number of the first line, whole lines); only the last chunk may lack the final newline."""
         line = 1
         rest = [self._head]
         while True:
@@ -82,43 +116,42 @@ class Source:
 
     def _take(self, read: Callable[[int], bytes], size: int) -> bytes:
         try:
+            if self.folder is not None:
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
             return read(size)
         except EOFError:
             raise fault(self.name, None, "the gzip data ends too early; the file is truncated.") from None
         except (gzip.BadGzipFile, zlib.error):
             raise fault(self.name, None, "the gzip data is damaged.") from None
         except OSError as error:
-            raise fault(self.name, None, f"cannot be read ({error.strerror or error}).") from None
+            raise unreadable(self.name, error) from None
 
 
 @contextmanager
 def open_source(place: Place) -> Iterator[Source]:
     """Open for reading; closes only what it opened."""
-    if isinstance(place, (str, os.PathLike)) and os.fspath(place) != "-":
-        name = os.fspath(place)
+    name = os.fspath(place) if isinstance(place, (str, os.PathLike)) else None
+    if name is not None and name != "-":
         if os.path.isdir(name):
-            yield Source(name, io.BufferedReader(_Folder()), Path(name))
+            yield Source(name, io.BufferedReader(io.BytesIO()), Path(name))
             return
         try:
             file = open(name, "rb", buffering=0)  # noqa: SIM115  # closed by the `with` below
         except OSError as error:
-            reason = "no such file" if isinstance(error, FileNotFoundError) else error.strerror or str(error)
-            raise DataError(f"{name}: cannot be read ({reason}).") from None
+            raise unreadable(name, error) from None
         with file, _decompressed(name, file) as source:
             yield source
-    elif isinstance(place, (str, os.PathLike)):
-        with _decompressed("<stdin>", sys.stdin.buffer) as source:
-            yield source
-    else:
-        with _decompressed(str(getattr(place, "name", "<file>")), _binary(place)) as source:
-            yield source
+        return
+    file_name = "<stdin>" if name else str(getattr(place, "name", "<file>"))
+    with _decompressed(file_name, sys.stdin.buffer if name else _checked_binary(place)) as source:
+        yield source
 
 
 @contextmanager
 def open_target(place: Place) -> Iterator[IO[bytes]]:
     """Open for writing; a path that ends in .gz is compressed. Closes only what it opened."""
-    if isinstance(place, (str, os.PathLike)) and os.fspath(place) != "-":
-        name = os.fspath(place)
+    name = os.fspath(place) if isinstance(place, (str, os.PathLike)) else None
+    if name is not None and name != "-":
         try:
             file = open(name, "wb")  # noqa: SIM115  # closed by the `with` below
         except OSError as error:
@@ -132,31 +165,21 @@ def open_target(place: Place) -> Iterator[IO[bytes]]:
             else:
                 yield file
         return
-    target = sys.stdout.buffer if isinstance(place, (str, os.PathLike)) else _binary(place)
+    target = sys.stdout.buffer if name else _checked_binary(place)
     yield target
     target.flush()
 
 
-class _Folder(io.RawIOBase):
-    """What is behind a folder's name, where bytes were expected."""
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-
-
-def _binary(file: Any) -> IO[bytes]:
+def _checked_binary(file: Any) -> IO[bytes]:
     if isinstance(file, io.TextIOBase) or not hasattr(file, "read"):
-        raise ParameterError(f"a path, '-' or a file open in binary mode is needed; got {type(file).__name__}.")
+        raise ParameterError(f"expected a path, '-' or a file open in binary mode; got {type(file).__name__}.")
     binary: IO[bytes] = file
     return binary
 
 
 @contextmanager
 def _decompressed(name: str, file: Any) -> Iterator[Source]:
-    raw = io.BufferedReader(file, 2**16)  # needs only readinto() of the file, for which typing has no name
+    raw = io.BufferedReader(file, 2**16)  # needs only readinto() of the file; typing has no protocol for that
     try:
         source = Source(name, raw)
         if source._take(raw.peek, 2)[:2] == _GZIP_MAGIC:

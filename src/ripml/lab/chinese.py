@@ -1,12 +1,12 @@
 """The Chinese relevance data set: finance news and the tickers they are about, from documents to a folder for `load`.
 
-In the paper: 5,011 documents by an editorial team, L = 391 tickers, 1.02 a document, doc2vec features of 100 to 400
-dimensions, results averaged over 5 random splits into 4,511 and 500. Those documents are not public. `build` makes the
-set of whoever has some of their own, and `stock_news` reads a public stand-in from RIPML_DATA. Nothing here but the
-default features is about Chinese.
+In the paper: 5,011 documents by an editorial team, L = 391 tickers, 1.02 per document, doc2vec features of 100 to 400
+dimensions, results averaged over 5 random splits into 4,511 and 500. Those documents are not public. `build` makes such
+a set of other documents, and `stock_news` reads a public substitute from RIPML_DATA. Only the default features are
+specific to Chinese.
 
-Documents come as a folder or as a JSONL file. A folder has one UTF-8 file `*.txt` a document, and a `labels.csv`
-without a header, one line a document: the file's name, then its tickers. ::
+Documents come as a folder or as a JSONL file. A folder has one UTF-8 file `*.txt` per document, and a `labels.csv`
+without a header, one line per document: the file's name, then its tickers. ::
 
     20190424-01.txt,00700,SH600519
     20190424-02.txt,TSLA
@@ -30,10 +30,11 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from ripml.base.errors import DataError, ParameterError, check_count
-from ripml.datasets.dataset import Dataset, SparseRows
-from ripml.datasets.folder import data_folder
+from ripml.datasets.catalogue import data_folder
+from ripml.datasets.dataset import Dataset, join
+from ripml.datasets.documents import Row, blocks, label_names_of
 from ripml.datasets.formats import read, write
-from ripml.datasets.source import fault
+from ripml.datasets.source import fault, unreadable
 from ripml.text import Doc2Vec, TfIdf
 
 __all__ = ["Counts", "build", "clean", "random_splits", "read_documents", "stock_news"]
@@ -43,7 +44,7 @@ _LABELS: Final = "labels.csv"
 
 @dataclass(frozen=True)
 class Counts:
-    """What became of the documents and labels: `n_read` = `n_kept` + `n_empty` + `n_duplicates` + `n_unlabelled`."""
+    """Counts of documents and labels: `n_read` = `n_kept` + `n_empty` + `n_duplicates` + `n_unlabelled`."""
 
     n_read: int
     n_empty: int
@@ -63,23 +64,23 @@ def build(
     n_test: int = 500,
     random_state: int = 0,
 ) -> Counts:
-    """Make a data set for `ripml.datasets.load` of documents with labels; it is there complete or not at all.
+    """Make a data set for `ripml.datasets.load` from documents with labels, completely or not at all.
 
     Parameters
     ----------
     source : path
         A folder of documents or a JSONL file, as described above.
     folder : path
-        The folder to make. Inside that of RIPML_DATA, its name is then the name of a data set.
+        The folder to make. Inside the folder RIPML_DATA, its name is the name of the data set.
     features : "doc2vec", "tfidf", or an unfitted Doc2Vec or TfIdf
-        The words stand for `Doc2Vec(tokens="jieba")` and `TfIdf(tokens="jieba")`. Features are learnt from the training
-        texts alone; with doc2vec, training rows are trained and test rows inferred.
+        The words mean `Doc2Vec(tokens="jieba")` and `TfIdf(tokens="jieba")`. Features are learnt from the training
+        texts only; with doc2vec, training rows are trained and test rows inferred.
     min_count : int
-        A label must have this many documents.
+        A label must have at least this many documents.
     n_test : int
-        Documents of the test part, drawn at random.
+        Number of test documents, drawn at random.
     random_state : int
-        Seed of that draw.
+        Seed of the draw.
 
     Examples
     --------
@@ -92,51 +93,53 @@ def build(
     """
     target = Path(folder)
     if target.exists():
-        raise DataError(f"{target}: this is there already; remove it or choose another name.")
+        raise DataError(f"{target}: already exists; remove it or choose another name.")
     vectorizer = _vectorizer(features)
     data, counts = clean(read_documents(source), min_count)
     texts, ids, names = data.texts or [], data.ids or [], data.label_names
     for name in names:
         if not name or any(mark in name for mark in "\t\r\n"):
-            raise DataError(f"label {name!r} is empty or has a tab or line break in it, which labels.txt cannot hold.")
+            raise DataError(f"label {name!r} is empty or contains a tab or line break, which labels.txt cannot hold.")
     train, test = random_splits(len(data), n_test, 1, random_state)[0]
     rows = {"train": train, "test": test}
     X = {"train": vectorizer.fit_transform([texts[i] for i in train])}
     X["test"] = vectorizer.transform([texts[i] for i in test])
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        # `available` looks at sub-folders only, not into them: what is unfinished lies one level too deep for it.
+        # One level deeper than `ripml.datasets.available` looks, so that it never lists an unfinished set.
         with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as work:
-            made = Path(work, "set")
-            made.mkdir()
-            for split, chosen in rows.items():
-                part = Dataset(X=csr_array(X[split]), Y=data.Y[chosen], label_names=names, name=split)
-                write(part, made / f"{split}.txt")
-            _write_lines(made / "labels.txt", names)
+            finished = Path(work, "set")
+            finished.mkdir()
+            for split, part_rows in rows.items():
+                part = Dataset(X=csr_array(X[split]), Y=data.Y[part_rows], label_names=names, name=split)
+                write(part, finished / f"{split}.txt")
+            _write_lines(finished / "labels.txt", names)
             if isinstance(vectorizer, TfIdf):
-                _write_lines(made / "features.txt", vectorizer.feature_names)
+                _write_lines(finished / "features.txt", vectorizer.feature_names)
             records = (
-                {"id": ids[i], "split": split, "labels": [names[j] for j in _columns(data.Y, i)], "text": texts[i]}
-                for split, chosen in rows.items()
-                for i in chosen
+                {"id": ids[i], "split": split, "labels": label_names_of(data, i), "text": texts[i]}
+                for split, part_rows in rows.items()
+                for i in part_rows
             )
-            _write_lines(made / "docs.jsonl", (json.dumps(record, ensure_ascii=False) for record in records))
-            made.rename(target)
+            _write_lines(finished / "docs.jsonl", (json.dumps(record, ensure_ascii=False) for record in records))
+            finished.rename(target)
     except OSError as error:
         raise DataError(f"{target}: cannot be written ({error.strerror or error}).") from None
     return counts
 
 
 def stock_news(min_count: int = 1) -> Dataset:
-    """Return the stand-in's labelled documents, `zh_stock_news` in the folder RIPML_DATA, after `clean`.
+    """Return the labelled documents of the substitute, `zh_stock_news` in the folder RIPML_DATA, after `clean`.
 
-    `texts`, `Y` and `label_names` are filled, `X` is None: there is no fixed split, see `random_splits`. With
-    `min_count` = 1 these are 5,545 documents and 230 tickers, 1.08 a document.
+    It has texts and labels but no X, and no fixed split, see `random_splits`. With `min_count` = 1 these are 5,545
+    documents and 230 tickers, 1.08 per document.
     """
     home = data_folder()
     path = None if home is None else home / "zh_stock_news" / "docs.jsonl.gz"
     if path is None or not path.is_file():
-        raise DataError("there is no zh_stock_news/docs.jsonl.gz in the folder RIPML_DATA; set it to where it is.")
+        raise DataError(
+            "there is no zh_stock_news/docs.jsonl.gz in the folder RIPML_DATA; set RIPML_DATA to its parent folder."
+        )
     data, _ = clean(read(path), min_count)
     return replace(data, name="zh_stock_news")
 
@@ -159,10 +162,10 @@ def read_documents(source: str | os.PathLike[str]) -> Dataset:
 
 
 def clean(data: Dataset, min_count: int) -> tuple[Dataset, Counts]:
-    """Return the documents worth having, and what was dropped.
+    """Return the documents without duplicates, empty texts, rare labels and unlabelled documents, and their counts.
 
-    Texts that differ in white space alone are one document, the first, with the labels of all. Empty texts go; then
-    labels of fewer than `min_count` documents; then documents without a label.
+    Texts that differ only in white space are one document, the first, with the labels of all. Empty texts are dropped,
+    then labels of fewer than `min_count` documents, then documents without a label.
 
     Examples
     --------
@@ -176,21 +179,21 @@ def clean(data: Dataset, min_count: int) -> tuple[Dataset, Counts]:
     if data.texts is None:
         raise DataError(f"{data.name}: these documents have no text.")
     keys = [" ".join(text.split()) for text in data.texts]
-    first: dict[str, int] = {}  # the row in which a text first stands
+    first: dict[str, int] = {}  # the first row of each text
     for row, key in enumerate(keys):
         first.setdefault(key, row)
     n_empty = keys.count("")
     first.pop("", None)
     rows = np.array([row for row, key in enumerate(keys) if key], np.int64)
     owners = np.array([first[keys[row]] for row in rows], np.int64)
-    moved = csr_array((np.ones(len(rows), np.float32), (owners, rows)), shape=(len(keys), len(keys)))
-    Y = csr_array(moved @ data.Y, dtype=np.float32)  # all labels of a text in its first row
+    merging = csr_array((np.ones(len(rows), np.float32), (owners, rows)), shape=(len(keys), len(keys)))
+    Y = csr_array(merging @ data.Y, dtype=np.float32)  # all labels of a text in its first row
     Y.data[:] = 1
     columns = np.flatnonzero(np.bincount(Y.indices, minlength=Y.shape[1]) >= min_count)
     Y = csr_array(Y[:, columns])
     kept = np.flatnonzero(np.diff(Y.indptr))
     if not len(kept):
-        raise DataError(f"no document has a label that {min_count} have; lower `min_count` or give more documents.")
+        raise DataError(f"no label occurs in {min_count} documents; lower `min_count` or pass more documents.")
     counts = Counts(
         n_read=len(keys),
         n_empty=n_empty,
@@ -224,7 +227,7 @@ def random_splits(
     for name, value, least in (("n_test", n_test, 1), ("n_splits", n_splits, 1), ("random_state", random_state, 0)):
         check_count(name, value, least=least)
     if n_test >= n:
-        raise DataError(f"`n_test` = {n_test} leaves nothing of {n} documents to train on; lower it.")
+        raise DataError(f"`n_test` = {n_test} leaves none of {n} documents to train on; lower it.")
     shuffled = (np.random.default_rng([random_state, i]).permutation(n) for i in range(n_splits))
     return [(np.sort(rows[n_test:]), np.sort(rows[:n_test])) for rows in shuffled]
 
@@ -232,21 +235,17 @@ def random_splits(
 def _read_folder(folder: Path) -> Dataset:
     files = sorted(path.name for path in folder.glob("*.txt") if path.is_file())
     if not files:
-        raise DataError(f"{folder}: there is no document here; it must have files *.txt and a {_LABELS}.")
+        raise DataError(f"{folder}: there are no documents; the folder must have files *.txt and a {_LABELS}.")
     labels: dict[str, list[str]] = {}
-    for at, (file, *tickers) in _csv_lines(folder / _LABELS):
+    for number, (file, *tickers) in _csv_lines(folder / _LABELS):
         if file in labels:
-            raise fault(str(folder / _LABELS), at, f"'{file}' is given twice.")
+            raise fault(str(folder / _LABELS), number, f"'{file}' is given twice.")
         labels[file] = [ticker for ticker in map(str.strip, tickers) if ticker]
     if missing := sorted(set(labels).difference(files)):
         raise DataError(f"{folder / _LABELS}: there is no document '{missing[0]}' in the folder.")
     names = sorted({ticker for tickers in labels.values() for ticker in tickers})
-    column = {name: j for j, name in enumerate(names)}
-    rows = SparseRows()
-    for file in files:
-        rows.add({column[ticker]: 1.0 for ticker in labels.get(file, ())})
-    texts = [_text(folder / file) for file in files]
-    return Dataset(X=None, Y=rows.csr(len(names)), label_names=names, texts=texts, ids=files, name=folder.name)
+    rows = (Row((file, None), _text(folder / file), list(dict.fromkeys(labels.get(file, ()))), file) for file in files)
+    return join(blocks(folder.name, rows, names))
 
 
 def _csv_lines(path: Path) -> Iterator[tuple[int, list[str]]]:
@@ -263,8 +262,7 @@ def _text(path: Path) -> str:
     except UnicodeDecodeError as error:
         raise fault(str(path), None, f"byte {error.start + 1} is not UTF-8; save the file as UTF-8.") from None
     except OSError as error:
-        reason = "no such file" if isinstance(error, FileNotFoundError) else error.strerror or str(error)
-        raise fault(str(path), None, f"cannot be read ({reason}).") from None
+        raise unreadable(str(path), error) from None
 
 
 def _vectorizer(features: Any) -> TfIdf | Doc2Vec:
@@ -277,8 +275,3 @@ def _vectorizer(features: Any) -> TfIdf | Doc2Vec:
 
 def _write_lines(path: Path, lines: Any) -> None:
     path.write_bytes("".join(f"{line}\n" for line in lines).encode())
-
-
-def _columns(Y: Any, row: int) -> list[int]:
-    columns: list[int] = Y.indices[Y.indptr[row] : Y.indptr[row + 1]].tolist()
-    return columns

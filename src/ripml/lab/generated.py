@@ -1,9 +1,9 @@
-"""Rows of any shape with topics and Zipf labels: speed and memory at sizes of which no real data is at hand.
+"""Generated rows of any shape with topics and Zipf labels, to measure speed and memory at sizes without real data.
 
-A row belongs to a subtopic of a topic. Its features are the topic's centre, half of the subtopic's and noise; of its
-labels half come from the subtopic's own few, a third from the topic's, the rest from all, each by Zipf's law. So rows
-that are near each other share labels, as they do in an encyclopedia, and precision on these rows means that a method
-works, not how well it would do elsewhere.
+A row belongs to a subtopic of a topic. Its features are the topic's centre, half of the subtopic's centre and noise; of
+its labels half come from the few of the subtopic, a third from those of the topic, the rest from all, each by Zipf's
+law. So nearby rows share labels, as in an encyclopedia. Precision on these rows shows that a method works, not how well
+it does on real data.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from ripml.datasets.dataset import csr
 
 __all__ = ["generate"]
 
-_SUBTOPICS = 20  # a topic
-_SHARES = (0.5, 0.83)  # of labels from the subtopic; from it or the topic
-_SPARE = 1.6  # labels drawn for each that is kept, since some are drawn twice
+_SUBTOPICS = 20  # per topic
+_SHARES = (0.5, 0.83)  # cumulative shares of labels from the subtopic, and from the topic
+_SPARE = 1.6  # labels drawn for each one kept, since some are drawn twice
 
 
 def generate(
@@ -59,17 +59,17 @@ def _labels(subtopic: NDArray[Any], topics: int, n_labels: int, per_row: float, 
     wanted = np.minimum(1 + rng.poisson(per_row - 1, n), n_labels // 2)
     drawn = np.ceil(_SPARE * wanted).astype(np.int64) + 8
     row = np.repeat(np.arange(n, dtype=np.int64), drawn)
-    of_subtopic = rng.integers(n_labels, size=(topics * _SUBTOPICS, int(min(n_labels, 3 * per_row + 8))))
-    of_topic = rng.integers(n_labels, size=(topics, int(min(n_labels, 30 * per_row + 8))))
-    which = rng.random(len(row), np.float32)
-    own = subtopic[row]
+    subtopic_labels = rng.integers(n_labels, size=(topics * _SUBTOPICS, int(min(n_labels, 3 * per_row + 8))))
+    topic_labels = rng.integers(n_labels, size=(topics, int(min(n_labels, 30 * per_row + 8))))
+    origin = rng.random(len(row), np.float32)
+    row_subtopic = subtopic[row]
     label = rng.permutation(n_labels)[_zipf(len(row), n_labels, rng)]
-    for chosen, pool, of in (
-        (which < _SHARES[0], of_subtopic, own),
-        ((which >= _SHARES[0]) & (which < _SHARES[1]), of_topic, own // _SUBTOPICS),
+    for mask, pools, group in (
+        (origin < _SHARES[0], subtopic_labels, row_subtopic),
+        ((origin >= _SHARES[0]) & (origin < _SHARES[1]), topic_labels, row_subtopic // _SUBTOPICS),
     ):
-        label[chosen] = pool[of[chosen], _zipf(int(chosen.sum()), pool.shape[1], rng)]
-    # Each label once a row; of those a random choice of as many as are wanted.
+        label[mask] = pools[group[mask], _zipf(int(mask.sum()), pools.shape[1], rng)]
+    # Each label once per row; of these, a random choice of the wanted number.
     cells = np.unique(row * n_labels + label)
     row, label = cells // n_labels, cells % n_labels
     order = np.lexsort((rng.random(len(cells), np.float32), row))
@@ -80,6 +80,6 @@ def _labels(subtopic: NDArray[Any], topics: int, n_labels: int, per_row: float, 
 
 
 def _zipf(size: int, n: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Ranks 0 … n − 1 with chance about 1/(rank + 1): n^u − 1 for u even in [0, 1)."""
+    """Return ranks 0 … n − 1 with probability about 1/(rank + 1): n^u − 1 for u uniform in [0, 1)."""
     ranks: NDArray[np.int64] = np.minimum(np.exp(np.log(n + 1) * rng.random(size)) - 1, n - 1).astype(np.int64)
     return ranks

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from ripml.base.errors import DataError
-from ripml.datasets import Dataset, jsonl
+from ripml.datasets import Dataset
 from ripml.datasets.dataset import SparseRows, csr
-from ripml.datasets.rows import shortest
+from ripml.datasets.formats import read_source
+from ripml.datasets.formats.rows import shortest
 from ripml.datasets.source import Source
 from ripml.labels.encoding import check_names
 from ripml.store.journal import Label, State
@@ -53,7 +54,7 @@ def parse_documents(documents: Iterable[Mapping[str, Any]] | Dataset) -> Dataset
     if not lines:
         raise DataError("there are no documents.")
     stream: Any = io.BytesIO("\n".join(lines).encode())
-    data = jsonl.read(Source("document", stream))
+    data = read_source(Source("document", stream), "jsonl")
     check_ids(data.ids or [])
     return data
 

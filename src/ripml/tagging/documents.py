@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, vstack
 
 from ripml import metrics
-from ripml.base import model_folder, registry
+from ripml.base import model_folder
 from ripml.base.errors import DataError, ModelFolderError, ParameterError, check_count
 from ripml.base.model_folder import Contents
 from ripml.datasets import Dataset, iter_blocks
-from ripml.datasets.formats import check_options, format_of
+from ripml.datasets.formats import format_of, read_source
 from ripml.datasets.source import open_source
 from ripml.decoding import scores as decoding
 from ripml.labels.encoding import align_columns, encode_names
@@ -34,7 +34,7 @@ from ripml.model.multilabel import Multilabel
 from ripml.tagging.loading import estimator_of
 from ripml.tagging.rules import Rules, Suggestion
 from ripml.text import Doc2Vec, Encoder, TfIdf
-from ripml.text.words import strings
+from ripml.text.tokens import strings
 
 __all__ = ["DocumentModel", "Text", "Why", "distinct", "text_features"]
 
@@ -411,6 +411,6 @@ def _read(place: Any, format: str | None, options: dict[str, Any], svmlight: dic
     """A file and its format; SVMLight files are read with these options of their own."""
     with open_source(place) as source:
         format = format_of(source, format)
-        module = registry.named("format", format)
-        check_options(format, module.read, options)
-        return module.read(source, **(svmlight if format == "svmlight" else options)), format
+        if format == "svmlight":
+            options = {"n_features": None, "n_labels": None, **options, **svmlight}
+        return read_source(source, format, **options), format

@@ -18,8 +18,7 @@ from sklearn.exceptions import NotFittedError
 from ripml.base import model_folder
 from ripml.base.errors import DataError, ModelFolderError, ParameterError
 from ripml.base.model_folder import Contents
-from ripml.datasets import Dataset
-from ripml.datasets.in_memory import documents_given
+from ripml.datasets import Dataset, documents_given
 from ripml.model.estimator import RIPML
 from ripml.model.multilabel import Multilabel
 from ripml.tagging.documents import DocumentModel, Why, distinct

@@ -1,9 +1,9 @@
 """`TfIdf`: texts to sparse rows, x_w = (1 + ln tf_w) · (1 + ln((1 + n) / (1 + df_w))), each row of length 1.
 
-The formula and its names are those of scikit-learn. Beside words it can count groups of letters within them, which
-inflected, compound and misspelt words share: with C the occurrences of words in texts, (n, V), and G those of groups in
-words, (V, groups), the groups of letters of texts are the sparse product C·G, so that no text is gone through twice.
-The state is JSON and plain arrays, so that it is saved without pickle.
+The formula is scikit-learn's; counting here is faster, and the result does not depend on its version. Besides words it
+can count groups of letters within them, which inflected, compound and misspelt words share: with C the counts of words
+in texts, (n, V), and G those of groups in words, (V, groups), the groups of letters of texts are the sparse product
+C·G, so each distinct word is cut only once. The state is JSON and plain arrays, so that it is saved without pickle.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
@@ -19,28 +20,28 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, hstack
 
 from ripml.base.errors import DataError, ModelFolderError, ParameterError
-from ripml.text.pieces import is_apart, pieces
-from ripml.text.words import packed, strings, tokenizer, unpacked
+from ripml.text.tokens import has_spaces, packed, pieces, strings, tokenizer, unpacked
 
 __all__ = ["TfIdf"]
 
-# Chosen on training rows left out of EUR-Lex: a group that more texts have says little and costs much, and half the
-# length of words gave the best precision.
-_COMMON: Final = 0.1  # share of the texts that a group may be in
-_FEW: Final = 10  # texts that it always may be in
-_LENGTH: Final = 0.5  # of the groups' part of a row, that of words being 1
-_FEW_TEXTS: Final = 20
-_REMEMBERED: Final = 1 << 17  # words
+# Chosen on held-out training rows of EUR-Lex: a group that more texts have says little and costs much, and weighting
+# the groups half as much as words gave the best precision.
+_GROUP_MAX_DF: Final = 0.1  # share of the texts that may have a group …
+_GROUP_MAX_DF_FLOOR: Final = 10  # … but this number of texts always may
+_GROUP_WEIGHT: Final = 0.5  # length of the groups' part of a row; the words' part has length 1
+_FEW_TEXTS: Final = 20  # below this number, min_df="auto" is 1
+_CACHED_WORDS: Final = 1 << 17
 _HANGUL: Final = ("\uac00", "\ud7a3")  # syllables of several letters each
 
 
-class _Counted(NamedTuple):
-    """Occurrences in texts, CSR (n, V), of tokens, in the order in which they were met."""
+class _Counts(NamedTuple):
+    """Counts of tokens in texts, CSR (n, V), and the V tokens in order of appearance."""
 
-    counts: Any
+    matrix: Any
     tokens: list[str]
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class TfIdf:
     """Turn texts into tf-idf rows.
 
@@ -50,16 +51,16 @@ class TfIdf:
         At most this many words, those with the most occurrences; None for all. Bounds d, and with it the memory of a
         regression on these features.
     min_df : int or "auto", default=2
-        A word must occur in at least this many texts: one seen once cannot generalise. "auto" is 2, but 1 of
+        A word must occur in at least this many texts: one seen once cannot generalise. "auto" is 2, but 1 for
         fewer than 20 texts.
     ngrams : int, default=1
-        Also take up to this many successive words as one.
+        Also count sequences of up to this many words.
     tokens : "words", "chars", "jieba" or "any", default="words"
-        What counts as a word, see `ripml.text.words`: for Chinese, single characters, these and their pairs, or the
+        What counts as a word, see `ripml.text.tokens`: for Chinese, single characters, these and their pairs, or the
         words that jieba finds; "any" is for texts of all scripts, also in HTML.
     letters : int, default=0
-        Also count the groups of so many successive letters within words, their ends included, which at most a tenth of
-        the texts have; 0 for none. Of Korean syllables two count as a group. At most half of `max_features`.
+        Also count the groups of this many successive letters within words, including their ends, that at most a tenth
+        of the texts have; 0 for none. Groups of Korean have two syllables. At most half of `max_features`.
 
     Examples
     --------
@@ -74,29 +75,23 @@ class TfIdf:
     ['green', '-een', '-gree-'...'-reen-', 'gre-']
     """
 
-    def __init__(
-        self,
-        *,
-        max_features: int | None = 100_000,
-        min_df: int | str = 2,
-        ngrams: int = 1,
-        tokens: str = "words",
-        letters: int = 0,
-    ) -> None:
-        for name, value in (("max_features", max_features), ("min_df", min_df), ("ngrams", ngrams)):
+    max_features: int | None = 100_000
+    min_df: int | str = 2
+    ngrams: int = 1
+    tokens: str = "words"
+    letters: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("max_features", "min_df", "ngrams"):
+            value = getattr(self, name)
             if (name, value) in (("max_features", None), ("min_df", "auto")):
                 continue
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            if type(value) is not int or value < 1:  # only Python's integers: the state is JSON
                 raise ParameterError(f"`{name}` must be an integer ≥ 1; got {value!r}.")
-        if not isinstance(letters, int) or isinstance(letters, bool) or letters < 0 or letters == 1:
-            raise ParameterError(f"`letters` must be 0 or an integer ≥ 2; got {letters!r}.")
-        tokenizer(tokens)
-        self.max_features = max_features
-        self.min_df = min_df
-        self.ngrams = ngrams
-        self.tokens = tokens
-        self.letters = letters
-        self._columns: dict[str, list[int]] = {}  # of groups, by the word
+        if type(self.letters) is not int or self.letters < 0 or self.letters == 1:
+            raise ParameterError(f"`letters` must be 0 or an integer ≥ 2; got {self.letters!r}.")
+        tokenizer(self.tokens)  # raises if there is no such rule
+        self._cached_columns: dict[str, list[int]] = {}  # columns of a word's groups
 
     def fit(self, texts: Iterable[str]) -> TfIdf:
         """Learn words and their weights from the texts."""
@@ -104,212 +99,207 @@ class TfIdf:
 
     def fit_transform(self, texts: Iterable[str]) -> Any:
         """Learn from the texts and return their rows: CSR float32, shape (n, d)."""
-        counted = self._counted(texts)
-        self._learn([counted])
-        return self._rows(counted)
+        counts = self._count(texts)
+        self._learn([counts])
+        return self._weigh(counts)
 
     def fit_blocks(self, blocks: Iterable[Iterable[str]]) -> TfIdf:
-        """Learn from blocks of texts, of which one is in memory at a time; what is kept are counts of words.
+        """Learn from blocks of texts, with one block and the counts of words in memory.
 
         >>> TfIdf(min_df=1).fit_blocks([["red apple"], ["green apple", ""]]).feature_names
         ['apple', 'green', 'red']
         """
-        self._learn(map(self._counted, blocks))
+        self._learn(map(self._count, blocks))
         return self
 
     def transform(self, texts: Iterable[str]) -> Any:
-        """Return the rows of the texts: CSR float32, shape (n, d); all zero where no word is known."""
-        self._fitted()
-        return self._rows(self._counted(texts))
+        """Return the rows of the texts: CSR float32, shape (n, d); all zero for a text without a known word."""
+        self._check_fitted()
+        return self._weigh(self._count(texts))
 
     def spans(self, text: str) -> list[tuple[int, int, list[int]]]:
-        """The pieces of a text that have features: their places, [start, end), and the columns of these.
+        """Return the pieces of a text that have features: their places, [start, end), and their columns.
 
         >>> TfIdf(min_df=1, tokens="any").fit(["red apple"]).spans("An apple!")
         [(3, 8, [0])]
         """
         if self.tokens != "any" or self.ngrams > 1:
             return []
-        words, found = self._fitted()[0], []
-        for piece in pieces(text):
-            columns = [words[token] for token in (piece.token,) if token in words]
-            columns += [len(words) + column for column in self._known_groups(piece.token)]
+        self._check_fitted()
+        words, found = self._words, []
+        for start, end, token in pieces(text):
+            columns = [words[token]] if token in words else []
+            columns += [len(words) + column for column in self._group_columns(token)]
             if columns:
-                found.append((piece.start, piece.end, sorted(set(columns))))
+                found.append((start, end, sorted(set(columns))))
         return found
 
-    def without(self, gone: NDArray[np.bool_]) -> TfIdf:
-        """The same columns, but those of these words (d,) have in place of the word what no text can contain.
+    def without(self, removed: NDArray[np.bool_]) -> TfIdf:
+        """Return a vectoriser with the same columns, of which the removed ones, a mask (d,), match no text.
 
         >>> vectorizer = TfIdf(min_df=1).fit(["red apple", "green apple"]).without(np.array([False, True, False]))
         >>> vectorizer.feature_names, vectorizer.transform(["red 1 green"]).nnz
         (['apple', ' 1', 'red'], 1)
         """
-        # No token begins with a space, nor do several that are joined by one.
-        names = [f" {i}" if out else name for i, (name, out) in enumerate(zip(self.feature_names, gone, strict=True))]
+        # No token begins with a space, and n-grams are joined by one: a text never has such a name.
+        names = zip(self.feature_names, removed, strict=True)
+        kept = [f" {column}" if is_removed else name for column, (name, is_removed) in enumerate(names)]
         parameters, arrays = self.to_state()
-        return self.from_state(parameters, {**arrays, **packed(names)})
+        return self.from_state(parameters, {**arrays, **packed(kept)})
 
     @property
     def feature_names(self) -> list[str]:
-        """The d words, in the order of the columns, and then the groups of letters, with - where the word goes on."""
-        return [*self._fitted()[0], *self._groups]
+        """The d words in the order of the columns, then the groups of letters, with - where the word goes on."""
+        self._check_fitted()
+        return [*self._words, *self._groups]
 
     def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Return (parameters for JSON, arrays); `from_state` makes the same object of them."""
-        parameters = {name: getattr(self, name) for name in ("max_features", "min_df", "ngrams", "tokens", "letters")}
-        words, idf = self._fitted()
-        return parameters, {**packed(self.feature_names), "idf": idf, "n_words": np.array([len(words)])}
+        """Return (parameters for JSON, arrays), from which `from_state` makes the same object."""
+        names = packed(self.feature_names)
+        return asdict(self), {**names, "idf": self._idf, "n_words": np.array([len(self._words)])}
 
     @classmethod
     def from_state(cls, parameters: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> TfIdf:
-        """Return the object that `to_state` was asked of."""
+        """Return the object whose `to_state` this is."""
         try:
             tfidf = cls(**parameters)
             names = unpacked(arrays)
             idf = np.array(arrays["idf"], np.float32)
             if idf.shape != (len(names),) or not np.isfinite(idf).all():
-                raise ValueError("idf must be one finite number a word")
-            # Folders without groups of letters, which are older, do not say that there are none.
+                raise ValueError("idf must be one finite number per word")
+            # Older folders have no groups of letters, and no n_words.
             n_words = np.asarray(arrays.get("n_words", [len(names)]))
             if n_words.shape != (1,) or n_words.dtype.kind != "i" or not 0 <= n_words[0] <= len(names):
-                raise ValueError("n_words must be their number")
+                raise ValueError("n_words must be the number of words")
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise ModelFolderError(f"the saved tf-idf is damaged ({error}).") from None
-        tfidf._keep(names[: int(n_words[0])], names[int(n_words[0]) :], idf)
+        tfidf._set_features(names[: int(n_words[0])], names[int(n_words[0]) :], idf)
         return tfidf
 
-    # ------------------------------------------------------------------------------------------------------------ how
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "_words"):
+            raise ParameterError("this TfIdf has not been fitted; call fit(texts) first.")
 
-    def _counted(self, texts: Iterable[str]) -> _Counted:
-        cut, numbers = tokenizer(self.tokens), dict[str, int]()
-        columns, values, ends = list[int](), list[int](), [0]
+    def _set_features(self, words: Sequence[str], groups: Sequence[str], idf: NDArray[np.float32]) -> None:
+        self._words = {word: column for column, word in enumerate(words)}
+        self._groups = {group: column for column, group in enumerate(groups)}
+        self._idf = idf
+        self._cached_columns = {}
+
+    def _count(self, texts: Iterable[str]) -> _Counts:
+        """Count the words and n-grams of each text."""
+        cut, columns = tokenizer(self.tokens), dict[str, int]()
+        indices, values, indptr = list[int](), list[int](), [0]
         for text in strings(texts):
             words = cut(text)
             counts = Counter(words)
             for size in range(2, min(self.ngrams, len(words)) + 1):
                 counts.update([" ".join(words[i : i + size]) for i in range(len(words) - size + 1)])
-            columns += [numbers.setdefault(token, len(numbers)) for token in counts]
+            indices += [columns.setdefault(token, len(columns)) for token in counts]
             values += counts.values()
-            ends.append(len(columns))
-        arrays = np.array(values, np.float32), np.array(columns, np.int32), np.array(ends, np.int64)
-        return _Counted(csr_array(arrays, shape=(len(ends) - 1, len(numbers))), list(numbers))
+            indptr.append(len(indices))
+        arrays = np.array(values, np.float32), np.array(indices, np.int32), np.array(indptr, np.int64)
+        return _Counts(csr_array(arrays, shape=(len(indptr) - 1, len(columns))), list(columns))
 
-    def _letters_of(self, token: str) -> tuple[str, ...]:
-        return _groups_of(token, self.letters) if self.letters else ()
-
-    def _grouped(self, counted: _Counted) -> tuple[Any, dict[str, int]]:
-        """C·G, CSR (n, groups), of all groups there are, and their numbers."""
-        numbers = dict[str, int]()
-        columns = [[numbers.setdefault(group, len(numbers)) for group in self._letters_of(t)] for t in counted.tokens]
-        return counted.counts @ _ones(columns, len(numbers)), numbers
-
-    def _known_groups(self, token: str) -> list[int]:
-        """The columns of the groups of a word that have one, behind those of words; remembered, as words come again."""
-        found = self._columns.get(token)
-        if found is None:
-            found = [self._groups[group] for group in self._letters_of(token) if group in self._groups]
-            if len(self._columns) >= _REMEMBERED:
-                self._columns = {}
-            self._columns[token] = found
-        return found
-
-    def _learn(self, blocks: Iterable[_Counted]) -> None:
-        n, words, groups = 0, _Statistics(), _Statistics()
-        for counted in blocks:
-            n += counted.counts.shape[0]
-            words.add(counted.counts, counted.tokens)
+    def _learn(self, blocks: Iterable[_Counts]) -> None:
+        """Choose the words and groups, and weigh them by their document frequencies."""
+        n, words, groups = 0, _Frequencies(), _Frequencies()
+        for counts in blocks:
+            n += counts.matrix.shape[0]
+            words.add(counts.matrix, counts.tokens)
             if self.letters:
-                groups.add(*self._grouped(counted))
-        least = self.min_df if isinstance(self.min_df, int) else 1 if n < _FEW_TEXTS else 2
-        if least > n:
-            raise DataError(f"`min_df` = {least} is above the number of texts, {n}; lower it.")
-        kept = words.most(self.max_features, least, n)
+                columns = dict[str, int]()
+                lists = [[columns.setdefault(g, len(columns)) for g in self._groups_of(t)] for t in counts.tokens]
+                groups.add(counts.matrix @ _indicator(lists, len(columns)), list(columns))
+        min_df = self.min_df if isinstance(self.min_df, int) else 1 if n < _FEW_TEXTS else 2
+        if min_df > n:
+            raise DataError(f"`min_df` = {min_df} is above the number of texts, {n}; lower it.")
+        kept = words.most_frequent(self.max_features, min_df, n)
         if not kept:
-            raise DataError(f"no word occurs in at least min_df = {least} of the {n} texts.")
+            raise DataError(f"no word occurs in at least min_df = {min_df} of the {n} texts.")
         half = None if self.max_features is None else self.max_features // 2
-        parts = groups.most(half, least, max(_FEW, int(_COMMON * n)))
-        documents = [words.documents[word] for word in kept] + [groups.documents[part] for part in parts]
-        idf = np.log((1 + n) / (1 + np.array(documents))) + 1
-        self._keep(kept, parts, np.asarray(idf, np.float32))
+        kept_groups = groups.most_frequent(half, min_df, max(_GROUP_MAX_DF_FLOOR, int(_GROUP_MAX_DF * n)))
+        df = [words.df[word] for word in kept] + [groups.df[group] for group in kept_groups]
+        idf = np.log((1 + n) / (1 + np.array(df))) + 1
+        self._set_features(kept, kept_groups, np.asarray(idf, np.float32))
 
-    def _keep(self, words: Sequence[str], groups: Sequence[str], idf: NDArray[np.float32]) -> None:
-        self._words = {word: column for column, word in enumerate(words)}
-        self._groups = {group: column for column, group in enumerate(groups)}
-        self._idf = idf
-        self._columns = {}
-
-    def _rows(self, counted: _Counted) -> Any:
-        """Weighted rows of texts."""
-        counts, d = counted.counts, len(self._words)
-        columns = np.array([self._words.get(token, -1) for token in counted.tokens], np.int32)
-        known = columns[counts.indices] >= 0
-        ends = np.concatenate([[0], np.cumsum(known)])[counts.indptr]
-        rows = csr_array((counts.data[known], columns[counts.indices[known]], ends), shape=(counts.shape[0], d))
-        rows = _weighted(rows, self._idf[:d])
+    def _weigh(self, counts: _Counts) -> Any:
+        """Return the tf-idf rows of counted texts."""
+        matrix, n_words = counts.matrix, len(self._words)
+        columns = np.array([self._words.get(token, -1) for token in counts.tokens], np.int32)
+        is_known = columns[matrix.indices] >= 0
+        indptr = np.concatenate([[0], np.cumsum(is_known)])[matrix.indptr]
+        parts = (matrix.data[is_known], columns[matrix.indices[is_known]], indptr)
+        rows = _tfidf(csr_array(parts, shape=(matrix.shape[0], n_words)), self._idf[:n_words])
         if self._groups:
-            grouped = counts @ _ones(list(map(self._known_groups, counted.tokens)), len(self._groups))
-            groups = _weighted(grouped, self._idf[d:])
-            rows = _unit(csr_array(hstack([rows, _LENGTH * groups], format="csr", dtype=np.float32)))
+            group_counts = matrix @ _indicator(list(map(self._group_columns, counts.tokens)), len(self._groups))
+            groups = _tfidf(group_counts, self._idf[n_words:])
+            rows = _normalised(csr_array(hstack([rows, _GROUP_WEIGHT * groups], format="csr", dtype=np.float32)))
         return rows
 
-    def _fitted(self) -> tuple[dict[str, int], NDArray[np.float32]]:
-        if not hasattr(self, "_words"):
-            raise ParameterError("this TfIdf has not been fitted; call fit(texts) first.")
-        return self._words, self._idf
+    def _groups_of(self, token: str) -> tuple[str, ...]:
+        return _letter_groups(token, self.letters) if self.letters else ()
+
+    def _group_columns(self, token: str) -> list[int]:
+        """Return the columns of the known groups of a word, counted from the first group; cached."""
+        found = self._cached_columns.get(token)
+        if found is None:
+            found = [self._groups[group] for group in self._groups_of(token) if group in self._groups]
+            if len(self._cached_columns) >= _CACHED_WORDS:
+                self._cached_columns = {}
+            self._cached_columns[token] = found
+        return found
 
 
-@functools.lru_cache(maxsize=1 << 17)
-def _groups_of(token: str, size: int) -> tuple[str, ...]:
-    """The groups of letters of a word between its ends, of which each counts as a letter; none of Chinese."""
-    if " " in token or not is_apart(token):
+@functools.lru_cache(maxsize=_CACHED_WORDS)
+def _letter_groups(token: str, size: int) -> tuple[str, ...]:
+    """Return the groups of letters of a word, whose ends count as a letter each; none for Chinese and n-grams."""
+    if " " in token or not has_spaces(token):
         return ()
     if not token.isascii() and any(_HANGUL[0] <= c <= _HANGUL[1] for c in token):
         size = 2
-    if len(token) < size - 1:  # it would be the word itself
+    if len(token) < size - 1:  # the group would be the word itself
         return ()
     inner = [f"-{token[i : i + size]}-" for i in range(len(token) - size + 1)]
     return (f"{token[: size - 1]}-", *inner, f"-{token[len(token) - size + 1 :]}")
 
 
-class _Statistics:
-    """How often tokens occur, and in how many texts."""
+class _Frequencies:
+    """Document frequencies and total counts of tokens."""
 
     def __init__(self) -> None:
-        self.documents, self._occurrences = Counter[str](), Counter[str]()
+        self.df, self._totals = Counter[str](), Counter[str]()
 
-    def add(self, counts: Any, tokens: Iterable[str]) -> None:
-        """Count these texts, CSR (n, V), too."""
-        n_tokens = counts.shape[1]
-        documents = np.bincount(counts.indices, minlength=n_tokens).tolist()
-        occurrences = np.bincount(counts.indices, counts.data, n_tokens).tolist()
-        tokens = list(tokens)
-        self.documents.update(dict(zip(tokens, documents, strict=True)))
-        self._occurrences.update(dict(zip(tokens, occurrences, strict=True)))
+    def add(self, counts: Any, tokens: list[str]) -> None:
+        """Add the counts, CSR (n, V), of V tokens in n texts."""
+        df = np.bincount(counts.indices, minlength=len(tokens)).tolist()
+        totals = np.bincount(counts.indices, counts.data, len(tokens)).tolist()
+        self.df.update(dict(zip(tokens, df, strict=True)))
+        self._totals.update(dict(zip(tokens, totals, strict=True)))
 
-    def most(self, n: int | None, least: int, most: int) -> list[str]:
-        """The n tokens of the most occurrences that at least and at most so many texts have, in order."""
-        kept = sorted(token for token, count in self.documents.items() if least <= count <= most)
+    def most_frequent(self, n: int | None, min_df: int, max_df: int) -> list[str]:
+        """Return the n tokens of the highest totals among those with min_df ≤ df ≤ max_df, in alphabetical order."""
+        kept = sorted(token for token, df in self.df.items() if min_df <= df <= max_df)
         if n is not None and len(kept) > n:
-            kept = sorted(sorted(kept, key=lambda token: -self._occurrences[token])[:n])
+            kept = sorted(sorted(kept, key=lambda token: -self._totals[token])[:n])
         return kept
 
 
-def _ones(columns: list[list[int]], width: int) -> Any:
-    """Rows with ones in these columns, CSR."""
-    ends = np.cumsum([0, *map(len, columns)], dtype=np.int64)
-    places = np.fromiter(chain.from_iterable(columns), np.int32, int(ends[-1]))
-    return csr_array((np.ones(len(places), np.float32), places, ends), shape=(len(columns), width))
+def _indicator(columns: list[list[int]], width: int) -> Any:
+    """Return CSR rows with ones in these columns."""
+    indptr = np.cumsum([0, *map(len, columns)], dtype=np.int64)
+    indices = np.fromiter(chain.from_iterable(columns), np.int32, int(indptr[-1]))
+    return csr_array((np.ones(len(indices), np.float32), indices, indptr), shape=(len(columns), width))
 
 
-def _weighted(counts: Any, idf: NDArray[np.float32]) -> Any:
-    """Rows of length 1, with sorted columns."""
+def _tfidf(counts: Any, idf: NDArray[np.float32]) -> Any:
+    """Return weighted rows of length 1 with sorted columns, in the memory of the counts."""
     counts.sort_indices()
     counts.data = (1 + np.log(counts.data)) * idf[counts.indices]
-    return _unit(counts)
+    return _normalised(counts)
 
 
-def _unit(rows: Any) -> Any:
+def _normalised(rows: Any) -> Any:
     lengths = np.sqrt(np.add.reduceat(np.append(rows.data, 0) ** 2, rows.indptr[:-1])) if rows.shape[0] else np.empty(0)
     lengths[np.diff(rows.indptr) == 0] = 1
     rows.data = (rows.data / np.repeat(lengths, np.diff(rows.indptr))).astype(np.float32)

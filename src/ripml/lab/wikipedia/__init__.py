@@ -1,6 +1,6 @@
 """The Wikipedia entity data set, built from a dump: articles labelled with the articles that they link to.
 
-`build` makes it; `dump` reads the XML, `markup` the wikitext of a page, `pages` knows titles and redirects.
+`build` makes it; `dump` reads the XML, `markup` the wikitext of a page, `titles` resolves titles and redirects.
 """
 
 from ripml.lab.wikipedia.builder import Summary, build

@@ -4,50 +4,63 @@ An entity is any segment of text that is linked to another page: a document is a
 y = {articles that x links to}. The paper sampled a million articles of English Wikipedia, dropped entities with fewer
 than 10 occurrences and took doc2vec of 400 dimensions: 500,539 training and 10,000 test rows, 359,524 labels.
 
-The walk, each step reading what the one before has written into `<folder>.part/`:
+The steps, each reading what the one before has written into `<folder>.part/`:
 
-1. *list*: read the dump once; write kind, title and redirect of every page in the namespace of articles.
-2. *parse*: draw the sample, read the dump again, and hand batches of wikitext to processes that write text and links.
-3. *labels*: follow the links through redirects, count, drop what is rare, draw the test rows.
-4. *write*: documents, features, matrices; the finished folder then takes its name.
+1. *list*: read the dump once; write kind, title and redirect of every page in the article namespace.
+2. *parse*: draw the sample, read the dump again, and send batches of wikitext to processes that write text and links.
+3. *labels*: follow the links through redirects, count them, drop rare ones, draw the test rows.
+4. *write*: documents, features, matrices; then rename the finished folder.
+
+Every file in the work folder is written completely or not at all, so that finished files need not be made again. One
+process reads the XML; the others parse batches of wikitext, at most two batches per process at a time, and write the
+files themselves. A page that the wikitext parser cannot parse has no text: it is counted, but is not a document.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from ripml.base.errors import DataError, ParameterError, check_count
+from ripml.base.errors import DataError, ParameterError, RipmlError, check_count
 from ripml.base.parallel import thread_count
-from ripml.datasets import xmc
 from ripml.datasets.dataset import Dataset, csr
-from ripml.datasets.source import open_source, open_target
-from ripml.lab.wikipedia.dump import needed
-from ripml.lab.wikipedia.markup import DISAMBIGUATION
-from ripml.lab.wikipedia.pages import Keys, Pages, find, number, read_entries, tally
-from ripml.lab.wikipedia.work import Progress, documents, list_pages, parse_pages, work_folder
+from ripml.datasets.formats import xmc
+from ripml.datasets.source import fault, open_source, open_target, unreadable
+from ripml.lab.wikipedia.dump import ARTICLE, Page, Site, import_extra, open_dump
+from ripml.lab.wikipedia.markup import DISAMBIGUATION, is_disambiguation, parse, redirect_target
+from ripml.lab.wikipedia.titles import Entry, Keys, Kind, Titles, count_keys, find, key_of, read_entries
 
 __all__ = ["Summary", "build"]
+
+Progress: TypeAlias = Callable[[str, int, int], None]
+
+_BATCH_PAGES: Final = 256
+_BATCH_CHARACTERS: Final = 2**22
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What `build` found and made."""
+    """Counts of what `build` found and made."""
 
     articles: int
     redirects: int
     disambiguation_pages: int
     sampled: int
-    without_text: int  # of those sampled: nothing but markup, or markup that the parser fails at
+    without_text: int  # of those sampled: only markup, or markup that cannot be parsed
     without_labels: int  # of those with text
     train: int
     test: int
@@ -76,16 +89,16 @@ def build(
     labels, text and split), features.txt for tf-idf, and about.json. What counts as text and as a link is in
     `ripml.lab.wikipedia.markup`.
 
-    An interrupted build goes on from its last finished batch when called again, and gives the same bytes; so does any
-    number of processes. Until it is finished there is only `<folder>.part`, which is no data set. The dump is read
-    twice, and once more after an interruption. Called from a script, this must stand under
-    `if __name__ == "__main__":`, as processes need it, unless n_jobs is 1.
+    An interrupted build resumes after its last finished batch when called again. The bytes written depend neither on
+    interruptions nor on the number of processes. Until it is finished there is only `<folder>.part`, which is not a
+    data set. The dump is read twice, and once more after an interruption. In a script, call this under
+    `if __name__ == "__main__":`, as worker processes require, unless n_jobs is 1.
 
-    Memory does not grow with the length of the dump, but with the number of its titles. For English Wikipedia: numbers
-    of 17 million titles, 0.25 GB, and 1 GB while they are gathered; 16 bytes for each distinct target, and as much
-    again to count; 4 bytes for each label of a document; and 4 million characters of wikitext for each of 2·n_jobs
-    batches under way. Features come on top: the texts of the training documents are held at once (28 kB each in the
-    first hundred articles, which are long), and the matrix, 1.6 GB for 500,000 × 400.
+    Memory does not grow with the length of the dump, but with the number of its titles. For English Wikipedia: keys of
+    17 million titles, 0.25 GB, and 1 GB while they are collected; 16 bytes for each distinct target, and the same again
+    to count; 4 bytes for each label of a document; and 4 million characters of wikitext for each of 2·n_jobs batches in
+    progress. Features come on top: all texts of the training documents (28 kB each in the first hundred articles, which
+    are long), and the matrix, 1.6 GB for 500,000 × 400.
 
     Parameters
     ----------
@@ -94,9 +107,9 @@ def build(
     folder : path
         Must not exist.
     n_documents : int or None
-        Sample so many articles, before anything is filtered; None, or more than there are: all.
+        Number of articles to sample, before anything is filtered; None, or more than there are: all.
     min_count : int
-        A label must be linked from at least so many of the sampled documents; links of one document count once.
+        A label must be linked from at least this many of the sampled documents; links of one document count once.
     n_test : int
         Test rows, drawn at random; at most a fifth of the documents.
     features : "doc2vec", "tfidf", None or an object
@@ -104,20 +117,20 @@ def build(
         the matrices have no columns. An object has `fit_transform(texts)` and `transform(texts)`, such as
         `ripml.text.doc2vec.Doc2Vec(n_dims=400, n_jobs=8)`.
     n_dims : int
-        Of doc2vec.
+        Dimensions of doc2vec.
     targets : "articles" or "any"
-        "articles": a label must be an article of the dump, so red links are none. "any": also pages that the dump does
-        not have; for excerpts, where nearly all targets are missing.
+        "articles": a label must be an article of the dump, so links to missing pages are dropped. "any": also pages
+        that are not in the dump; for excerpts, where nearly all targets are missing.
     disambiguation : iterable of str
         Names of templates, and words in brackets at the end of titles, that mark disambiguation pages. These are
-        neither documents nor labels. By default those of the larger languages.
+        neither documents nor labels. Default: those of the larger languages.
     random_state : int
-        Seed of the sample, of the split and of doc2vec.
+        Seed of the sample, the split and doc2vec.
     n_jobs : int or None
-        Processes that parse wikitext; None: one for each core.
+        Processes that parse wikitext; None: one per core.
     progress : callable, optional
-        Gets (step, done, total): "list" in bytes of the dump, "parse" in documents after each batch, "labels" and
-        "write" in batches.
+        Called with (step, done, total): "list" in bytes of the dump, "parse" in documents after each batch, "labels"
+        and "write" in batches.
 
     Returns
     -------
@@ -139,8 +152,8 @@ def build(
     train=1, test=1, labels=1, labels_per_document=1.0)
     'A\\n'
     """
-    for name, value, least in (("min_count", min_count, 1), ("n_test", n_test, 1), ("n_dims", n_dims, 1)):
-        check_count(name, value, least=least)
+    for name, value in (("min_count", min_count), ("n_test", n_test), ("n_dims", n_dims)):
+        check_count(name, value)
     check_count("random_state", random_state, least=0)
     if n_documents is not None:
         check_count("n_documents", n_documents)
@@ -149,34 +162,34 @@ def build(
     vectorizer = _vectorizer(features, n_dims, random_state)
     n_jobs = thread_count(n_jobs)
     for package in ("mwxml", "mwparserfromhell"):
-        needed(package)
+        import_extra(package)  # raises if it is not installed
     dump, folder = Path(dump), Path(folder)
     if folder.exists():
-        raise ParameterError(f"'{folder}' exists already; remove it, or build into another folder.")
-    tell = progress or (lambda step, done, total: None)
+        raise ParameterError(f"'{folder}' already exists; remove it, or build into another folder.")
+    report = progress or (lambda step, done, total: None)
     words = frozenset(word.lower() for word in disambiguation)
 
-    work = work_folder(dump, folder, n_documents=n_documents, random_state=random_state, disambiguation=sorted(words))
-    listed = list_pages(dump, work, words, tell)
-    table = Pages.of(read_entries(listed))
-    chosen = _sample(table.is_article, n_documents, random_state)
-    batches = parse_pages(dump, work, chosen, words, n_jobs, tell)
-    keys = _frequent(batches, table, targets, min_count, dump, tell)
-    names, keys = _named(keys, listed, batches)
-    has_labels, Y = _labels(batches, table, targets, keys)
+    work = _work_folder(dump, folder, n_documents=n_documents, random_state=random_state, disambiguation=sorted(words))
+    page_list = _list_pages(dump, work, words, report)
+    titles = Titles.of(read_entries(page_list))
+    sampled = _sample(titles.is_article, n_documents, random_state)
+    batches = _parse_pages(dump, work, sampled, words, n_jobs, report)
+    keys = _frequent_targets(batches, titles, targets, min_count, dump, report)
+    names, keys = _find_names(keys, page_list, batches)
+    has_labels, Y = _label_matrix(batches, titles, targets, keys)
     in_test = _split(Y.shape[0], n_test, random_state, dump)
 
     finished = work / "finished"
     shutil.rmtree(finished, ignore_errors=True)
     finished.mkdir()
-    _write_documents(finished / "docs.jsonl", batches, has_labels, Y, names, in_test, tell)
+    _write_documents(finished / "docs.jsonl", batches, has_labels, Y, names, in_test, report)
     _write_matrices(finished, Y, names, in_test, vectorizer)
     summary = Summary(
-        articles=int(table.is_article.sum()),
-        redirects=len(table.sources),
-        disambiguation_pages=len(table.disambiguation),
-        sampled=int(chosen.sum()),
-        without_text=int(chosen.sum()) - len(has_labels),
+        articles=int(titles.is_article.sum()),
+        redirects=len(titles.sources),
+        disambiguation_pages=len(titles.disambiguation),
+        sampled=int(sampled.sum()),
+        without_text=int(sampled.sum()) - len(has_labels),
         without_labels=len(has_labels) - Y.shape[0],
         train=int((~in_test).sum()),
         test=int(in_test.sum()),
@@ -200,7 +213,7 @@ def _vectorizer(features: Any, n_dims: int, random_state: int) -> Any:
 
         return Doc2Vec(n_dims=n_dims, random_state=random_state, n_jobs=1)
     if features == "tfidf":
-        from ripml.text import TfIdf  # imports scikit-learn, which the rest does without
+        from ripml.text import TfIdf  # imports scikit-learn, which the rest does not need
 
         return TfIdf()
     if features is not None and not (hasattr(features, "fit_transform") and hasattr(features, "transform")):
@@ -220,72 +233,74 @@ def _sample(is_article: NDArray[np.bool_], n_documents: int | None, random_state
     return chosen
 
 
-def _resolved(batch: Path, table: Pages, targets: str) -> tuple[int, NDArray[np.intp], Keys]:
+def _resolve_links(batch: Path, titles: Titles, targets: str) -> tuple[int, NDArray[np.intp], Keys]:
     """Return the number of documents of a batch and their links as sorted pairs (document, key), each once."""
-    own: list[int] = []
+    articles: list[int] = []
     links: list[int] = []
     counts: list[int] = []
-    for document in documents(batch):
-        own.append(number(document["title"]))
-        links += map(number, document["links"])
+    for document in _documents(batch):
+        articles.append(key_of(document["title"]))
+        links += map(key_of, document["links"])
         counts.append(len(document["links"]))
-    ends, which = table.resolve(np.array(links, np.uint64), targets)
-    row = np.repeat(np.arange(len(own)), counts)[which]
+    ends, positions = titles.resolve(np.array(links, np.uint64), targets)
+    row = np.repeat(np.arange(len(articles)), counts)[positions]
     order = np.lexsort((ends, row))
     row, ends = row[order], ends[order]
-    good = ends != np.array(own, np.uint64)[row]  # a link to the article itself, perhaps through a redirect
-    good[1:] &= (row[1:] != row[:-1]) | (ends[1:] != ends[:-1])
-    return len(own), row[good], ends[good]
+    kept = ends != np.array(articles, np.uint64)[row]  # drop links to the article itself, perhaps through a redirect
+    kept[1:] &= (row[1:] != row[:-1]) | (ends[1:] != ends[:-1])
+    return len(articles), row[kept], ends[kept]
 
 
-def _frequent(batches: list[Path], table: Pages, targets: str, min_count: int, dump: Path, tell: Progress) -> Keys:
+def _frequent_targets(
+    batches: list[Path], titles: Titles, targets: str, min_count: int, dump: Path, report: Progress
+) -> Keys:
     def linked() -> Iterator[Keys]:
         for done, batch in enumerate(batches, 1):
-            yield _resolved(batch, table, targets)[2]
-            tell("labels", done, len(batches))
+            yield _resolve_links(batch, titles, targets)[2]
+            report("labels", done, len(batches))
 
-    keys, counts = tally(linked())
+    keys, counts = count_keys(linked())
     frequent = keys[counts >= min_count]
     if len(frequent) == 0:
         raise DataError(
             f"{dump}: no article is linked from at least min_count = {min_count} of the documents; the most is "
-            f"{counts.max(initial=0)}: lower `min_count`, or take targets='any' if this is an excerpt of a dump."
+            f"{counts.max(initial=0)}: lower `min_count`, or pass targets='any' if this is an excerpt of a dump."
         )
     return frequent
 
 
-def _named(keys: Keys, listed: Path, batches: list[Path]) -> tuple[list[str], Keys]:
+def _find_names(keys: Keys, page_list: Path, batches: list[Path]) -> tuple[list[str], Keys]:
     """Return the titles of the keys in alphabetical order, and the keys in that order."""
 
-    def titles() -> Iterator[str]:
-        for entry in read_entries(listed):
-            yield from (entry.title, entry.leads_to)
+    def candidates() -> Iterator[str]:
+        for entry in read_entries(page_list):
+            yield from (entry.title, entry.redirects_to)
         for batch in batches:
-            for document in documents(batch):
+            for document in _documents(batch):
                 yield from document["links"]
 
-    wanted = set(keys.tolist())
+    missing = set(keys.tolist())
     found: list[tuple[str, int]] = []
-    for title in titles():
-        key = number(title)
-        if key in wanted:
-            wanted.remove(key)
+    for title in candidates():
+        key = key_of(title)
+        if key in missing:
+            missing.remove(key)
             found.append((title, key))
-            if not wanted:
+            if not missing:
                 break
     found.sort()
     return [title for title, _ in found], np.array([key for _, key in found], np.uint64)
 
 
-def _labels(batches: list[Path], table: Pages, targets: str, keys: Keys) -> tuple[NDArray[np.bool_], Any]:
-    """Return which documents have a label, and Y of those: one where a document links to keys[j]."""
+def _label_matrix(batches: list[Path], titles: Titles, targets: str, keys: Keys) -> tuple[NDArray[np.bool_], Any]:
+    """Return which documents have a label, and their Y: 1 where a document links to keys[j]."""
     order = np.argsort(keys)
     columns: list[NDArray[np.int32]] = []
     counts: list[NDArray[np.int64]] = []
     for batch in batches:
-        n, row, ends = _resolved(batch, table, targets)
-        at, known = find(keys[order], ends)
-        row, column = row[known], order[at[known]].astype(np.int32)
+        n, row, ends = _resolve_links(batch, titles, targets)
+        positions, is_label = find(keys[order], ends)
+        row, column = row[is_label], order[positions[is_label]].astype(np.int32)
         columns.append(column[np.lexsort((column, row))])
         counts.append(np.bincount(row, minlength=n))
     count = np.concatenate(counts)
@@ -297,7 +312,7 @@ def _labels(batches: list[Path], table: Pages, targets: str, keys: Keys) -> tupl
 
 def _split(n: int, n_test: int, random_state: int, dump: Path) -> NDArray[np.bool_]:
     if n < 2:
-        raise DataError(f"{dump}: only {n} document has labels, but two are needed, to train and to test.")
+        raise DataError(f"{dump}: only {n} document has labels, but at least two are needed, to train and to test.")
     in_test = np.zeros(n, bool)
     size = max(1, min(n_test, n // 5))
     in_test[np.random.default_rng([random_state, 1]).choice(n, size, replace=False)] = True
@@ -311,13 +326,13 @@ def _write_documents(
     Y: Any,
     names: list[str],
     in_test: NDArray[np.bool_],
-    tell: Progress,
+    report: Progress,
 ) -> None:
-    at = row = 0
+    number = row = 0  # of all documents, and of those with labels
     with open_target(path) as file:
         for done, batch in enumerate(batches, 1):
-            for document in documents(batch):
-                if has_labels[at]:
+            for document in _documents(batch):
+                if has_labels[number]:
                     links = Y.indices[Y.indptr[row] : Y.indptr[row + 1]].tolist()
                     record = {
                         "id": document["id"],
@@ -328,8 +343,8 @@ def _write_documents(
                     }
                     file.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
                     row += 1
-                at += 1
-            tell("write", done, len(batches))
+                number += 1
+            report("write", done, len(batches))
 
 
 def _write_matrices(folder: Path, Y: Any, names: list[str], in_test: NDArray[np.bool_], vectorizer: Any) -> None:
@@ -348,9 +363,188 @@ def _write_matrices(folder: Path, Y: Any, names: list[str], in_test: NDArray[np.
         else:
             X = (vectorizer.fit_transform if split == "train" else vectorizer.transform)(texts(split))
             X = csr_array(X, dtype=np.float32)
-        with open_target(folder / f"{split}.txt") as file:
+        with open_target(folder / f"{split}.txt") as file:  # not by `datasets.write`, which copies the matrices
             xmc.write(Dataset(X=X, Y=Y[np.flatnonzero(part)], label_names=names), file)
     (folder / "labels.txt").write_text("".join(f"{name}\n" for name in names), "utf-8")
     words = getattr(vectorizer, "feature_names", None)
     if words is not None:
         (folder / "features.txt").write_text("".join(f"{word}\n" for word in words), "utf-8")
+
+
+class _Job(NamedTuple):
+    path: Path
+    pages: list[Page]
+    site: Site
+    words: frozenset[str]
+
+
+def _work_folder(dump: Path, folder: Path, **settings: Any) -> Path:
+    """Return `<folder>.part`: new, or left by an interrupted call with the same dump and settings."""
+    try:
+        with open(dump, "rb") as file:
+            start = hashlib.sha256(file.read(2**20)).hexdigest()
+            status = os.fstat(file.fileno())
+    except OSError as error:
+        raise unreadable(str(dump), error) from None
+    inputs = {"dump": [status.st_size, status.st_mtime_ns, start], **settings}
+    work = folder.with_name(folder.name + ".part")
+    settings_file = work / "settings.json"
+    if settings_file.is_file() and _page_list(work).is_file():  # otherwise there is nothing to resume
+        earlier = json.loads(settings_file.read_text("utf-8"))
+        changed = [f"`{name}`" for name in inputs if earlier.get(name) != inputs[name]]
+        if changed:
+            raise DataError(
+                f"'{work}' was left by a build with a different {' and '.join(changed)}; remove it to start again."
+            )
+        return work
+    work.mkdir(parents=True, exist_ok=True)
+    with _atomically(settings_file) as path:
+        path.write_text(json.dumps(inputs, ensure_ascii=False), "utf-8")
+    return work
+
+
+def _list_pages(dump: Path, work: Path, words: frozenset[str], report: Progress) -> Path:
+    """Write the kind, title and redirect of every page in the article namespace; return the path."""
+    path = _page_list(work)
+    if path.is_file():
+        return path
+    size = dump.stat().st_size
+    n_articles = n_texts = 0
+    with (
+        open_dump(dump, lambda done: report("list", done, size)) as (site, stream),
+        _atomically(path) as unfinished,
+        open_target(unfinished) as file,
+    ):
+        for page in stream:
+            n_texts += bool(page.text)
+            if page.namespace == ARTICLE:
+                entry = _entry(page, site, words)
+                n_articles += entry.kind == Kind.ARTICLE
+                file.write(("\t".join(entry) + "\n").encode())
+        if not n_texts:
+            raise fault(str(dump), None, "no page has any text; use a pages-articles dump, not one of stubs.")
+        if not n_articles:
+            raise fault(str(dump), None, "it contains no article; use a pages-articles dump.")
+    return path
+
+
+def _parse_pages(
+    dump: Path, work: Path, sampled: NDArray[np.bool_], words: frozenset[str], n_jobs: int, report: Progress
+) -> list[Path]:
+    """Write text and links of the sampled pages, a mask over the article namespace; return the paths of the batches.
+
+    Links to titles that end like those of disambiguation pages are dropped here, as the dump may lack the page.
+    """
+    count_file = work / "batches.json"  # written when all batches are
+    if not count_file.is_file():
+        done, total = 0, int(sampled.sum())
+        with open_dump(dump) as (site, stream):
+            for size in _run_jobs(_jobs(work, site, words, stream, sampled), n_jobs):
+                done += size
+                report("parse", done, total)
+        n_batches = sum(1 for _ in work.glob("batch-*"))
+        with _atomically(count_file) as path:
+            path.write_text(json.dumps(n_batches), "utf-8")
+    return [_batch(work, number) for number in range(json.loads(count_file.read_text("utf-8")))]
+
+
+def _documents(batch: Path) -> Iterator[dict[str, Any]]:
+    """Yield the documents of a batch: id, title, links, text."""
+    with open_source(batch) as source:
+        for _, line in source.lines():
+            yield json.loads(line)
+
+
+def _page_list(work: Path) -> Path:
+    return work / "pages.tsv.gz"
+
+
+def _batch(work: Path, number: int) -> Path:
+    return work / f"batch-{number:06}.jsonl.gz"
+
+
+@contextmanager
+def _atomically(path: Path) -> Iterator[Path]:
+    """Yield a temporary path to write to, which is renamed to `path` only when it is complete."""
+    unfinished = path.with_name("unfinished-" + path.name)
+    try:
+        yield unfinished
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise
+    unfinished.replace(path)
+
+
+def _entry(page: Page, site: Site, words: frozenset[str]) -> Entry:
+    link = page.redirect or redirect_target(page.text)
+    if link is not None:
+        end = site.target(link).title
+        return Entry(Kind.REDIRECT, page.title, "" if is_disambiguation(end, "", words) else end)
+    if is_disambiguation(page.title, page.text, words):
+        return Entry(Kind.DISAMBIGUATION, page.title, "")
+    return Entry(Kind.ARTICLE if page.text.strip() else Kind.BLANK, page.title, "")
+
+
+def _jobs(
+    work: Path, site: Site, words: frozenset[str], stream: Iterable[Page], sampled: NDArray[np.bool_]
+) -> Iterator[_Job]:
+    batch: list[Page] = []
+    number = position = size = 0
+    for page in stream:
+        if page.namespace != ARTICLE:
+            continue
+        if sampled[position]:
+            batch.append(page)
+            size += len(page.text)
+        position += 1
+        if len(batch) == _BATCH_PAGES or size > _BATCH_CHARACTERS:
+            yield _Job(_batch(work, number), batch, site, words)
+            number += 1
+            batch, size = [], 0
+    if batch:
+        yield _Job(_batch(work, number), batch, site, words)
+
+
+def _run_jobs(jobs: Iterable[_Job], n_jobs: int) -> Iterator[int]:
+    """Yield the number of pages of each batch when its file is written."""
+    if n_jobs == 1:
+        for job in jobs:
+            yield len(job.pages) if job.path.is_file() else _parse_batch(job)
+        return
+    # Not by fork: a process with threads, such as those of BLAS, must not be forked.
+    pool = ProcessPoolExecutor(n_jobs, mp_context=get_context("spawn"))
+    pending: set[Future[int]] = set()
+    try:
+        for job in jobs:
+            if job.path.is_file():
+                yield len(job.pages)
+                continue
+            pending.add(pool.submit(_parse_batch, job))
+            if len(pending) == 2 * n_jobs:
+                done, pending = wait(pending, return_when=FIRST_COMPLETED)
+                yield from (future.result() for future in done)
+        while pending:
+            done, pending = wait(pending, return_when=FIRST_COMPLETED)
+            yield from (future.result() for future in done)
+    except BrokenProcessPool:
+        raise RipmlError(
+            "a process that parses wikitext died, perhaps for lack of memory; call build again to resume, with fewer "
+            "`n_jobs`, and in a script under `if __name__ == '__main__':`."
+        ) from None
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _parse_batch(job: _Job) -> int:
+    failure = import_extra("mwparserfromhell.parser").ParserError
+    with _atomically(job.path) as path, open_target(path) as file:
+        for page in job.pages:
+            try:
+                text, links = parse(page.text, job.site)
+            except (failure, RecursionError):
+                continue
+            links = [title for title in links if not is_disambiguation(title, "", job.words)]
+            if text:
+                document = {"id": str(page.id), "title": page.title, "links": links, "text": text}
+                file.write(json.dumps(document, ensure_ascii=False).encode() + b"\n")
+    return len(job.pages)

@@ -1,7 +1,8 @@
-"""The XML dump: pages one after another, and the site's own rules for what a link leads to.
+"""The XML dump: a stream of pages, and the site's rules for what a link leads to.
 
-A dump of MediaWiki (`…-pages-articles.xml.bz2`) opens with `<siteinfo>`, which names the namespaces in the language of
-the wiki and says whether the first letter of a title counts; the pages follow. Only one page at a time is in memory.
+A dump of MediaWiki (`…-pages-articles.xml.bz2`) begins with `<siteinfo>`, which names the namespaces in the language of
+the wiki and says whether titles are case-sensitive in the first letter; the pages follow. Only one page at a time is in
+memory.
 """
 
 from __future__ import annotations
@@ -23,22 +24,22 @@ from urllib.parse import unquote
 from xml.etree.ElementTree import ParseError
 
 from ripml.base.errors import DataError, MissingExtraError
-from ripml.datasets.source import fault
+from ripml.datasets.source import fault, unreadable
 
-__all__ = ["ARTICLE", "Page", "Site", "Target", "needed", "open_dump"]
+__all__ = ["ARTICLE", "Page", "Site", "Target", "import_extra", "open_dump"]
 
-ARTICLE: Final = 0  # the number of the namespace of articles
+ARTICLE: Final = 0  # number of the article namespace
 _FILES: Final = (-2, 6)
 _CATEGORY: Final = 14
 
-# MediaWiki knows these names of namespaces in every language, beside those of <siteinfo>.
+# MediaWiki has these names of namespaces in every language, besides those of <siteinfo>.
 _CANONICAL: Final = {
     **{"media": -2, "special": -1, "talk": 1, "user": 2, "user talk": 3, "project": 4, "project talk": 5, "wp": 4},
     **{"wt": 5, "file": 6, "image": 6, "file talk": 7, "image talk": 7, "mediawiki": 8, "mediawiki talk": 9},
     **{"template": 10, "template talk": 11, "help": 12, "help talk": 13, "category": 14, "category talk": 15},
 }
 
-# A prefix before one of these is a file, whatever the language calls its namespace (<siteinfo> leaves out old names).
+# A link with a prefix and one of these endings is a file, even if <siteinfo> lacks an old name of its namespace.
 _MEDIA: Final = re.compile(
     r"\.(?:jpe?g|png|svg|gif|tiff?|webp|xcf|pdf|djvu|og[agv]|opus|mp3|wav|flac|midi?|webm|mpe?g|stl)$", re.I
 )
@@ -56,10 +57,10 @@ _LANGUAGES: Final = frozenset(
     pcd pcm pdc pfl pi pih pl pms pnb pnt ps pt pwn qu rm rmy rn ro roa-rup roa-tara rsk ru rue rup rw sa sah sat sc scn
     sco sd se sg sgs sh shi shn si simple sk skr sl sm smn sn so sq sr srn ss st stq su sv sw syl szl szy ta tay tcy tdd
     te tet tg th ti tig tk tl tly tn to tpi tr trv ts tt tum tw ty tyv udm ug uk ur uz ve vec vep vi vls vo vro wa war
-    wo wuu xal xh xmf yi yo yue za zea zgh zh zh-classical zh-min-nan zh-yue zu""".split()  # noqa: SIM905  # a list would be one code a line
+    wo wuu xal xh xmf yi yo yue za zea zgh zh zh-classical zh-min-nan zh-yue zu""".split()  # noqa: SIM905  # a list would have one code per line
 )
 
-# The sister projects and the common outside prefixes: shown in the text, but no article of this wiki.
+# Sister projects and common prefixes of other sites: shown in the text, but not an article of this wiki.
 _PROJECTS: Final = frozenset(
     """b betawikiversity bugzilla c chapter cite commons d doi foundation google gerrit hdl imdbname imdbtitle incubator
     irc iso639-3 issn m mail mediazilla meta metawiki metawikimedia mw mwot n nost oeis oldwikisource orthodoxwiki
@@ -70,12 +71,12 @@ _PROJECTS: Final = frozenset(
 
 _INVISIBLE: Final = re.compile("[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _NOT_IN_TITLES: Final = re.compile(r"[<>\[\]{}|\x00-\x1f\x7f\ufffd]")
-_LONGEST_TITLE: Final = 255  # bytes
-_PAGES_A_CALL: Final = 1000
+_MAX_TITLE: Final = 255  # bytes
+_PAGES_PER_CALL: Final = 1000
 
 
 class Page(NamedTuple):
-    """One page of a dump; `redirect` is the title that the dump says it leads to, `text` its wikitext."""
+    """One page of a dump; `redirect` is the title in the dump that it leads to, `text` its wikitext."""
 
     id: int
     namespace: int
@@ -88,7 +89,7 @@ Kind: TypeAlias = Literal["article", "file", "hidden", "other"]
 
 
 class Target(NamedTuple):
-    """What a link leads to: the title of an article, or a file, or nothing shown, or another page that is none."""
+    """What a link leads to: an article with its title, a file, a hidden link that is not shown, or another page."""
 
     kind: Kind
     title: str
@@ -96,12 +97,12 @@ class Target(NamedTuple):
 
 @dataclass(frozen=True)
 class Site:
-    """The rules of one wiki for titles.
+    """The rules of a wiki for titles.
 
     Attributes
     ----------
     language : str
-        Of the database name: "en" of enwiki.
+        From the database name: "en" of enwiki.
     first_letter : bool
         The first letter of a title is always upper case.
     namespaces : dict
@@ -122,7 +123,7 @@ class Site:
 
     def target(self, written: str) -> Target:
         """Return what the link `[[written]]` leads to."""
-        title = html.unescape(_unescaped(written))
+        title = html.unescape(_unquoted(written))
         title = title.partition("#")[0]
         title = " ".join(unicodedata.normalize("NFC", _INVISIBLE.sub("", title)).replace("_", " ").split())
         colon = title.startswith(":")  # [[:Category:X]] shows the link that [[Category:X]] hides
@@ -137,7 +138,7 @@ class Site:
                 return Target("hidden", "")
             if namespace is not None or name in _LANGUAGES or name in _PROJECTS:
                 return Target("other", "")
-        if not title or _NOT_IN_TITLES.search(title) or len(title.encode()) > _LONGEST_TITLE:
+        if not title or _NOT_IN_TITLES.search(title) or len(title.encode()) > _MAX_TITLE:
             return Target("other", "")
         return Target("article", self._capital(title[0]) + title[1:] if self.first_letter else title)
 
@@ -149,8 +150,8 @@ class Site:
         return letter if len(upper) > 1 or "\u10d0" <= letter <= "\u10ff" else upper
 
 
-def needed(package: str) -> Any:
-    """Import a package of the extra `text`; neither has types that mypy could use."""
+def import_extra(package: str) -> Any:
+    """Import a package of the extra `text`; they have no type information, hence Any."""
     try:
         return importlib.import_module(package)
     except ImportError:
@@ -161,27 +162,22 @@ def needed(package: str) -> Any:
 def open_dump(
     path: str | os.PathLike[str], progress: Callable[[int], None] | None = None
 ) -> Iterator[tuple[Site, Iterator[Page]]]:
-    """Open a dump (.xml, .xml.bz2 or .xml.gz, told by its first bytes) and give its site and its pages.
+    """Open a dump (.xml, .xml.bz2 or .xml.gz, recognised by its first bytes) and yield its site and its pages.
 
-    Parameters
-    ----------
-    path : path
-    progress : callable, optional
-        Gets the number of bytes of the file that were read, now and then.
+    `progress` is called from time to time with the number of bytes read from the file.
     """
     name = os.fspath(path)
     try:
         file = open(name, "rb")  # noqa: SIM115  # closed by the `with` below
     except OSError as error:
-        reason = "no such file" if isinstance(error, FileNotFoundError) else error.strerror or str(error)
-        raise DataError(f"{name}: cannot be read ({reason}).") from None
+        raise unreadable(name, error) from None
     with file:
-        with _complaints(name):
-            root = needed("mwxml.element_iterator").ElementIterator.from_file(_unpacked(file))
-            source = needed("mwxml").Dump.from_element(root)
+        with _as_data_errors(name):
+            root = import_extra("mwxml.element_iterator").ElementIterator.from_file(_decompressed(file))
+            source = import_extra("mwxml").Dump.from_element(root)
             info = source.site_info
             if root.tag != "mediawiki" or not info.namespaces:
-                raise fault(name, None, "there is no <siteinfo>; a dump of MediaWiki (pages-articles) is needed.")
+                raise fault(name, None, "there is no <siteinfo>; this must be a pages-articles dump of MediaWiki.")
             case = next((space.case for space in info.namespaces if space.id == ARTICLE), None) or info.case
         names = {space.name.lower(): space.id for space in info.namespaces if space.id != ARTICLE}
         site = Site((info.dbname or "").removesuffix("wiki"), case != "case-sensitive", names)
@@ -189,29 +185,29 @@ def open_dump(
         def pages() -> Iterator[Page]:
             iterator = iter(source)
             for count in itertools.count(1):
-                with _complaints(name):
-                    page = _page(iterator)
+                with _as_data_errors(name):
+                    page = _next_page(iterator)
                 if page is None:
                     return
                 root.element.clear()  # mwxml leaves an empty element of 90 bytes for each page: 2 GB for 25 million
                 yield page
-                if progress is not None and count % _PAGES_A_CALL == 0:
+                if progress is not None and count % _PAGES_PER_CALL == 0:
                     progress(file.tell())
 
         yield site, pages()
 
 
-def _page(iterator: Iterator[Any]) -> Page | None:
+def _next_page(iterator: Iterator[Any]) -> Page | None:
     item = next(iterator, None)
     if item is None:
         return None
     text = ""
-    for revision in item:  # the last one is the newest, where a dump has several
+    for revision in item:  # the last one is the newest, if a dump has several
         text = revision.text or ""
     return Page(item.id, item.namespace, item.title, item.redirect, text)
 
 
-def _unescaped(written: str) -> str:
+def _unquoted(written: str) -> str:
     if "%" not in written:
         return written
     try:
@@ -220,7 +216,7 @@ def _unescaped(written: str) -> str:
         return written
 
 
-def _unpacked(file: IO[bytes]) -> Any:
+def _decompressed(file: IO[bytes]) -> Any:
     head = file.read(3)
     file.seek(0)
     if head == b"BZh":
@@ -229,20 +225,22 @@ def _unpacked(file: IO[bytes]) -> Any:
 
 
 @contextmanager
-def _complaints(name: str) -> Iterator[None]:
-    """Turn what bz2, gzip, the XML parser and mwxml raise into one sentence each."""
+def _as_data_errors(name: str) -> Iterator[None]:
+    """Turn the errors of bz2, gzip, the XML parser and mwxml into a `DataError` with one sentence."""
     try:
         yield
     except (DataError, MissingExtraError):
         raise
     except EOFError:
-        raise fault(name, None, "the compressed data ends too early; the file is truncated: fetch it again.") from None
+        raise fault(
+            name, None, "the compressed data ends too early; the file is truncated: download it again."
+        ) from None
     except (OSError, zlib.error) as error:
-        raise fault(name, None, f"the compressed data is damaged ({error}); fetch it again.") from None
+        raise fault(name, None, f"the compressed data is damaged ({error}); download it again.") from None
     except (ParseError, StopIteration) as error:
         reason = str(error).partition("...")[0][:80] or "no element found"
-        raise fault(name, None, f"this is not well-formed XML ({reason}); fetch the dump again.") from None
+        raise fault(name, None, f"this is not well-formed XML ({reason}); download the dump again.") from None
     except Exception as error:  # mwxml checks little: a page without a title ends in an AttributeError
         if type(error).__module__ == "builtins" or type(error).__name__ == "MalformedXML":
-            raise fault(name, None, f"this is no dump of MediaWiki ({error}); pages-articles is needed.") from None
+            raise fault(name, None, f"this is not a pages-articles dump of MediaWiki ({error}).") from None
         raise

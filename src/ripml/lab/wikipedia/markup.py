@@ -1,14 +1,13 @@
 """The wikitext of one page: its clean text, the articles it links to, and whether it is a redirect or disambiguation.
 
-What was decided:
+The rules:
 
-- *Text* is what stands in the running text: paragraphs, lists and headings, one a line. Templates (with infoboxes),
-  tables, files with their captions, galleries, references, formulas, code and comments are left out, and of links only
-  what is shown stays.
-- *Links* are all `[[…]]` that a reader can see: in the running text, and in the parameters of templates, cells of
-  tables and captions too, whose words are not in the text. References, comments and <nowiki> do not count, nor do links
+- *Text* is the running text: paragraphs, lists and headings, one per line. Templates (with infoboxes), tables, files
+  with their captions, galleries, references, formulas, code and comments are left out; of a link, the words shown stay.
+- *Links* are all `[[…]]` that a reader can see: in the running text, and also in parameters of templates, cells of
+  tables and captions, whose words are not in the text. References, comments and <nowiki> do not count, nor do links
   that a template makes of plain words ({{main|X}}): templates are not expanded.
-- Broken markup costs as little as may be: brackets that are not closed are dropped, the links after them count.
+- Broken markup loses as little as possible: brackets that are not closed are dropped, the links after them count.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from ripml.lab.wikipedia.dump import Site, needed
+from ripml.lab.wikipedia.dump import Site, import_extra
 
 __all__ = ["DISAMBIGUATION", "Article", "is_disambiguation", "parse", "redirect_target"]
 
@@ -43,7 +42,7 @@ DISAMBIGUATION: Final = frozenset(
     |ابهام‌زدایی|פירושונים|曖昧さ回避|aimai|消歧义|消歧義|消歧义页|disambig-zh|동음이의|định hướng|disambiguasi
     |apartigilo|argipen|homónimos""".replace("\n    ", "").split("|")
 )
-"""Names of the templates that mark a page as disambiguation, and of the words in brackets at the end of its title."""
+"""Names of templates, and words in brackets at the end of a title, that mark a disambiguation page."""
 
 _REDIRECT: Final = re.compile(
     r"\s*#(?:redirect|weiterleitung|redirection|redirección|redireccion|redirecionamento|rinvia|rinvio|doorverwijzing"
@@ -55,13 +54,13 @@ _REDIRECT: Final = re.compile(
     re.I,
 )
 
-# Cut out with all that is in them, before the parser sees them: references take 40 % of its time.
+# Removed with their content before parsing: references take 40 % of the parser's time.
 _CUT: Final = (
     *("ref", "references", "math", "chem", "ce", "score", "timeline", "graph", "hiero", "inputbox", "templatedata"),
     *("templatestyles", "section", "categorytree", "mapframe", "maplink", "indicator", "syntaxhighlight", "source"),
     *("includeonly", "poll", "phonos"),
 )
-_LITERAL: Final = ("nowiki", "pre")  # shown as they stand
+_LITERAL: Final = ("nowiki", "pre")  # shown literally
 _OPENING: Final = re.compile(rf"<!--|<({'|'.join((*_CUT, *_LITERAL))})(?=[\s/>])[^<>]*?(/?)>", re.I)
 _CLOSING: Final = {name: re.compile(rf"</{name}\s*>", re.I) for name in (*_CUT, *_LITERAL)}
 _SYNTAX: Final = {ord(mark): f"&#{ord(mark)};" for mark in "[]{}<>'|=*#:;_-"}
@@ -75,7 +74,7 @@ _PIPE_TRICK: Final = re.compile(r"^(?:[^:]*:)?(.*?)(?:\s*\([^()]*\)|,\s.*)?$", r
 
 
 class Article(NamedTuple):
-    """Clean text, and the titles that are linked to: each once, in order, not yet followed through redirects."""
+    """Clean text, and the linked titles: each once, in order, before redirects are followed."""
 
     text: str
     links: list[str]
@@ -90,15 +89,16 @@ def parse(wikitext: str, site: Site) -> Article:
     >>> parse("The '''red''' [[bus]]es of [[London#Transport|town]].[[File:Bus.jpg|thumb|In [[Soho]]]]", site)
     Article(text='The red buses of town.', links=['Bus', 'London', 'Soho'])
     """
-    walk = _Walk(site)
-    walk.through(needed("mwparserfromhell").parse(_without_hidden(wikitext), skip_style_tags=True), shown=True)
-    return Article(_tidy("".join(walk.pieces)), list(walk.links))
+    collector = _Collector(site)
+    code = import_extra("mwparserfromhell").parse(_without_hidden(wikitext), skip_style_tags=True)
+    collector.visit(code, shown=True)
+    return Article(_tidy("".join(collector.pieces)), list(collector.links))
 
 
 def redirect_target(wikitext: str) -> str | None:
-    """Return the link of `#REDIRECT [[…]]`, in any of the larger languages, or None where this is no redirect.
+    """Return the link of `#REDIRECT [[…]]`, in any of the larger languages, or None if this is not a redirect.
 
-    Dumps since 2010 say it themselves; this is for those that do not.
+    Dumps since 2010 have it as an element; this is for older ones.
 
     >>> redirect_target("#ПРЕНАСОЧВАНЕ [[София#Име]]")
     'София#Име'
@@ -108,7 +108,7 @@ def redirect_target(wikitext: str) -> str | None:
 
 
 def is_disambiguation(title: str, wikitext: str, words: frozenset[str] = DISAMBIGUATION) -> bool:
-    """Return whether a page only lists the meanings of a title: by its title's end, or by a template in it.
+    """Whether a page only lists the meanings of a title, judged by the end of its title or by a template in it.
 
     >>> is_disambiguation("Mercury", "'''Mercury''' may be: * [[Mercury (planet)]] {{Disambig|geo}}")
     True
@@ -128,41 +128,41 @@ def _disambiguation_patterns(words: Iterable[str]) -> tuple[re.Pattern[str], re.
 
 
 def _without_hidden(text: str) -> str:
-    """Cut out what is not shown, first opening first as MediaWiki does; literal text is escaped."""
+    """Remove hidden elements, in the order of their opening tags as MediaWiki does; literal text is escaped."""
     pieces: list[str] = []
-    at = 0
-    unclosed: set[str] = set()  # each is looked for once only: a search to the end at every <ref> would be quadratic
-    while (opening := _OPENING.search(text, at)) is not None:
-        pieces.append(text[at : opening.start()])
-        at = opening.end()
+    position = 0
+    unclosed: set[str] = set()  # each name is searched for once: a search to the end at every <ref> is quadratic
+    while (opening := _OPENING.search(text, position)) is not None:
+        pieces.append(text[position : opening.start()])
+        position = opening.end()
         if opening[1] is None:
-            end = text.find("-->", at)
-            at = len(text) if end < 0 else end + 3  # a comment that is not closed hides the rest
+            end = text.find("-->", position)
+            position = len(text) if end < 0 else end + 3  # a comment that is not closed hides the rest
             continue
         name = opening[1].lower()
         if opening[2] or name in unclosed:
             continue
-        closing = _CLOSING[name].search(text, at)
+        closing = _CLOSING[name].search(text, position)
         if closing is None:
             unclosed.add(name)
             continue
         if name in _LITERAL:
-            pieces.append(text[at : closing.start()].translate(_SYNTAX))
-        at = closing.end()
-    pieces.append(text[at:])
+            pieces.append(text[position : closing.start()].translate(_SYNTAX))
+        position = closing.end()
+    pieces.append(text[position:])
     return "".join(pieces)
 
 
-class _Walk:
-    """A walk through the parser's tree, which gathers text and links."""
+class _Collector:
+    """Visits the parser's tree and collects text and links."""
 
     def __init__(self, site: Site) -> None:
         self.pieces: list[str] = []
         self.links: dict[str, None] = {}
         self._site = site
-        self._nodes: Any = needed("mwparserfromhell").nodes
+        self._nodes: Any = import_extra("mwparserfromhell").nodes
 
-    def through(self, code: Any, shown: bool) -> None:
+    def visit(self, code: Any, shown: bool) -> None:
         for node in code.nodes:
             self._node(node, shown)
 
@@ -174,17 +174,17 @@ class _Walk:
             self._link(node, shown)
         elif isinstance(node, nodes.Template):
             for parameter in node.params:
-                self.through(parameter.value, shown=False)
+                self.visit(parameter.value, shown=False)
         elif isinstance(node, nodes.Tag):
             self._tag(node, shown)
         elif isinstance(node, nodes.HTMLEntity):
             self._show(html.unescape(str(node)), shown)
         elif isinstance(node, nodes.Heading):
             self._show("\n", shown)
-            self.through(node.title, shown)
+            self.visit(node.title, shown)
             self._show("\n", shown)
         elif isinstance(node, nodes.ExternalLink) and node.title is not None:
-            self.through(node.title, shown)
+            self.visit(node.title, shown)
 
     def _tag(self, node: Any, shown: bool) -> None:
         name = str(node.tag).strip().lower()
@@ -193,9 +193,9 @@ class _Walk:
         contents = node.contents
         if contents is None:
             return
-        if name in ("gallery", "imagemap"):  # the parser leaves these as they are
-            contents = needed("mwparserfromhell").parse(str(contents), skip_style_tags=True)
-        self.through(contents, shown and name not in _LINKS_ONLY)
+        if name in ("gallery", "imagemap"):  # the parser does not parse their content
+            contents = import_extra("mwparserfromhell").parse(str(contents), skip_style_tags=True)
+        self.visit(contents, shown and name not in _LINKS_ONLY)
         if name in _BREAKS:
             self._show("\n", shown)
 
@@ -211,7 +211,7 @@ class _Walk:
         elif not str(node.text).strip() and (trick := _PIPE_TRICK.match(written.strip().removeprefix(":"))):
             self._show(html.unescape(trick[1]), shown)
         elif target.kind != "hidden":
-            self.through(node.text, shown)
+            self.visit(node.text, shown)
 
     def _show(self, text: str, shown: bool) -> None:
         if shown:
@@ -221,5 +221,5 @@ class _Walk:
 def _tidy(text: str) -> str:
     text = _BRACKET_THEN_COMMA.sub("(", _EMPTY_BRACKETS.sub("", text))
     lines = (" ".join(line.split()) for line in text.split("\n"))
-    # A line that begins with a pipe is left of a table or a template that was not closed.
+    # A line that begins with a pipe is the remains of a table or a template that was not closed.
     return "\n".join(line for line in lines if line and not line.startswith(("|", "{|")))

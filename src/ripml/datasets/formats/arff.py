@@ -1,4 +1,4 @@
-"""Mulan's pair of files: an ARFF of attributes and rows, and an XML that says which attributes are labels.
+"""Mulan's pair of files: an ARFF file of attributes and rows, and an XML file that names the labels among them.
 
 ::
 
@@ -11,72 +11,74 @@
     1.5,0,1,0
     {1 1, 3 1}
 
-A row is dense, or sparse between braces: `{attribute value, …}`, attributes counted from 0 and 0 where left out. An
-attribute is numeric (also `real`, `integer`) or nominal with numbers for values. Labels get columns in the order of
-the XML, features in the order of the ARFF. A line that begins with % is a comment. A missing value `?` is an error.
+A row is dense, or sparse between braces: `{attribute value, …}`, with attributes counted from 0 and 0 for those left
+out. An attribute is numeric (also `real`, `integer`) or nominal with numbers as values. Labels get columns in the order
+of the XML, features in the order of the ARFF. A line that begins with % is a comment. A missing value `?` is an
+error.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Any, Final, NamedTuple
 from xml.etree import ElementTree
 from xml.sax.saxutils import quoteattr
 
 from ripml.base.errors import DataError, ParameterError
-from ripml.datasets.dataset import Dataset, SparseRows, join
-from ripml.datasets.rows import FLOAT32_BOUND, shortest
-from ripml.datasets.source import Place, Source, fault, open_source, open_target
+from ripml.datasets.dataset import Dataset, SparseRows
+from ripml.datasets.formats.rows import FLOAT32_BOUND, shortest
+from ripml.datasets.source import Place, Source, Where, decode, fault, open_source, open_target
 
-__all__ = ["attribute_names", "iter_blocks", "read", "write", "xml_path"]
+SUFFIXES: Final = (".arff",)
+CONTENT: Final = "features"
 
 _QUOTED: Final = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
 _ATTRIBUTE: Final = re.compile(rf"@attribute\s+({_QUOTED}|[^\s'\"{{][^\s{{]*)\s*(.+)", re.IGNORECASE)
 _ITEM: Final = re.compile(rf"\s*({_QUOTED}|[^,'\"]*)\s*(?:,|$)")
 _ESCAPED: Final = re.compile(r"\\(.)")
 _PLAIN_NAME: Final = re.compile(r"[^\s'\"%{},\\@]+")
-_UNWRITABLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ufffe\uffff]")  # XML has no place for most of these
+_UNWRITABLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ufffe\uffff]")  # XML cannot hold most of these
 _ROWS_PER_BLOCK: Final = 4096
 
 
-def read(source: Source, *, xml: Place | None = None) -> Dataset:
-    """Read all rows.
+def recognises(source: Source) -> bool:
+    """Whether the file begins with a declaration or a comment."""
+    return source.head().lstrip()[:1] in (b"@", b"%")
+
+
+def iter_blocks(source: Source, *, xml: Place | None = None) -> Iterator[Dataset]:
+    """Yield blocks of rows, each with X of shape (rows, d) and Y of shape (rows, L); the last may have no rows.
 
     Parameters
     ----------
     xml : path or binary file, optional
         The label file; by default `NAME.xml` beside `NAME.arff`, `NAME-train.arff` or `NAME-test.arff`.
     """
-    return join(iter_blocks(source, xml=xml))
-
-
-def iter_blocks(source: Source, *, xml: Place | None = None) -> Iterator[Dataset]:
-    """Yield blocks of rows, each with X of shape (rows, d) and Y of shape (rows, L); the last may have no rows."""
-    label_names = _xml_labels(_xml_beside(source.name) if xml is None else xml)
+    label_names = _read_xml(_find_xml(source.name) if xml is None else xml)
     lines = _lines(source)
-    attributes = _header(source.name, lines)
+    attributes = _parse_header(source.name, lines)
     names = [attribute.name for attribute in attributes]
     if missing := set(label_names).difference(names):
         name = next(name for name in label_names if name in missing)
-        guess = "".join(f", unlike '{close}'" for close in get_close_matches(name, names, n=1))
+        guess = "".join(f" (the closest is '{close}')" for close in get_close_matches(name, names, n=1))
         raise fault(source.name, None, f"label '{name}' of the XML is not an attribute{guess}; correct the XML.")
+    # Each attribute is a column of X or of Y.
     label_column = {name: j for j, name in enumerate(label_names)}
     feature_names = [name for name in names if name not in label_column]
     feature_column = {name: j for j, name in enumerate(feature_names)}
-    parse = _RowParser(source.name, attributes, [name in label_column for name in names])
-    full = True
-    while full:
+    parser = _RowParser(attributes, [name in label_column for name in names])
+    is_full = True
+    while is_full:
         X, Y = SparseRows(), SparseRows()
-        for at, line in islice(lines, _ROWS_PER_BLOCK):
-            row = {names[a]: value for a, value in parse(at, line).items()}
+        for where, line in islice(lines, _ROWS_PER_BLOCK):
+            row = {names[a]: value for a, value in parser.parse(line, where).items()}
             X.add({feature_column[name]: value for name, value in row.items() if name in feature_column})
             Y.add({label_column[name]: value for name, value in row.items() if name in label_column})
-        full = len(X) == _ROWS_PER_BLOCK
+        is_full = len(X) == _ROWS_PER_BLOCK
         yield Dataset(
             X=X.csr(len(feature_names)),
             Y=Y.csr(len(label_names)),
@@ -86,11 +88,16 @@ def iter_blocks(source: Source, *, xml: Place | None = None) -> Iterator[Dataset
         )
 
 
+def write_options(name: str) -> dict[str, Any]:
+    """Return the label file of an ARFF file of this name: the same name with .xml."""
+    return {"xml": _xml_path(name)}
+
+
 def write(dataset: Dataset, file: IO[bytes], *, xml: Place | None = None) -> None:
     """Write sparse rows, features first, and the label file to `xml`; features without names are called f0, f1, …"""
     if xml is None:
-        raise ParameterError("ARFF has its labels in a second file; say where to write it with xml=….")
-    d, names = dataset.X.shape[1], attribute_names(dataset)
+        raise ParameterError("ARFF has its labels in a second file; pass where to write it with xml=….")
+    d, names = dataset.X.shape[1], check(dataset)
     with open_target(xml) as xml_file:
         labels = "".join(f"<label name={quoteattr(name)}></label>\n" for name in dataset.label_names)
         head = '<?xml version="1.0" encoding="utf-8"?>\n<labels xmlns="http://mulan.sourceforge.net/labels">\n'
@@ -105,8 +112,8 @@ def write(dataset: Dataset, file: IO[bytes], *, xml: Place | None = None) -> Non
         file.write(("{" + ",".join(cells[a:b] + ones[p:q]) + "}\n").encode())
 
 
-def attribute_names(dataset: Dataset) -> list[str]:
-    """Return the names to write, features first; raise where they cannot be written."""
+def check(dataset: Dataset) -> list[str]:
+    """Return the attribute names to write, features first; raise if they cannot be written."""
     features = dataset.feature_names
     names = [*([f"f{j}" for j in range(dataset.X.shape[1])] if features is None else features), *dataset.label_names]
     if len(set(names)) < len(names):
@@ -114,138 +121,124 @@ def attribute_names(dataset: Dataset) -> list[str]:
         raise DataError(f"'{twice}' names two attributes; ARFF needs different names for all features and labels.")
     for name in names:
         if not name or _UNWRITABLE.search(name):
-            raise DataError(f"{name!r} cannot be a name in ARFF; it is empty or has a control character in it.")
+            raise DataError(f"{name!r} cannot be a name in ARFF; it is empty or contains a control character.")
     return names
 
 
-@dataclass(frozen=True)
-class _Attribute:
+class _Attribute(NamedTuple):
     name: str
     values: tuple[float, ...] | None  # of a nominal attribute; None if numeric
 
 
-def _lines(source: Source) -> Iterator[tuple[int, str]]:
-    """Yield the lines that say something: no comments, no blank lines."""
-    at = 0
-    for at, line in source.lines():
-        try:
-            text = line.decode("utf-8").strip()
-        except UnicodeDecodeError as error:
-            raise fault(
-                source.name, at, f"byte {error.start + 1} of the line is not UTF-8; save the file as UTF-8."
-            ) from None
+def _lines(source: Source) -> Iterator[tuple[Where, str]]:
+    """Yield the lines and their places, without comments and blank lines."""
+    number = 0
+    for number, line in source.lines():
+        where = (source.name, number)
+        text = decode(line, where).strip()
         if text and not text.startswith("%"):
-            yield at, text
-    if at == 0:
+            yield where, text
+    if number == 0:
         raise fault(source.name, None, "the file is empty.")
 
 
-def _header(name: str, lines: Iterator[tuple[int, str]]) -> list[_Attribute]:
-    """Take the lines up to @data."""
-    attributes: list[_Attribute] = []
-    seen: set[str] = set()
-    for at, line in lines:
+def _parse_header(name: str, lines: Iterator[tuple[Where, str]]) -> list[_Attribute]:
+    """Consume the lines up to @data."""
+    attributes: dict[str, _Attribute] = {}
+    for where, line in lines:
         word = line.split(maxsplit=1)[0].lower()
         if word == "@data":
             if not attributes:
-                raise fault(name, at, "there is no @attribute before @data.")
-            return attributes
+                raise fault(*where, "there is no @attribute before @data.")
+            return list(attributes.values())
         if word == "@attribute":
-            attribute = _attribute(name, at, line)
-            if attribute.name in seen:
-                raise fault(name, at, f"attribute '{attribute.name}' is declared twice.")
-            seen.add(attribute.name)
-            attributes.append(attribute)
+            attribute = _parse_attribute(line, where)
+            if attribute.name in attributes:
+                raise fault(*where, f"attribute '{attribute.name}' is declared twice.")
+            attributes[attribute.name] = attribute
         elif word != "@relation":
-            raise fault(name, at, f"'{line[:40]}' is not @relation, @attribute or @data.")
+            raise fault(*where, f"'{line[:40]}' is not @relation, @attribute or @data.")
     raise fault(name, None, "there is no @data line.")
 
 
-def _attribute(name: str, at: int, line: str) -> _Attribute:
+def _parse_attribute(line: str, where: Where) -> _Attribute:
     match = _ATTRIBUTE.fullmatch(line)
     if match is None:
-        raise fault(name, at, f"'{line[:40]}' is not '@attribute name type'.")
-    attribute, kind = _unquoted(match[1]), match[2].strip()
+        raise fault(*where, f"'{line[:40]}' is not '@attribute name type'.")
+    name, kind = _unquoted(match[1]), match[2].strip()
     if kind.lower() in ("numeric", "real", "integer"):
-        return _Attribute(attribute, None)
+        return _Attribute(name, None)
     if not (kind.startswith("{") and kind.endswith("}")):
-        raise fault(
-            name, at, f"attribute '{attribute}' is of type '{kind[:40]}'; only numbers and {{0,1}} can be read."
-        )
+        raise fault(*where, f"attribute '{name}' is of type '{kind[:40]}'; only numbers and {{0,1}} can be read.")
     try:
-        return _Attribute(attribute, tuple(float(item) for item in _items(kind[1:-1])))
+        return _Attribute(name, tuple(float(item) for item in _items(kind[1:-1])))
     except ValueError:
-        raise fault(
-            name, at, f"attribute '{attribute}' has values {kind[:40]} that are not numbers; encode them as numbers."
-        ) from None
+        problem = f"attribute '{name}' has values {kind[:40]} that are not numbers; encode them as numbers."
+        raise fault(*where, problem) from None
 
 
 class _RowParser:
-    """Turns a line of @data into its entries {attribute: value}."""
+    """Turns a line of @data into {attribute: value}."""
 
-    def __init__(self, name: str, attributes: list[_Attribute], is_label: list[bool]) -> None:
-        self._name = name
+    def __init__(self, attributes: list[_Attribute], is_label: list[bool]) -> None:
         self._attributes = attributes
         self._is_label = is_label
-        # The trap of sparse ARFF: a nominal attribute left out of a row has its first value, which need not be 0.
-        self._not_to_be_left_out = {a for a, attribute in enumerate(attributes) if (attribute.values or (0,))[0] != 0}
+        # The trap of sparse ARFF: a nominal attribute left out of a row has its first value, which may not be 0.
+        self._required = {a for a, attribute in enumerate(attributes) if (attribute.values or (0,))[0] != 0}
 
-    def __call__(self, at: int, line: str) -> dict[int, float]:
-        return self._sparse(at, line) if line.startswith("{") else self._dense(at, line)
+    def parse(self, line: str, where: Where) -> dict[int, float]:
+        return self._parse_sparse(line, where) if line.startswith("{") else self._parse_dense(line, where)
 
-    def _dense(self, at: int, line: str) -> dict[int, float]:
+    def _parse_dense(self, line: str, where: Where) -> dict[int, float]:
         try:
             items = _items(line)
         except ValueError as error:
-            raise fault(self._name, at, f"{error}.") from None
+            raise fault(*where, f"{error}.") from None
         if len(items) != len(self._attributes):
-            raise fault(self._name, at, f"there are {len(items)} values, but {len(self._attributes)} attributes.")
-        values = (self._value(at, a, item) for a, item in enumerate(items))
+            raise fault(*where, f"there are {len(items)} values, but {len(self._attributes)} attributes.")
+        values = (self._parse_value(a, item, where) for a, item in enumerate(items))
         return {a: value for a, value in enumerate(values) if value}
 
-    def _sparse(self, at: int, line: str) -> dict[int, float]:
+    def _parse_sparse(self, line: str, where: Where) -> dict[int, float]:
         if not line.endswith("}"):
-            raise fault(self._name, at, "a sparse row must end with '}'.")
+            raise fault(*where, "a sparse row must end with '}'.")
         entries: dict[int, float] = {}
         body = line[1:-1].strip()
+        n = len(self._attributes)
         for cell in body.split(",") if body else ():
             index, *rest = cell.split(maxsplit=1)[:2] or [""]
             if not (rest and index.isascii() and index.isdigit()):
-                raise fault(
-                    self._name, at, f"'{cell.strip()[:40]}' is not 'attribute value', attributes counted from 0."
-                )
+                raise fault(*where, f"'{cell.strip()[:40]}' is not 'attribute value', attributes counted from 0.")
             a = int(index[:18])
-            if a >= len(self._attributes):
-                raise fault(
-                    self._name, at, f"attribute {a} is not below {len(self._attributes)}, the number of attributes."
-                )
+            if a >= n:
+                raise fault(*where, f"attribute {a} is not below {n}, the number of attributes.")
             if a in entries:
-                raise fault(self._name, at, f"attribute {a} is given twice.")
-            entries[a] = self._value(at, a, _unquoted(rest[0].strip()))
-        for a in self._not_to_be_left_out - entries.keys():
-            attribute = self._attributes[a].name
-            raise fault(self._name, at, f"'{attribute}' is left out of a sparse row, but its first value is not 0.")
+                raise fault(*where, f"attribute {a} is given twice.")
+            entries[a] = self._parse_value(a, _unquoted(rest[0].strip()), where)
+        for a in self._required - entries.keys():
+            name = self._attributes[a].name
+            raise fault(*where, f"'{name}' is left out of a sparse row, but its first value is not 0.")
         return {a: value for a, value in entries.items() if value or not self._is_label[a]}
 
-    def _value(self, at: int, a: int, item: str) -> float:
-        attribute = self._attributes[a]
+    def _parse_value(self, a: int, item: str, where: Where) -> float:
+        name, values = self._attributes[a]
         if item == "?":
-            raise fault(self._name, at, f"the value of '{attribute.name}' is missing ('?'); fill it in first.")
+            raise fault(*where, f"the value of '{name}' is missing ('?'); fill it in first.")
         try:
             value = float(item)
         except ValueError:
-            raise fault(self._name, at, f"value '{item[:40]}' of '{attribute.name}' is not a number.") from None
+            raise fault(*where, f"value '{item[:40]}' of '{name}' is not a number.") from None
         if not abs(value) < FLOAT32_BOUND:
-            raise fault(self._name, at, f"value {item[:40]} of '{attribute.name}' is not a finite float32 number.")
+            raise fault(*where, f"value {item[:40]} of '{name}' is not a finite float32 number.")
         if self._is_label[a] and value not in (0, 1):
-            raise fault(self._name, at, f"label '{attribute.name}' must be 0 or 1; got {item[:40]}.")
-        if attribute.values is not None and value not in attribute.values:
-            raise fault(self._name, at, f"value {item[:40]} of '{attribute.name}' is not one of those declared.")
+            raise fault(*where, f"label '{name}' must be 0 or 1; got {item[:40]}.")
+        if values is not None and value not in values:
+            raise fault(*where, f"value {item[:40]} of '{name}' is not one of its declared values.")
         return value
 
 
 def _items(text: str) -> list[str]:
-    """Split at commas outside quotes; a ValueError if quotes do not match."""
+    """Split at commas outside quotes; raise ValueError if quotes do not match."""
     if "'" not in text and '"' not in text:
         return [item.strip() for item in text.split(",")]
     items, end = [], -1
@@ -268,16 +261,16 @@ def _quoted(name: str) -> str:
     return "'" + name.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def _xml_labels(place: Place) -> list[str]:
+def _read_xml(place: Place) -> list[str]:
     with open_source(place) as source:
         text = source.read()
         if b"<!DOCTYPE" in text or b"<!ENTITY" in text:
-            raise fault(source.name, None, "a label file has no use for DOCTYPE or ENTITY; remove them.")
+            raise fault(source.name, None, "a label file must not contain DOCTYPE or ENTITY; remove them.")
         try:
             root = ElementTree.fromstring(text)
         except (ElementTree.ParseError, ValueError) as error:
             raise fault(source.name, None, f"this is not XML ({error}).") from None
-        # Labels may be nested to say which is a part of which; here every one counts as a label.
+        # Labels may be nested in a hierarchy; each one counts as a label.
         names = [label.get("name") for label in root.iter() if label.tag.rpartition("}")[2] == "label"]
         if not names or None in names:
             raise fault(source.name, None, 'there must be labels, each as <label name="…">.')
@@ -286,15 +279,14 @@ def _xml_labels(place: Place) -> list[str]:
         return [str(name) for name in names]
 
 
-def _xml_beside(name: str) -> Path:
-    first = xml_path(name)
+def _find_xml(name: str) -> Path:
+    first = _xml_path(name)
     stem = re.sub(r"[-_](train|test)$", "", first.stem)
     for path in (first, first.with_name(f"{stem}.xml")):
         if path.exists():
             return path
-    raise DataError(f"{name}: the label file {first.name} is not beside it; name it with xml=….")
+    raise DataError(f"{name}: the label file {first.name} is not beside it; pass its path with xml=….")
 
 
-def xml_path(name: str) -> Path:
-    """Return where the label file of this ARFF is expected: the same name with .xml."""
+def _xml_path(name: str) -> Path:
     return Path(re.sub(r"(\.arff)?(\.gz)?$", "", name) + ".xml")

@@ -1,13 +1,13 @@
-"""SVMLight text with several labels a row: `l1,l2 f:v f:v # comment`, without a header.
+"""SVMLight text with several labels per row: `l1,l2 f:v f:v # comment`, without a header.
 
 ::
 
     0,2 1:1 4:0.25   # a comment
      2:0.5
 
-The grammar of a row is in `rows`. A line that holds nothing but a comment is no row; a line that holds nothing at all
-is a row without labels and features (scikit-learn leaves such a row out). Labels count from 0. Features count from 1 by
-the format's convention and from 0 in many files: `zero_based` says which.
+The grammar of a row is in `rows`. A line with only a comment is skipped; an empty line is a row without labels and
+features (scikit-learn skips it). Labels count from 0. Features count from 1 by the format's convention, but from 0 in
+many files: `zero_based` says which.
 """
 
 from __future__ import annotations
@@ -20,13 +20,19 @@ import numpy as np
 
 from ripml.base.errors import ParameterError
 from ripml.datasets.dataset import Dataset, csr, join, numbered
-from ripml.datasets.fast_rows import parse
-from ripml.datasets.rows import MOST_FEATURES, MOST_LABELS, format_rows
+from ripml.datasets.formats.rows import MAX_FEATURES, MAX_LABELS, format_rows, parse
 from ripml.datasets.source import Source, fault
 
-__all__ = ["iter_blocks", "read", "write"]
+SUFFIXES: Final = (".svm", ".svmlight", ".libsvm")
+CONTENT: Final = "features"
 
 _COMMENT: Final = re.compile(rb"#[^\n]*")
+
+
+def recognises(source: Source) -> bool:
+    """Whether the first line is a comment or has `index:value` pairs."""
+    line = source.first_line()
+    return line[:1] == b"#" or (b":" in line and b'"' not in line)
 
 
 def read(
@@ -69,36 +75,36 @@ def iter_blocks(
 ) -> Iterator[Dataset]:
     """Yield blocks of rows; without `n_features` and `n_labels` a block is as wide as the largest index so far.
 
-    `zero_based` must be True or False: "auto" can be settled only at the end of the file.
+    `zero_based` must be True or False: "auto" is only known at the end of the file.
     """
     if zero_based == "auto":
-        raise ParameterError("zero_based='auto' needs the whole file; to stream, say True or False.")
+        raise ParameterError("zero_based='auto' needs the whole file; to stream, pass True or False.")
     shift = 0 if zero_based else 1
-    feature_bound = MOST_FEATURES if n_features is None else n_features + shift
-    width, at = n_features or 0, 0
+    feature_bound = MAX_FEATURES if n_features is None else n_features + shift
+    width, first = n_features or 0, 0
     names = numbered(n_labels or 0)
-    for at, chunk in source.chunks():
+    for first, chunk in source.chunks():
         comment_lines: list[int] = []
         text = chunk
         if b"#" in chunk:
             comment_lines = [i for i, line in enumerate(chunk.split(b"\n")) if line.lstrip().startswith(b"#")]
             text = _COMMENT.sub(b"", chunk if chunk.endswith(b"\n") else chunk + b"\n")
-        rows = parse(text, source.name, at, feature_bound, MOST_LABELS if n_labels is None else n_labels)
+        rows = parse(text, source.name, first, feature_bound, MAX_LABELS if n_labels is None else n_labels)
         features = rows.features - shift
         if len(features):
             lowest = int(features.argmin())
             if features[lowest] < 0:
-                line = at + int(np.searchsorted(rows.feature_ptr, lowest, side="right")) - 1
+                line = first + int(np.searchsorted(rows.feature_ptr, lowest, side="right")) - 1
                 raise fault(source.name, line, "feature 0 is below 1; pass zero_based=True if features count from 0.")
             width = max(width, int(features.max()) + 1)
         names = names + [str(label) for label in range(len(names), int(rows.labels.max(initial=-1)) + 1)]
         rows = rows.without_empty(comment_lines)
         X = csr(rows.values, features, rows.feature_ptr, width)
         yield Dataset(X=X, Y=rows.Y(len(names)), label_names=names, name=source.name)
-    if at == 0:
+    if first == 0:
         raise fault(source.name, None, "the file is empty.")
 
 
 def write(dataset: Dataset, file: IO[bytes]) -> None:
-    """Write all rows, features counted from 1, so that "auto" reads them back; names have no place in this format."""
+    """Write all rows, with features counted from 1 so that "auto" reads them back; names are not written."""
     file.writelines(format_rows(dataset, first_feature=1))

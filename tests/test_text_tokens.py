@@ -15,14 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ripml.base.errors import MissingExtraError, ModelFolderError, ParameterError
-from ripml.text import TfIdf, words
-from ripml.text.words import packed, tokenizer, unpacked
+from ripml.text import TfIdf
+from ripml.text import tokens as rules
+from ripml.text.tokens import packed, tokenizer, unpacked
 
 RULES = ["words", "chars", "jieba"]
 TEXTS = st.text(alphabet="aB é9_ß股票茅台ひ\n.，-%", max_size=20) | st.text(max_size=20)
 
 
-def test_each_rule_cuts_as_it_says() -> None:
+def test_each_rule_cuts_as_documented() -> None:
     text = "腾讯Q3财报：Größe C, 涨 3.5%"
     assert tokenizer("words")(text) == ["腾", "讯", "q3", "财", "报", "größe", "c", "涨", "3", "5"]
     assert tokenizer("chars")(text) == [
@@ -31,7 +32,7 @@ def test_each_rule_cuts_as_it_says() -> None:
     assert tokenizer("jieba")("贵州茅台发布财报，TSLA涨停") == ["贵州", "茅台", "发布", "财报", "tsla", "涨停"]
 
 
-def test_pairs_do_not_reach_over_what_stands_between() -> None:
+def test_pairs_do_not_span_other_characters() -> None:
     assert tokenizer("chars")("股票，市a场 价") == ["股", "股票", "票", "市", "a", "场", "价"]
 
 
@@ -56,7 +57,7 @@ def test_chars_are_the_words_and_the_pairs(text: str) -> None:
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_nothing_gives_no_tokens(rule: str) -> None:
+def test_an_empty_text_has_no_tokens(rule: str) -> None:
     assert tokenizer(rule)("") == tokenizer(rule)(" \n。！?") == []
 
 
@@ -68,8 +69,8 @@ def test_an_unknown_rule_is_answered_with_the_known_ones() -> None:
         TfIdf(tokens="bpe")
 
 
-def test_without_jieba_the_install_line_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(words, "_segmenter", words._segmenter.__wrapped__)  # not the one that is loaded already
+def test_without_jieba_the_error_has_the_install_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules, "_segmenter", rules._segmenter.__wrapped__)  # not the one that is loaded already
     monkeypatch.setitem(sys.modules, "jieba", None)
     cut = tokenizer("jieba")
     with pytest.raises(
@@ -78,8 +79,8 @@ def test_without_jieba_the_install_line_is_told(monkeypatch: pytest.MonkeyPatch)
         cut("股票")
 
 
-def test_jieba_says_nothing_and_leaves_no_file(tmp_path: Path) -> None:
-    code = "from ripml.text.words import tokenizer; print(tokenizer('jieba')('股票涨停'))"
+def test_jieba_prints_nothing_and_leaves_no_file(tmp_path: Path) -> None:
+    code = "from ripml.text.tokens import tokenizer; print(tokenizer('jieba')('股票涨停'))"
     environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONIOENCODING": "utf-8"}
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code], env=environment, capture_output=True, check=True, encoding="utf-8"
