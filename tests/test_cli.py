@@ -1,4 +1,4 @@
-"""The shell says what Python says, in every format; mistakes are one sentence and exit code 2."""
+"""The commands give the answers of the library in every format; an error is one sentence and exit code 2."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_columns_and_keys_of_other_names_are_named_by_options(
         for command, columns in (("predict", text), ("evaluate", both)):
             expected = run(capfd, command, folders[0], tmp_path / "docs.jsonl", "--json")[0]
             assert run(capfd, command, folders[1], file, *columns, "--json")[0] == expected
-    assert "8 as before" in run(capfd, "update", folders[1], file, *both)[0]
+    assert "8 unchanged" in run(capfd, "update", folders[1], file, *both)[0]
     for command in ("suggest", "explain"):
         assert run(capfd, command, folders[1], "--data", file, *text)[0]
     assert json.loads(run(capfd, "inspect", file, *both, "--dims", "4", "--json")[0])["data"]["labels"] == 3
@@ -272,7 +272,7 @@ def test_training_says_in_short_what_came_of_it_and_what_to_try(
     for n in (99, 100):
         datasets.write(world(n), tmp_path / f"{n}.txt")
         lines = run(capfd, "train", tmp_path / f"{n}.txt", tmp_path / "m", "--preset", "linear")[0].splitlines()
-        judged = r"P@1 \d+\.\d %, P@3 \d+\.\d %, P@5 \d+\.\d %" if n == 100 else "too few rows to judge"
+        judged = r"P@1 \d+\.\d %, P@3 \d+\.\d %, P@5 \d+\.\d %" if n == 100 else "too few rows to measure"
         for line, expected in zip(
             lines,
             [
@@ -280,10 +280,10 @@ def test_training_says_in_short_what_came_of_it_and_what_to_try(
                 rf"  rows +{n}",
                 r"  labels +3",
                 r"  features +4",
-                rf"  on rows left out +{judged}",
+                rf"  on held-out rows +{judged}",
                 r"  seconds +[\d.]+",
                 re.escape(f"Try it: ripml predict {tmp_path}/m FILE"),
-                re.escape(f"All that was chosen: ripml inspect {tmp_path}/m"),
+                re.escape(f"All settings: ripml inspect {tmp_path}/m"),
             ],
             strict=True,
         ):
@@ -296,20 +296,20 @@ def test_what_training_would_only_fail_on_in_the_end_is_said_before_it_reads(
     monkeypatch.chdir(trained.parent)
     Path("mine").mkdir()
     Path("mine/letter.txt").write_text("Dear")
-    monkeypatch.setattr("ripml.cli.training.training_rows", lambda *_: pytest.fail("it read"))
+    monkeypatch.setattr("ripml.cli.inputs.training_rows", lambda *_: pytest.fail("it read"))
     for words, sentence in (
-        (["mine"], "mine: this folder holds other files but no model; choose another."),
-        (["mine", "--store"], "mine: a store needs a new or empty folder, but there are files in this one."),
-        (["model", "--store"], "model: a store needs a new or empty folder, but there are files in this one."),
-        (["mine/letter.txt/m"], f"mine/letter.txt/m: nothing can be written to {Path.cwd()}/mine/letter.txt; choose"),
-        (["m", "--memory", "lots"], "--memory must be a size like 500MB or 4GB; got 'lots'."),
+        (["mine"], "mine holds other files and is not a model; choose another folder."),
+        (["mine", "--store"], "mine holds other files, but a store needs a new or empty folder."),
+        (["model", "--store"], "model holds other files, but a store needs a new or empty folder."),
+        (["mine/letter.txt/m"], f"mine/letter.txt/m: {Path.cwd()}/mine/letter.txt is not a folder that can be written to; choose"),
+        (["m", "--memory", "lots"], "--memory must be a size such as 500MB or 4GB; got 'lots'."),
     ):
         assert run(capfd, "train", "train.txt", *words, code=2)[1].startswith(f"ripml: {sentence}")
     monkeypatch.setitem(sys.modules, "distributed", None)
     _, err = run(capfd, "train", "train.txt", "m", "--dask", "tcp://127.0.0.1:1", code=2)
     assert err == "ripml: distributed is needed for this; install it with: pip install 'ripml[dask]'\n"
     monkeypatch.setattr("os.access", lambda *_: False)
-    assert "nothing can be written to" in run(capfd, "train", "train.txt", "m", code=2)[1]
+    assert "is not a folder that can be written to" in run(capfd, "train", "train.txt", "m", code=2)[1]
 
 
 def test_options_override_the_preset(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -379,11 +379,11 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
     "no such file": (["train", "no.txt", "m"], r"no\.txt"),
     "no such set": (
         ["train", "nosuch", "m"],
-        "there is no file 'nosuch', nor a data set of that name; ripml datasets list shows",
+        "there is no file and no data set 'nosuch'; ripml datasets list shows",
     ),
-    "nothing to inspect": (["inspect", "nosuch"], "there is no file 'nosuch', nor a data set of that name"),
-    "nothing to ask about": (["predict", "model", "nosuch"], "there is no file 'nosuch', nor a data set of that name"),
-    "a folder of other things": (["train", "folder", "m"], "folder: this folder is no data; give a file, a folder of"),
+    "nothing to inspect": (["inspect", "nosuch"], "there is no file and no data set 'nosuch'"),
+    "nothing to ask about": (["predict", "model", "nosuch"], "there is no file and no data set 'nosuch'"),
+    "a folder of other things": (["train", "folder", "m"], "folder: this folder is not an Annif corpus; give a file, a folder of"),
     "no such model": (["predict", "nomodel", "train.txt"], "nomodel: this model folder cannot be opened"),
     "no such option": (["train", "--nosuch"], "--nosuch"),
     "no such command": (["fly"], "fly"),
@@ -409,15 +409,15 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
         "--kernel local is a signal among others, with --decoder blend",
     ),
     "an unknown ensemble": (["train", "train.txt", "m", "--ensemble", "cauchy"], "cauchy"),
-    "no top": (["predict", "model", "train.txt", "--top", "0"], "--top must be an integer ≥ 1"),
+    "no top": (["predict", "model", "train.txt", "--top", "0"], "Invalid value for '--top'"),
     "other features": (["predict", "model", "wide.txt"], "trained on 4 features, but wide.txt has 5"),
     "texts for features": (["predict", "model", "docs.jsonl"], "trained on 4 features, but docs.jsonl has only texts"),
     "nothing to compare": (["evaluate", "model", "unlabelled.txt"], "no labels to compare with"),
     "no labels at all": (["train", "unlabelled.txt", "m"], "none of the 2 rows carries a label"),
     "a share above one": (["inspect", "train.txt", "--quantile", "2"], "--quantile must be between 0 and 1; got 2"),
     "a negative seed": (["train", "train.txt", "m", "--seed=-1"], "--seed"),
-    "a model that is a file": (["train", "train.txt", "bad.txt"], "the model goes into a folder, but this is a file"),
-    "a picture of a model": (["inspect", "model", "--plot", "a.png"], "a model folder has no picture"),
+    "a model that is a file": (["train", "train.txt", "bad.txt"], "bad.txt is a file, but the model needs a folder"),
+    "a picture of a model": (["inspect", "model", "--plot", "a.png"], "it cannot plot a model or a store"),
     "an empty file": (["train", "empty", "m", "--format", "xmc"], "empty"),
     "an empty pipe": (["train", "./empty", "m"], "empty: the file is empty"),
     "a format that cannot be told": (
@@ -442,7 +442,7 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
     ),
     "columns for workers": (
         ["train", "other.csv", "m", "--text-column", "body", "--dask", "tcp://127.0.0.1:1"],
-        "--dask reads rows by their usual names; leave out --text-column and --labels-column",
+        "--dask reads the columns text and labels; leave out --text-column and --labels-column",
     ),
     "no rows": (["train", "norows.txt", "m"], "norows.txt has no rows"),
     "names for places": (
@@ -491,16 +491,16 @@ def test_an_unexpected_error_is_one_sentence_too(
     def broken(as_json: bool) -> None:
         raise ZeroDivisionError("division by zero\nsecond line")
 
-    monkeypatch.setattr("ripml.cli.demo.run_demo", broken)
+    monkeypatch.setattr("ripml.cli.lab._run_demo", broken)
     _, err = run(capfd, "demo", code=2)
-    assert err == "ripml: ZeroDivisionError: division by zero; run again with --debug to see where\n"
+    assert err == "ripml: ZeroDivisionError: division by zero; run again with --debug for the traceback\n"
 
 
 def test_an_interrupt_stops_quietly(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(as_json: bool) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("ripml.cli.demo.run_demo", interrupted)
+    monkeypatch.setattr("ripml.cli.lab._run_demo", interrupted)
     _, err = run(capfd, "demo", code=130)
     assert err == "ripml: stopped.\n"
 
@@ -591,7 +591,7 @@ def test_the_demo_beats_its_baselines(capfd: pytest.CaptureFixture[str]) -> None
 def test_progress_is_plain_lines_where_there_is_no_terminal(trained: Path, capfd: pytest.CaptureFixture[str]) -> None:
     for command in ("predict", "evaluate"):
         _, err = run(capfd, command, trained, trained.parent / "train.txt")
-        assert re.fullmatch(r"reading …\nasking the model …\nasking the model: 60 rows, [\d,.]+ rows/(s|min)\n", err)
+        assert re.fullmatch(r"reading …\npredicting …\npredicting: 60 rows, [\d,.]+ rows/(s|min)\n", err)
 
 
 def test_data_sets_are_listed_and_described(
@@ -676,9 +676,9 @@ def test_texts_read_in_blocks_train_the_same_model(tmp_path: Path, capfd: pytest
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--memory", "much"], "--memory must be a size like 500MB or 4GB; got 'much'"),
+        (["--memory", "much"], "--memory must be a size such as 500MB or 4GB; got 'much'"),
         (["--memory", "1KB"], "--memory must be an integer ≥ 1048576; got 1000"),
-        (["--memory", "1GB", "--method", "leml"], "--memory is for RIPML"),
+        (["--memory", "1GB", "--method", "leml"], "--memory is for RIPML only"),
         (["--memory", "1GB", "--dask", "tcp://127.0.0.1:1"], "give one of them"),
     ],
 )
@@ -689,7 +689,7 @@ def test_what_cannot_be_read_in_blocks_is_said(
     _, err = run(capfd, "train", tmp_path / "train.txt", tmp_path / "m", *words, code=2)
     assert message in err
     _, err = run(capfd, "train", "numpydoc", tmp_path / "m", "--memory", "1GB", code=2)
-    assert "--memory reads a file; got 'numpydoc'" in err
+    assert "--memory requires a file; got 'numpydoc'" in err
 
 
 def test_clusters_are_probed_and_an_index_is_chosen(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

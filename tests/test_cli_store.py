@@ -22,7 +22,9 @@ from scipy.sparse import csr_array
 
 from ripml import RIPML, datasets
 from ripml.base.errors import DataError
-from ripml.cli import main, storing
+from ripml.cli import main
+from ripml.cli import store as store_commands
+from ripml.cli.summaries import describe_updates
 from ripml.store import Store, StoreError
 from ripml.tagging.documents import DocumentModel, Why
 
@@ -135,7 +137,7 @@ def test_training_with_store_makes_the_store_that_python_makes(
     assert (summary["rows"], summary["labels"], summary["n_dims"]) == (36, 3, 16)
     assert summary["megabytes"] > 0
     out, _ = run(capfd, "train", made / f"{form}.jsonl", tmp_path / "t", "--store", *PAPER)
-    assert out.startswith(f"Trained on {made / form}.jsonl, kept with its documents in {tmp_path / 't'}\n")
+    assert out.startswith(f"Trained on {made / form}.jsonl, stored with its documents in {tmp_path / 't'}\n")
 
 
 @pytest.mark.parametrize(("suffix", "first"), [("txt", 0), ("svm", 0), ("svm", 1), ("arff", 0)])
@@ -171,7 +173,7 @@ def test_a_store_takes_nothing_that_cannot_go_on_learning(
     for option in (["--memory", "1GB"], ["--dask", "tcp://127.0.0.1:1"], ["--method", "leml"]):
         _, err = run(capfd, "train", made / "text.jsonl", tmp_path / "s", "--store", *option, code=2)
         shown = "--method leml" if option[0] == "--method" else option[0]
-        sentence = f"--store is for RIPML that learns in memory, to go on learning; leave out {shown}."
+        sentence = f"--store requires a RIPML model that is trained in memory; leave out {shown}."
         assert err == f"ripml: {sentence}\n"
     assert not (tmp_path / "s").exists()
 
@@ -181,11 +183,10 @@ def test_training_leaves_a_store_that_is_there_alone(
 ) -> None:
     before = state(store)
     _, err = run(capfd, "train", made / "text.jsonl", store, *PAPER, code=2)
-    assert err.endswith("this is a store with its documents already; choose another for the model.\n")
+    assert err.endswith(f"{store} already holds a store; choose another folder.\n")
     _, err = run(capfd, "train", made / "text.jsonl", store, "--store", *PAPER, code=2)
     assert err == (
-        f"ripml: {store}: this is a store with its documents already; ripml update learns more rows, or choose a new "
-        "folder.\n"
+        f"ripml: {store} already holds a store; add rows with ripml update, or choose a new folder.\n"
     )
     assert state(store) == before
 
@@ -209,7 +210,7 @@ def test_an_update_learns_and_replaces_as_python_does(
     out, err = run(capfd, "update", other, made / f"{form}-new.jsonl")
     lines = out.splitlines()
     assert lines[0] == "2 documents learnt, 1 replaced, 1 of them without labels; 1 new label: fish"
-    assert lines[1] == f"since the fit: {storing.since_the_fit(warm)}"
+    assert lines[1] == f"since the fit: {describe_updates(warm)}"
     assert re.match(r"since the fit: \d rows learnt, \d forgotten, \d relabelled \(\d+\.\d % of", lines[1])
     assert re.fullmatch(r"reading …\nlearning …\nlearning: 3 rows, [\d,.]+ rows/(s|min)\n", err)
 
@@ -229,7 +230,7 @@ def test_an_update_is_stored_block_by_block(
 ) -> None:
     rows = [{**row, "id": f"e{i}"} for i, row in enumerate(documents(form, 7, seed=3))]
     file = written(tmp_path / "more.jsonl", rows)
-    monkeypatch.setattr(storing, "_ROWS_AT_A_TIME", 3)
+    monkeypatch.setattr(store_commands, "_ROWS_PER_TRANSACTION", 3)
     learn, sizes = Store.learn, []
 
     def counted(self: Store, some: Any) -> list[str]:
@@ -241,7 +242,7 @@ def test_an_update_is_stored_block_by_block(
     monkeypatch.setattr(Store, "learn", counted)
     _, err = run(capfd, "update", store, file, code=2)
     assert err.splitlines()[-1] == (
-        "ripml: the first 6 rows are stored, but not those behind them: the disk is full; nothing was changed."
+        "ripml: the first 6 rows are stored, the others are not: the disk is full; nothing was changed."
     )
     assert sizes == [3, 3, 1]
     with Store.open(store, readonly=True) as opened:
@@ -256,7 +257,7 @@ def test_an_update_that_is_stopped_says_what_is_kept(
 ) -> None:
     rows = [{**row, "id": f"e{i}"} for i, row in enumerate(documents(form, 7, seed=3))]
     file = written(tmp_path / "more.jsonl", rows)
-    monkeypatch.setattr(storing, "_ROWS_AT_A_TIME", 3)
+    monkeypatch.setattr(store_commands, "_ROWS_PER_TRANSACTION", 3)
     learn = Store.learn
 
     def interrupted(self: Store, some: Any) -> list[str]:
@@ -266,7 +267,7 @@ def test_an_update_that_is_stopped_says_what_is_kept(
 
     monkeypatch.setattr(Store, "learn", interrupted)
     _, err = run(capfd, "update", store, file, code=130)
-    assert err.splitlines()[-1] == "ripml: stopped; 3 rows are kept."
+    assert err.splitlines()[-1] == "ripml: stopped; 3 rows were stored."
     with Store.open(store, readonly=True) as opened:
         assert opened.ids()[-3:] == ["e0", "e1", "e2"]
 
@@ -301,8 +302,8 @@ def test_a_document_is_relabelled_as_in_python(
     assert state(store) == state(copy)
     out, _ = run(capfd, "relabel", other, "d4", *labels)
     assert out == (
-        "d4 carries dog, fish; 1 new label: fish; 36 documents, 4 labels\n" if labels
-        else "d4 carries no labels; no new label; 36 documents, 3 labels\n"
+        "d4 has dog, fish; 1 new label: fish; 36 documents, 4 labels\n" if labels
+        else "d4 has no labels; no new label; 36 documents, 3 labels\n"
     )  # fmt: skip
 
 
@@ -318,7 +319,7 @@ LABELS: dict[str, tuple[list[str], Callable[[Store], object], dict[str, Any], st
     "add": (["add", "x", "cat"], lambda s: s.add_labels(["x", "cat"]), {"new_labels": ["x"], "labels": 4},
             "1 new label: x; 36 documents, 4 labels"),
     "rename": (["rename", "cat", "felis"], lambda s: s.rename_label("cat", "felis"),
-               {"old": "cat", "new": "felis", "labels": 3}, "cat is felis now; 36 documents, 3 labels"),
+               {"old": "cat", "new": "felis", "labels": 3}, "cat renamed to felis; 36 documents, 3 labels"),
     "merge": (["merge", "cat", "dog", "--into", "pet"], lambda s: s.merge_labels(["cat", "dog"], "pet"),
               {"merged": ["cat", "dog"], "into": "pet", "labels": 2},
               "cat, dog merged into pet; 36 documents, 2 labels"),
@@ -368,7 +369,7 @@ def test_compacting_leaves_no_trace(store: Path, form: str, made: Path, capfd: p
     assert found == {"dropped_labels": ["fish"], "documents": 37, "labels": 3}
     assert not any(b"unheard" in file.read_bytes() for file in store.rglob("*") if file.is_file())
     out, _ = run(capfd, "compact", other)
-    assert re.fullmatch(r"[\d.]+ MB; 1 label dropped that no document carries; 37 documents, 3 labels\n", out)
+    assert re.fullmatch(r"[\d.]+ MB; 1 label without documents removed; 37 documents, 3 labels\n", out)
 
 
 def test_a_refit_is_that_of_python(store: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -377,7 +378,7 @@ def test_a_refit_is_that_of_python(store: Path, capfd: pytest.CaptureFixture[str
     assert state(store) == state(copy)
     assert (summary["documents"], summary["rows"], summary["method"]) == (36, 36, "RIPML")
     out, _ = run(capfd, "refit", store)
-    assert out.startswith(f"Fitted anew in {store}\n  documents            36\n")
+    assert out.startswith(f"Refitted {store}\n  documents            36\n")
 
 
 def test_the_history_is_printed_newest_first(store: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -400,7 +401,7 @@ def test_the_history_is_printed_newest_first(store: Path, capfd: pytest.CaptureF
 
 def test_a_new_store_has_no_history(made: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     run(capfd, "train", made / "text.jsonl", tmp_path / "s", "--store", *PAPER)
-    assert run(capfd, "history", tmp_path / "s")[0] == f"nothing was changed in {tmp_path / 's'} yet\n"
+    assert run(capfd, "history", tmp_path / "s")[0] == f"{tmp_path / 's'} has no changes yet\n"
     assert run(capfd, "history", tmp_path / "s", "--json")[0] == ""
     assert told(capfd, "inspect", tmp_path / "s")["last_change"] is None
     assert re.search(r"last change +none", run(capfd, "inspect", tmp_path / "s")[0])
@@ -479,7 +480,7 @@ def test_an_explanation_is_readable(form: str, store: Path, tmp_path: Path, capf
     assert any(re.fullmatch(r" {4}├── +\d+ %  documents d\d+, d\d+, d\d+ and \d+ more: dog", line) for line in lines)
     what = "words" if form == "text" else "features"
     assert any(re.fullmatch(rf" {{4}}└── {what}: .*(bark|leash) \+\d\.\d{{3}}.*", line) for line in lines)
-    assert lines[-1] == "none has no feature or word that the model knows, and so no labels"
+    assert lines[-1] == "none has no feature or word that the model knows, and therefore no labels"
     shares = [int(found[1]) for line in lines if (found := re.search(r"── +(\d+) % ", line))]
     assert 98 <= sum(shares) <= 102
 
@@ -549,7 +550,7 @@ def test_results_go_where_they_are_sent_while_a_bar_is_on_the_terminal(
                 shown += block
         os.close(ours)
     assert done.wait() == 0
-    assert b"asking the model" in shown
+    assert b"predicting" in shown
     assert b"cat" not in shown
     assert (tmp_path / "out").read_text() == expected
 
@@ -559,32 +560,32 @@ def test_results_go_where_they_are_sent_while_a_bar_is_on_the_terminal(
 MISTAKES: dict[str, tuple[list[str], str]] = {
     "update of no store": (
         ["update", "model", "text.jsonl"],
-        "model: this is no store; ripml train DATA model --store",
+        "model is not a store; create one with ripml train DATA model --store",
     ),
-    "history of nothing": (["history", "nowhere"], "nowhere: this is no store; ripml train DATA nowhere --store"),
-    "labels of a model": (["labels", "list", "model"], "model: this is no store"),
+    "history of nothing": (["history", "nowhere"], "nowhere is not a store; create one with ripml train DATA nowhere --store"),
+    "labels of a model": (["labels", "list", "model"], "model is not a store"),
     "half a store": (["predict", "half", "text.jsonl"], "half: the creation of this store was not finished"),
     "no rows": (["update", "store", "none.txt"], r"none\.txt has no rows"),
     "no such file": (["update", "store", "no.jsonl"], r"no\.jsonl: cannot be read"),
     "another kind of rows": (["update", "store", "named.jsonl"], r"trained on texts, but named\.jsonl has none"),
     "an id twice": (["update", "store", "twice.jsonl"], "document 'a' is given twice"),
     "a bad line": (["update", "store", "bad.jsonl"], r"bad\.jsonl:2: this is not JSON"),
-    "nothing to forget": (["forget", "store"], "give the ids of the documents to forget, or --from"),
-    "two ways to forget": (["forget", "store", "d1", "--from", "ids"], "give the ids .* or --from"),
+    "nothing to forget": (["forget", "store"], "give either the ids of the documents to forget, or a file of ids with --from"),
+    "two ways to forget": (["forget", "store", "d1", "--from", "ids"], "give either the ids .* with --from"),
     "an unknown id": (["forget", "store", "d1", "nobody"], "there is no document 'nobody'"),
-    "ids in no letters": (["forget", "store", "--from", "latin"], "latin: this is not UTF-8"),
+    "ids in no letters": (["forget", "store", "--from", "latin"], "latin: the text is not UTF-8"),
     "no ids": (["forget", "store", "--from", "no"], r"no: cannot be read \(no such file\)"),
     "an unknown document": (["relabel", "store", "nobody", "cat"], "there is no document 'nobody'"),
     "a name that is taken": (["labels", "rename", "store", "cat", "dog"], "there is a label 'dog' already"),
     "an unknown label": (["labels", "retire", "store", "cat", "nolabel"], "there is no label 'nolabel'"),
     "a merge into nothing": (["labels", "merge", "store", "cat"], "--into"),
     "no command": (["labels", "store"], "No such command 'store'"),
-    "no changes": (["history", "store", "-n", "0"], "--last must be an integer ≥ 1; got 0"),
-    "no labels": (["explain", "store", "text.jsonl", "-n", "0"], "--top must be an integer ≥ 1; got 0"),
-    "no examples": (["explain", "store", "text.jsonl", "--examples", "0"], "--examples must be an integer ≥ 1; got 0"),
-    "no words": (["explain", "store", "text.jsonl", "--features", "0"], "--features must be an integer ≥ 1; got 0"),
-    "a model that gives no reasons": (["explain", "model", "text.jsonl"], "model holds Popularity, which does not"),
-    "a picture of a store": (["inspect", "store", "--plot", "a.png"], "a model folder has no picture"),
+    "no changes": (["history", "store", "-n", "0"], "Invalid value for '--last'"),
+    "no labels": (["explain", "store", "text.jsonl", "-n", "0"], "Invalid value for '--top'"),
+    "no examples": (["explain", "store", "text.jsonl", "--examples", "0"], "Invalid value for '--examples'"),
+    "no words": (["explain", "store", "text.jsonl", "--features", "0"], "Invalid value for '--features'"),
+    "a model that gives no reasons": (["explain", "model", "text.jsonl"], "model holds Popularity, which cannot"),
+    "a picture of a store": (["inspect", "store", "--plot", "a.png"], "it cannot plot a model or a store"),
 }
 
 

@@ -6,7 +6,6 @@ import json
 import re
 import shlex
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,8 +13,7 @@ from scipy.sparse import csr_array
 
 from ripml import datasets
 from ripml.cli import main
-from ripml.cli.training import saved_settings, untrained
-from ripml.cli.tuning import train_options
+from ripml.cli.train import TrainingRun, new_estimator, read_settings, train_options
 from ripml.datasets import Dataset
 from ripml.model.estimator import RIPML
 from ripml.search.space import Judge
@@ -47,7 +45,7 @@ def written(path: Path) -> Path:
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """No picture, which takes a second."""
-    monkeypatch.setattr("ripml.cli.tuning.plot_study", lambda *_: None)
+    monkeypatch.setattr("ripml.search.plots.plot_study", lambda *_: None)
 
 
 @pytest.fixture
@@ -87,19 +85,18 @@ def test_the_best_settings_are_printed_as_options_and_saved_for_train(
     words = [str(tmp_path / "m") if word == "MODEL" else word for word in shlex.split(found["train"])[1:]]
     run(capfd, *words)
     assert DocumentModel.load(tmp_path / "m").model.get_params() == best.model().get_params()
-    saved = saved_settings(tmp_path / "s" / "best.json")
-    assert untrained("default", saved).get_params() == best.model().get_params()
+    saved = read_settings(tmp_path / "s" / "best.json")
+    assert new_estimator("ripml", "default", saved).get_params() == best.model().get_params()
 
 
 def test_every_trial_can_be_written_as_options(quick: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     study = tune(datasets.read(written(tmp_path / "train.txt")), tmp_path / "s", n_trials=12, metric="PSP@5")
-    given: list[Any] = []
-    monkeypatch.setattr("ripml.cli.training.run_train", lambda *words, **_: given.append(words))
+    runs: list[TrainingRun] = []
+    monkeypatch.setattr("ripml.cli.train.run_train", lambda run, _: runs.append(run))
     for trial in study.trials:
         with pytest.raises(SystemExit):
             main(["train", "data", "m", *train_options(trial)])
-        preset, settings = given[-1][3:5]
-        assert untrained(preset, settings).get_params() == trial.model().get_params()
+        assert runs[-1].estimator().get_params() == trial.model().get_params()
     assert {trial.preset for trial in study.trials} == {"default", "linear", "paper"}
 
 
@@ -108,7 +105,7 @@ def test_people_see_the_best_trials_and_the_command(
 ) -> None:
     data = written(tmp_path / "train.txt")
     out, _ = run(capfd, "tune", data, tmp_path / "s", "--trials", "9", "--metric", "nDCG@5")
-    assert re.match(r"The best of 9 trials \(\d complete, \d (pruned|failed).*\), on rows left out\n", out)
+    assert re.match(r"The best of 9 trials \(\d complete, \d (pruned|failed).*\), on held-out rows\n", out)
     assert "the default settings" in out
     assert "nDCG@5" in out
     assert f"\n  ripml train {data} MODEL --settings {tmp_path}/s/best.json\n" in out
@@ -135,7 +132,7 @@ def test_after_an_interrupt_what_is_done_is_kept_and_the_way_on_is_said(
     n = len(Study.open(tmp_path / "s").trials)
     assert 0 < n < 9
     assert f"The best of {n} trials" in out or n == 1
-    assert err.splitlines()[-2:] == [f"{n} of 9 trials are kept; the same command goes on.", "ripml: stopped."]
+    assert err.splitlines()[-2:] == [f"{n} of 9 trials are saved; repeat the command to continue.", "ripml: stopped."]
     out, _ = run(capfd, "tune", data, tmp_path / "s", "--trials", "9")
     assert out.startswith("The best of 9 trials")
 
@@ -144,7 +141,7 @@ def test_before_any_trial_there_is_nothing_to_tell(
     quick: None, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     words = ("tune", written(tmp_path / "train.txt"), tmp_path / "s", "--timeout", "0s")
-    assert run(capfd, *words)[0] == "no trial came to its end yet\n"
+    assert run(capfd, *words)[0] == "no trial is complete yet\n"
     assert json.loads(run(capfd, *words, "--json")[0])["best"] is None
 
 
@@ -155,12 +152,12 @@ def test_without_matplotlib_there_is_no_picture_but_all_else(
     data = written(tmp_path / "train.txt")
     out, err = run(capfd, "tune", data, tmp_path / "s", "--trials", "2")
     assert out.startswith("The best of 2 trials")
-    assert "no picture was drawn: matplotlib is needed for this" in err
+    assert "no plot was written: matplotlib is needed for this" in err
 
 
 MISTAKES = {
-    "no trials": (["--trials", "0"], "--trials must be an integer ≥ 1; got 0."),
-    "no time": (["--timeout", "soon"], "--timeout must be a time like 90s, 20m or 8h; got 'soon'."),
+    "no trials": (["--trials", "0"], "Invalid value for '--trials'"),
+    "no time": (["--timeout", "soon"], "--timeout must be a time such as 90s, 20m or 8h; got 'soon'."),
     "no picture": (["--plot", "p.doc"], "p.doc: a picture ends in .png, .svg or .pdf."),
     "no parts": (["--folds", "9"], "--folds must be an integer from 1 to 5; got 9."),
     "another metric": (["--metric", "P@5"], "s: this study was begun with metric = P@1; choose another folder for"),
