@@ -1,4 +1,4 @@
-"""What a person at a terminal sees: help with examples, completion in a real bash, bars with rates."""
+"""What is shown on a terminal: help with examples, completion in a real bash, progress bars with rates."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_bars_show_what_is_done_and_how_fast(tmp_path: Path) -> None:
     assert re.search(r"sampling .* 3/4 [\d,.]+ steps/(s|min) ", shown), shown
 
 
-def test_elsewhere_lines_say_so_now_and_then(
+def test_without_a_terminal_progress_is_printed_every_half_minute(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     times = iter([0.0, 10.0, 40.0, 40.0, 40.0, 50.0, 50.0])
@@ -141,7 +141,7 @@ def test_the_reading_of_a_large_file_is_counted_and_changes_nothing(
 
 
 @pytest.mark.parametrize("place", ["model", "data.txt"])
-def test_a_mistake_in_a_group_is_told_with_the_way_to_help(place: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_command_of_a_group_points_to_the_help(place: str, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         main(["keys", place])
     assert stop.value.code == 2

@@ -1,4 +1,4 @@
-"""The shell's tune: what Python's does, with lines, a picture, JSON, and options of train that give the same model."""
+"""`ripml tune` does what `ripml.tune` does, and prints options of `ripml train` that give the same model."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
+from test_cli import run
 
 from ripml import datasets
 from ripml.cli import main
@@ -22,14 +23,6 @@ from ripml.tagging.documents import DocumentModel
 
 pytest.importorskip("optuna", reason="the extra `tune` is not installed")
 pytest.importorskip("matplotlib", reason="the extra `tune` is not installed")
-
-
-def run(capfd: pytest.CaptureFixture[str], *words: str | Path, code: int = 0) -> tuple[str, str]:
-    with pytest.raises(SystemExit) as stop:
-        main([str(word) for word in words])
-    out, err = capfd.readouterr()
-    assert stop.value.code == code, err
-    return out, err
 
 
 def written(path: Path) -> Path:
@@ -72,8 +65,8 @@ def test_the_best_settings_are_printed_as_options_and_saved_for_train(
     best = study.best
     assert best is not None
     assert (found["metric"], found["best"], found["value"]) == ("P@1", best.number, best.value)
-    told = [{**trial, "seconds": 0} for trial in found["trials"]]
-    assert told == [json.loads(json.dumps({**vars(trial), "seconds": 0})) for trial in study.trials]
+    printed = [{**trial, "seconds": 0} for trial in found["trials"]]
+    assert printed == [json.loads(json.dumps({**vars(trial), "seconds": 0})) for trial in study.trials]
     lines = err.splitlines()
     assert lines[:2] == ["reading …", "trying settings …"]
     assert re.fullmatch(r"trial 0: P@1 50\.00 %, \d+\.\d s; best 50\.00 % \(trial 0\)", lines[2])
@@ -114,7 +107,7 @@ def test_people_see_the_best_trials_and_the_command(
     assert [line.split(":")[0] for line in err.splitlines() if line.startswith("trial ")] == ["trial 9"]
 
 
-def test_after_an_interrupt_what_is_done_is_kept_and_the_way_on_is_said(
+def test_after_an_interrupt_the_trials_are_kept_and_the_command_can_be_repeated(
     quick: None, undrawn: None, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usual, n_calls = Judge.value, 0
@@ -137,7 +130,7 @@ def test_after_an_interrupt_what_is_done_is_kept_and_the_way_on_is_said(
     assert out.startswith("The best of 9 trials")
 
 
-def test_before_any_trial_there_is_nothing_to_tell(
+def test_without_a_complete_trial_there_is_no_best(
     quick: None, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     words = ("tune", written(tmp_path / "train.txt"), tmp_path / "s", "--timeout", "0s")
@@ -145,7 +138,7 @@ def test_before_any_trial_there_is_nothing_to_tell(
     assert json.loads(run(capfd, *words, "--json")[0])["best"] is None
 
 
-def test_without_matplotlib_there_is_no_picture_but_all_else(
+def test_without_matplotlib_only_the_plot_is_missing(
     quick: None, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
@@ -155,7 +148,7 @@ def test_without_matplotlib_there_is_no_picture_but_all_else(
     assert "no plot was written: matplotlib is needed for this" in err
 
 
-MISTAKES = {
+ERRORS = {
     "no trials": (["--trials", "0"], "Invalid value for '--trials'"),
     "no time": (["--timeout", "soon"], "--timeout must be a time such as 90s, 20m or 8h; got 'soon'."),
     "no picture": (["--plot", "p.doc"], "p.doc: a picture ends in .png, .svg or .pdf."),
@@ -165,13 +158,13 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_is_one_sentence(
+@pytest.mark.parametrize("name", ERRORS)
+def test_an_error_is_one_sentence(
     name: str, quick: None, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     tune(datasets.read(written(tmp_path / "train.txt")), "s", n_trials=1)
-    words, sentence = MISTAKES[name]
+    words, sentence = ERRORS[name]
     out, err = run(capfd, "tune", "train.txt", "s", *words, code=2)
     assert err.splitlines()[-1].startswith(f"ripml: {sentence}"), err
     assert out == ""

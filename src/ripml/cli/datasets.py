@@ -6,20 +6,19 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import typer
+from typer import Argument, Option, Typer
 
-from ripml.cli.options import JsonOption, TextFeatures, complete_dataset
-from ripml.cli.output import print_facts, print_json, print_result, print_table, progress_bar, step_bars, working
+from ripml.cli import options, output
 
 __all__ = ["app"]
 
-app = typer.Typer(help="List, describe, download and build data sets.", rich_markup_mode=None)
+app = Typer(help="List, describe, download and build data sets.", rich_markup_mode=None)
 
-FeaturesOption = Annotated[TextFeatures, typer.Option(help="The features to make from texts.")]
+FeaturesOption = Annotated[options.TextFeatures, Option(help="The features to make from texts.")]
 NewFolderArgument = Annotated[
-    Path, typer.Argument(metavar="FOLDER", help="The folder to create; inside RIPML_DATA it becomes a named data set.")
+    Path, Argument(metavar="FOLDER", help="The folder to create; inside RIPML_DATA it becomes a named data set.")
 ]
-SeedOption = Annotated[int, typer.Option(min=0, max=2**31 - 1, help="The seed for the sample and the split.")]
+SeedOption = Annotated[int, Option(min=0, max=2**31 - 1, help="The seed for the sample and the split.")]
 
 
 def complete_original(incomplete: str) -> list[str]:
@@ -30,7 +29,7 @@ def complete_original(incomplete: str) -> list[str]:
 
 
 @app.command("list", short_help="List local data sets and downloads.")
-def datasets_list(json: JsonOption = False) -> None:
+def datasets_list(json: options.Json = False) -> None:
     """List the data sets on this machine, and the originals that can be downloaded.
 
     Example: RIPML_DATA=data ripml datasets list
@@ -40,19 +39,19 @@ def datasets_list(json: JsonOption = False) -> None:
     local = datasets.available()
     urls = {name: original.url for name, original in datasets.fetch.ORIGINALS.items()}
     if json:
-        print_json({"here": local, "originals": urls})
+        output.print_json({"here": local, "originals": urls})
         return
     print(f"On this machine (ripml train NAME …): {', '.join(local)}\n")
-    print_facts("Originals (ripml datasets get NAME):", urls)
+    output.print_facts("Originals (ripml datasets get NAME):", urls)
 
 
 @app.command("info", short_help="Count the rows, features and labels of a data set.")
 def datasets_info(
     name: Annotated[
         str,
-        typer.Argument(metavar="NAME", help="A data set on this machine.", autocompletion=complete_dataset),
+        Argument(metavar="NAME", help="A data set on this machine.", autocompletion=options.complete_dataset),
     ],
-    json: JsonOption = False,
+    json: options.Json = False,
 ) -> None:
     """Count the rows, features and labels of a data set.
 
@@ -63,22 +62,22 @@ def datasets_info(
 
     train, test = (dataset_statistics(part) for part in datasets.load(name))
     if json:
-        print_json({"train": train, "test": test})
+        output.print_json({"train": train, "test": test})
         return
     rows = [[fact.replace("_", " "), f"{train[fact]:,}", f"{test[fact]:,}"] for fact in train]
-    print_table(name, ["", "train", "test"], rows)
+    output.print_table(name, ["", "train", "test"], rows)
 
 
 @app.command("get", short_help="Download the original of a data set.")
 def datasets_get(
     name: Annotated[
         str,
-        typer.Argument(metavar="NAME", help="An original; see ripml datasets list.", autocompletion=complete_original),
+        Argument(metavar="NAME", help="An original; see ripml datasets list.", autocompletion=complete_original),
     ],
-    folder: Annotated[Path | None, typer.Option(help="The folder to write to. Default: RIPML_DATA.")] = None,
-    sha256: Annotated[str | None, typer.Option(help="The expected checksum.")] = None,
-    url: Annotated[str | None, typer.Option(help="Another address of the same file.")] = None,
-    json: JsonOption = False,
+    folder: Annotated[Path | None, Option(help="The folder to write to. Default: RIPML_DATA.")] = None,
+    sha256: Annotated[str | None, Option(help="The expected checksum.")] = None,
+    url: Annotated[str | None, Option(help="Another address of the same file.")] = None,
+    json: options.Json = False,
 ) -> None:
     """Download the original of a data set, check it, and print its path.
 
@@ -86,7 +85,7 @@ def datasets_get(
     """
     from ripml.datasets import fetch
 
-    with progress_bar(f"downloading {name}", None, "bytes") as advance:
+    with output.progress_bar(f"downloading {name}", None, "bytes") as advance:
         received = 0
 
         def progress(done: int, total: int | None) -> None:
@@ -95,25 +94,25 @@ def datasets_get(
             received = done
 
         path = fetch.get(name, folder, sha256=sha256, url=url, progress=progress)
-    print_result({"path": str(path)}, str(path), json)
+    output.print_result({"path": str(path)}, str(path), json)
 
 
 @app.command("wikipedia", short_help="Build a data set from a Wikipedia dump.")
 def datasets_wikipedia(
-    dump: Annotated[Path, typer.Argument(metavar="DUMP", help="pages-articles: .xml.bz2, .xml.gz or .xml.")],
+    dump: Annotated[Path, Argument(metavar="DUMP", help="pages-articles: .xml.bz2, .xml.gz or .xml.")],
     folder: NewFolderArgument,
-    documents: Annotated[int | None, typer.Option(help="The number of articles to sample. Default: all.")] = None,
-    min_count: Annotated[int, typer.Option(help="Keep labels that at least this many articles link to.")] = 10,
-    test: Annotated[int, typer.Option(help="The number of test documents, at most a fifth of all.")] = 10_000,
+    documents: Annotated[int | None, Option(help="The number of articles to sample. Default: all.")] = None,
+    min_count: Annotated[int, Option(help="Keep labels that at least this many articles link to.")] = 10,
+    test: Annotated[int, Option(help="The number of test documents, at most a fifth of all.")] = 10_000,
     features: FeaturesOption = "doc2vec",
-    dims: Annotated[int, typer.Option(help="The number of dimensions of doc2vec.")] = 400,
+    dims: Annotated[int, Option(help="The number of dimensions of doc2vec.")] = 400,
     targets: Annotated[
         Literal["articles", "any"],
-        typer.Option(help="The links that become labels: to articles of the dump, or to any page (for excerpts)."),
+        Option(help="The links that become labels: to articles of the dump, or to any page (for excerpts)."),
     ] = "articles",
     seed: SeedOption = 0,
-    jobs: Annotated[int | None, typer.Option("--jobs", help="Number of processes. Default: one per core.")] = None,
-    json: JsonOption = False,
+    jobs: Annotated[int | None, Option("--jobs", help="Number of processes. Default: one per core.")] = None,
+    json: options.Json = False,
 ) -> None:
     """Build the entity data set of the paper: articles, labelled with the articles that they link to.
 
@@ -124,7 +123,7 @@ def datasets_wikipedia(
     """
     from ripml.lab import wikipedia
 
-    with step_bars() as progress:
+    with output.step_bars() as progress:
         summary = wikipedia.build(
             dump, folder, features=features, targets=targets, random_state=seed, progress=progress,
             n_documents=documents, min_count=min_count, n_test=test, n_dims=dims, n_jobs=jobs,
@@ -134,15 +133,13 @@ def datasets_wikipedia(
 
 @app.command("chinese", short_help="Build a data set from documents with tickers.")
 def datasets_chinese(
-    source: Annotated[
-        Path, typer.Argument(metavar="SOURCE", help="A folder of .txt files with a labels.csv, or a JSONL file.")
-    ],
+    source: Annotated[Path, Argument(metavar="SOURCE", help="A folder of .txt files and labels.csv, or a JSONL file.")],
     folder: NewFolderArgument,
     features: FeaturesOption = "doc2vec",
-    min_count: Annotated[int, typer.Option(help="Keep tickers that at least this many documents have.")] = 2,
-    test: Annotated[int, typer.Option(help="The number of test documents.")] = 500,
+    min_count: Annotated[int, Option(help="Keep tickers that at least this many documents have.")] = 2,
+    test: Annotated[int, Option(help="The number of test documents.")] = 500,
     seed: SeedOption = 0,
-    json: JsonOption = False,
+    json: options.Json = False,
 ) -> None:
     """Build the relevance data set of the paper: Chinese documents, labelled with the tickers that they are about.
 
@@ -152,13 +149,13 @@ def datasets_chinese(
     """
     from ripml.lab import chinese
 
-    with working("building"):
+    with output.working("building"):
         counts = chinese.build(source, folder, features=features, min_count=min_count, n_test=test, random_state=seed)
     _print_built(folder, {name.removeprefix("n_"): value for name, value in asdict(counts).items()}, json)
 
 
 def _print_built(folder: Path, counts: dict[str, Any], as_json: bool) -> None:
     if as_json:
-        print_json({"folder": str(folder), **counts})
+        output.print_json({"folder": str(folder), **counts})
     else:
-        print_facts(f"Built {folder}", {name.replace("_", " "): f"{value:,}" for name, value in counts.items()})
+        output.print_facts(f"Built {folder}", {name.replace("_", " "): f"{value:,}" for name, value in counts.items()})

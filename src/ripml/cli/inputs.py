@@ -10,11 +10,10 @@ import contextlib
 import io
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ripml import datasets
 from ripml.base.errors import DataError, ParameterError
@@ -29,19 +28,11 @@ from ripml.store.database import FILE, is_unfinished
 from ripml.tagging.documents import DocumentModel
 
 __all__ = [
-    "Queries",
-    "QueryArguments",
-    "folder_megabytes",
-    "is_file",
-    "is_store",
-    "is_unfinished",
-    "open_model",
-    "open_store",
-    "read_lines",
-    "read_rows",
-    "row_blocks",
-    "training_rows",
-]
+    "Queries", "folder_megabytes", "is_file", "is_store", "is_unfinished", "open_model", "open_queries",
+    "open_store", "read_lines", "read_rows", "row_blocks", "training_rows",
+]  # fmt: skip
+
+Answer = TypeVar("Answer")
 
 _LARGE_FILE = 1 << 24  # bytes; reading a larger file shows a progress bar
 
@@ -69,21 +60,21 @@ def _named_dataset(name: str) -> tuple[Dataset, Dataset]:
     raise DataError(f"there is no file and no data set {name!r}; ripml datasets list shows the data sets.")
 
 
-def read_rows(data: str, options: FileOptions, model: DocumentModel | None = None, test: bool = False) -> Dataset:
+def read_rows(data: str, file: FileOptions, model: DocumentModel | None = None, test: bool = False) -> Dataset:
     """The rows of a file, read as the model expects them if one is given; or of one part of a data set."""
     with _reading(data) as source:
         if not is_file(data):
             return _named_dataset(data)[test]
         read = datasets.read if model is None else model.read
-        return read(source, options.format, **options.columns())
+        return read(source, file.format, **file.columns())
 
 
-def training_rows(data: str, options: FileOptions) -> tuple[Dataset, int | None]:
+def training_rows(data: str, file: FileOptions) -> tuple[Dataset, int | None]:
     """The rows to train on, and the number of the first feature, which `DocumentModel.fit` needs for SVMLight files."""
     with _reading(data) as source:
         if not is_file(data):
             return _named_dataset(data)[0], None
-        rows, first_feature = DocumentModel.read_training(source, options.format, **options.columns())
+        rows, first_feature = DocumentModel.read_training(source, file.format, **file.columns())
     if len(rows) and not rows.label_names:
         raise DataError(f"{rows.name}: no row has labels; name their column or key with --labels-column.")
     return rows, first_feature
@@ -167,48 +158,6 @@ def folder_megabytes(folder: Path) -> float:
 
 
 @dataclass(frozen=True)
-class QueryArguments:
-    """The arguments of suggest and explain that say which texts or rows to answer.
-
-    They are checked before a model is opened, and read afterwards.
-    """
-
-    texts: Sequence[str]
-    files: Sequence[str]
-    data: str | None
-    options: FileOptions
-
-    def check(self) -> None:
-        """Raise `ParameterError` if there is no query, or if they come in more than one way."""
-        if bool(self.texts) + bool(self.files) + (self.data is not None) > 1:
-            raise ParameterError("give either texts, or files of texts with --file, or rows with --data.")
-        if not (self.texts or self.files or self.data) and sys.stdin.isatty():
-            raise ParameterError("give a text, a file with --file, rows with --data, or a text on standard input.")
-
-    def with_text_as_data(self) -> QueryArguments:
-        """The same arguments, with a single text that names a file or a data set taken as --data."""
-        if len(self.texts) != 1 or self.data is not None:
-            return self
-        word = self.texts[0]
-        if os.path.exists(word):
-            named = is_file(word)
-        else:
-            named = word in datasets.available() or (" " not in word and suffix_format(word) is not None)
-        return replace(self, texts=[], data=word) if named else self
-
-    def read(self, model: DocumentModel, folder: Path) -> Queries:
-        """The queries for the model in a folder."""
-        if self.data is not None:
-            rows = read_rows(self.data, self.options, model, test=True)
-            return Queries(rows, rows.ids)
-        if model.text is None:
-            raise ParameterError(f"{folder} was trained on features, not on texts; give it rows with --data.")
-        texts = [_argument_text(word) for word in self.texts] or [_read_text(file) for file in self.files or ("-",)]
-        texts = [text.removesuffix("\n").removesuffix("\r") for text in texts]  # an editor adds the last newline
-        return Queries(texts, list(self.files) if len(self.files) > 1 else None)
-
-
-@dataclass(frozen=True)
 class Queries:
     """Texts, or rows of a file; `ids` are the ids of the rows or the names of the files, if there are any."""
 
@@ -218,13 +167,15 @@ class Queries:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def blocks(self, size: int) -> Iterable[Dataset | list[str]]:
-        """The rows of a file in blocks; texts, which are few, all at once."""
-        return [self.rows] if isinstance(self.rows, list) else row_blocks(self.rows, size)
-
-    def progress(self) -> AbstractContextManager[Callable[[int], None]]:
-        """A progress bar for the rows of a file; a few texts need none."""
-        return nullcontext(lambda _: None) if isinstance(self.rows, list) else progress_bar("predicting", len(self))
+    def answers(self, answer: Callable[[Dataset | list[str]], list[Answer]], size: int) -> Iterator[Answer]:
+        """The answers to all queries: texts, which are few, at once; rows in blocks, with a progress bar."""
+        if isinstance(self.rows, list):
+            yield from answer(self.rows)
+            return
+        with progress_bar("predicting", len(self)) as advance:
+            for block in row_blocks(self.rows, size):
+                yield from answer(block)
+                advance(len(block))
 
     def id(self, number: int) -> str | None:
         """The id of a query."""
@@ -233,6 +184,43 @@ class Queries:
     def record(self, number: int) -> dict[str, Any]:
         """The first fields of a query's JSON."""
         return {} if self.ids is None else {"id": self.ids[number]}
+
+
+def open_queries(
+    folder: Path,
+    texts: Sequence[str] | None,
+    files: Sequence[str] | None,
+    data: str | None,
+    file: FileOptions,
+    text_can_be_data: bool = False,
+) -> tuple[DocumentModel, Store | None, Queries]:
+    """Open the model in a folder, and read the texts or rows that it is asked about.
+
+    With `text_can_be_data`, a single text that names a file or a data set stands for its rows.
+    """
+    texts, files = texts or [], files or []
+    if text_can_be_data and len(texts) == 1 and data is None and _names_data(texts[0]):
+        texts, data = [], texts[0]
+    if bool(texts) + bool(files) + (data is not None) > 1:
+        raise ParameterError("give either texts, or files of texts with --file, or rows with --data.")
+    if not (texts or files or data) and sys.stdin.isatty():
+        raise ParameterError("give a text, a file with --file, rows with --data, or a text on standard input.")
+    model, store = open_model(folder)
+    if data is not None:
+        rows = read_rows(data, file, model, test=True)
+        return model, store, Queries(rows, rows.ids)
+    if model.text is None:
+        raise ParameterError(f"{folder} was trained on features, not on texts; give it rows with --data.")
+    found = [_argument_text(text) for text in texts] or [_read_text(name) for name in files or ("-",)]
+    found = [text.removesuffix("\n").removesuffix("\r") for text in found]  # an editor adds the last newline
+    return model, store, Queries(found, list(files) if len(files) > 1 else None)
+
+
+def _names_data(text: str) -> bool:
+    """Whether a text names data: a file or a data set that exists, or a missing file with the ending of a format."""
+    if os.path.exists(text):
+        return is_file(text)
+    return text in datasets.available() or (" " not in text and suffix_format(text) is not None)
 
 
 def _argument_text(word: str) -> str:

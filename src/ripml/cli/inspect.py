@@ -5,18 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option, Typer
 
 from ripml.base.errors import ParameterError
-from ripml.cli.options import (
-    FileOptions,
-    FormatOption,
-    JsonOption,
-    LabelsColumnOption,
-    TextColumnOption,
-    stage_option,
-)
-from ripml.cli.output import print_facts, print_json, print_table
+from ripml.cli import options, output
 
 if TYPE_CHECKING:
     from ripml.datasets import Dataset
@@ -24,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(rich_markup_mode=None)
+app = Typer(rich_markup_mode=None)
 
 _QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
@@ -33,25 +25,23 @@ _QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 def inspect(
     path: Annotated[
         str,
-        typer.Argument(
-            metavar="PATH", help="The folder of a model or a store, a data file, or the name of a data set."
-        ),
+        Argument(metavar="PATH", help="The folder of a model or a store, a data file, or the name of a data set."),
     ],
-    format: FormatOption = None,
-    text_column: TextColumnOption = None,
-    labels_column: LabelsColumnOption = None,
+    format: options.Format = None,
+    text_column: options.TextColumn = None,
+    labels_column: options.LabelsColumn = None,
     ensemble: Annotated[
-        str, stage_option("ensemble", "Data: the family of random matrices to measure.", without=["identity"])
+        str, options.stage_option("ensemble", "Data: the family of random matrices to measure.", without=["identity"])
     ] = "gaussian",
-    dims: Annotated[int, typer.Option(min=1, help="Data: m, the number of dimensions to measure with.")] = 100,
-    delta: Annotated[float, typer.Option(help="Data: find the smallest m that reaches this δ.")] = 0.25,
-    quantile: Annotated[float, typer.Option(help="Data: the share of pairs for which δ must hold.")] = 0.95,
-    seed: Annotated[int, typer.Option(min=0, help="Data: the seed for Phi and for the pairs of rows.")] = 0,
+    dims: Annotated[int, Option(min=1, help="Data: m, the number of dimensions to measure with.")] = 100,
+    delta: Annotated[float, Option(help="Data: find the smallest m that reaches this δ.")] = 0.25,
+    quantile: Annotated[float, Option(help="Data: the share of pairs for which δ must hold.")] = 0.95,
+    seed: Annotated[int, Option(min=0, help="Data: the seed for Phi and for the pairs of rows.")] = 0,
     plot: Annotated[
         Path | None,
-        typer.Option(help="Data: write a plot of the distribution to this file (.png, .svg, .pdf)."),
+        Option(help="Data: write a plot of the distribution to this file (.png, .svg, .pdf)."),
     ] = None,
-    json: JsonOption = False,
+    json: options.Json = False,
 ) -> None:
     """Show what a model learnt, or how well random matrices keep the distances between the label rows of a data set.
 
@@ -67,7 +57,7 @@ def inspect(
     for name, value in (("quantile", quantile), ("delta", delta)):
         if not 0 < value < 1:
             raise ParameterError(f"--{name} must be between 0 and 1; got {value}.")
-    rows = read_rows(path, FileOptions(format, text_column, labels_column))
+    rows = read_rows(path, options.FileOptions(format, text_column, labels_column))
     report, isometry = _measure(rows, ensemble, dims, delta, quantile, seed)
     if plot is not None:
         from ripml.search.plots import plot_isometry
@@ -78,21 +68,21 @@ def inspect(
 
 def _print_model(folder: Path, as_json: bool) -> None:
     from ripml.cli.inputs import open_model
-    from ripml.cli.summaries import describe_updates, format_summary, model_summary, updates_since_fit
+    from ripml.cli.summaries import describe_updates, format_summary, model_summary
 
     trained, store = open_model(folder)
     summary = model_summary(trained)
     if store is None:
-        print_json(summary) if as_json else print_facts(f"Model {folder}", format_summary(summary))
+        output.print_json(summary) if as_json else output.print_facts(f"Model {folder}", format_summary(summary))
         return
     last = next(iter(store.history(1)), None)
-    updates = updates_since_fit(trained)
+    estimator: Any = trained.model
     if as_json:
-        print_json({"documents": len(store), **summary, "last_change": last, "warm": updates})
+        output.print_json({"documents": len(store), **summary, "last_change": last, "warm": estimator.warm_})
         return
     last_change = "none" if last is None else f"{last['number']:,}, {last['kind']}, {last['time']}"
-    extra = {"last change": last_change, "since the fit": describe_updates(updates)}
-    print_facts(f"Store {folder}", {"documents": f"{len(store):,}", **format_summary(summary), **extra})
+    extra = {"last change": last_change, "since the fit": describe_updates(estimator.warm_)}
+    output.print_facts(f"Store {folder}", {"documents": f"{len(store):,}", **format_summary(summary), **extra})
 
 
 def _measure(
@@ -127,13 +117,13 @@ def _print_isometry(rows: Dataset, name: str, report: dict[str, Any], as_json: b
 
     statistics = dataset_statistics(rows)
     if as_json:
-        print_json({"data": statistics, "isometry": report})
+        output.print_json({"data": statistics, "isometry": report})
         return
-    print_facts(name, {name.replace("_", " "): f"{value:,}" for name, value in statistics.items()})
+    output.print_facts(name, {name.replace("_", " "): f"{value:,}" for name, value in statistics.items()})
     print()
     matrix = f"{report['ensemble']}, m = {report['n_dims']}"
     title = f"‖Phi(u − v)‖²/‖u − v‖² over {report['pairs']:,} pairs of label rows: {matrix}"
     ratios = [f"{value:.3f}" for value in report["ratio_quantiles"].values()]
-    print_table(title, ["quantile", *(f"{100 * q:g} %" for q in _QUANTILES)], [["ratio", *ratios]])
+    output.print_table(title, ["quantile", *(f"{100 * q:g} %" for q in _QUANTILES)], [["ratio", *ratios]])
     print(f"δ for {100 * report['quantile']:g} % of the pairs: {report['delta']:.3f}")
     print(f"smallest m with δ ≤ {report['wanted_delta']:g}: {report['smallest_dims']:,}")

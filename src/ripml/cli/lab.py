@@ -7,37 +7,26 @@ from json import loads
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option, Typer
 
-from ripml.cli.options import JsonOption
-from ripml.cli.output import print_facts, print_json, print_table, step_bars, working
+from ripml.cli import options, output
 
 if TYPE_CHECKING:
     from ripml.datasets import Dataset
 
 __all__ = ["app"]
 
-app = typer.Typer(rich_markup_mode=None)
+app = Typer(rich_markup_mode=None)
 
 _CUTS = (1, 3, 5)
 _NEIGHBORS = 5  # of the nearest-neighbour baseline
 _N_EXAMPLES = 6
 # Well-known functions, which are shown if they are in the test rows; other test rows fill the list up.
-_EXAMPLES = (
-    "argmax",
-    "nanstd",
-    "eigh_tridiagonal",
-    "elliprj",
-    "lars_path",
-    "irfftn",
-    "fligner",
-    "append",
-    "yeojohnson",
-)
+_KNOWN = ("argmax", "nanstd", "eigh_tridiagonal", "elliprj", "lars_path", "irfftn", "fligner", "append", "yeojohnson")
 
 
 @app.command(short_help="Train on docstrings and recommend functions.")
-def demo(json: JsonOption = False) -> None:
+def demo(json: options.Json = False) -> None:
     """Learn which functions the documentation of NumPy, SciPy and scikit-learn links to, and recommend some.
 
     This is the paper's entity recommendation in miniature: a document is the docstring of a function without its "See
@@ -54,10 +43,10 @@ def _run_demo(as_json: bool) -> None:
     from ripml import RIPML, datasets, metrics
     from ripml.cli.summaries import chosen_settings
 
-    with working("reading docstrings"):
+    with output.working("reading docstrings"):
         train, test = datasets.load("numpydoc")
     start = time.perf_counter()
-    with working("training"):
+    with output.working("training"):
         model = RIPML(random_state=0).fit(train.X, train.Y, label_names=train.label_names)
     seconds = time.perf_counter() - start
     scores = {"RIPML": model.decision_function(test.X), **_baseline_scores(train, test)}
@@ -69,11 +58,12 @@ def _run_demo(as_json: bool) -> None:
     }
     examples, chosen = _examples(test, scores["RIPML"]), chosen_settings(model)
     if as_json:
-        print_json({"train": len(train), "test": len(test), "labels": train.Y.shape[1], "seconds": seconds,
-                    "chosen": chosen, "precision": precision, "examples": examples})  # fmt: skip
+        size = {"train": len(train), "test": len(test), "labels": train.Y.shape[1]}
+        details = {"seconds": seconds, "chosen": chosen, "precision": precision, "examples": examples}
+        output.print_json({**size, **details})
         return
-    size = f"{len(train):,} functions, {train.X.shape[1]:,} words, {train.Y.shape[1]:,} labels"
-    print(f"Trained on {size} in {seconds:.1f} s; {len(test):,} functions held out.")
+    data = f"{len(train):,} functions, {train.X.shape[1]:,} words, {train.Y.shape[1]:,} labels"
+    print(f"Trained on {data} in {seconds:.1f} s; {len(test):,} functions held out.")
     print(
         f"Chosen on held-out training rows: word weights relevance^{chosen['relevance']:.3g}, {model.kernel_}, "
         f"ridge {chosen['ridge'][0]:.3g}, {chosen['n_neighbors']} neighbours by label sets and {chosen['n_similar']} "
@@ -81,7 +71,7 @@ def _run_demo(as_json: bool) -> None:
     )
     rows = [[method, *(f"{100 * value:.1f}" for value in found.values())] for method, found in precision.items()]
     title = "Which functions does the documentation link to? (percent)"
-    print_table(title, ["method", *(f"P@{k}" for k in _CUTS)], rows)
+    output.print_table(title, ["method", *(f"P@{k}" for k in _CUTS)], rows)
     print("Recommended for held-out functions, with probabilities (✓: the documentation links to it)\n")
     for example in examples:
         print(f"  {example['function']}")
@@ -117,7 +107,7 @@ def _examples(test: Dataset, scores: Any) -> list[dict[str, Any]]:
     from ripml import metrics
 
     ids = test.ids or []
-    known = [i for word in _EXAMPLES for i, name in enumerate(ids) if name.rpartition(".")[2] == word]
+    known = [i for word in _KNOWN for i, name in enumerate(ids) if name.rpartition(".")[2] == word]
     shown = list(dict.fromkeys([*known, *range(len(ids))]))[:_N_EXAMPLES]
     examples = []
     for i, labels in zip(shown, metrics.ranking(scores[shown], 5), strict=True):
@@ -130,18 +120,14 @@ def _examples(test: Dataset, scores: Any) -> list[dict[str, Any]]:
 
 @app.command(short_help="Reproduce the experiments of the paper.")
 def reproduce(
-    experiment: Annotated[
-        str, typer.Argument(metavar="EXPERIMENT", help="list, all, or the number or name of an experiment.")
-    ],
+    experiment: Annotated[str, Argument(metavar="EXPERIMENT", help="A number or a name, all, or list.")],
     folder: Annotated[
         Path | None,
-        typer.Option(
-            help="The folder for the results; a run in it continues. Default: reproduction or reproduction-quick."
-        ),
+        Option(help="The folder of the results; a run in it continues. Default: reproduction or reproduction-quick."),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Run small versions, in minutes instead of hours.")] = False,
-    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="The seed for Phi, splits and generated rows.")] = 0,
-    json: JsonOption = False,
+    quick: Annotated[bool, Option("--quick", help="Run small versions, in minutes instead of hours.")] = False,
+    seed: Annotated[int, Option(min=0, max=2**31 - 1, help="The seed for Phi, splits and generated rows.")] = 0,
+    json: options.Json = False,
 ) -> None:
     """Reproduce the tables and figures of the paper, with our numbers beside the paper's, and judge its claims.
 
@@ -161,16 +147,18 @@ def _run_experiments(word: str, folder: Path, quick: bool, seed: int, as_json: b
     if word == "list":
         if as_json:
             for one in EXPERIMENTS:
-                print_json({"number": one.number, "word": one.word, "title": one.title})
+                output.print_json({"number": one.number, "word": one.word, "title": one.title})
         else:
-            print_facts("Experiments, by number or name:", {f"{e.number} {e.word}": e.title for e in EXPERIMENTS})
+            output.print_facts(
+                "Experiments, by number or name:", {f"{e.number} {e.word}": e.title for e in EXPERIMENTS}
+            )
         return
     experiments = EXPERIMENTS if word == "all" else (experiment_of(word),)
-    with step_bars() as progress:
+    with output.step_bars() as progress:
         report = run(experiments, Extent(folder, quick, seed), progress)
     claims = [claim for one in experiments for claim in _claims(folder, one.number, one.word)]
     if as_json:
-        print_json({"report": str(report), "claims": claims})
+        output.print_json({"report": str(report), "claims": claims})
         return
     verdicts = {True: "holds", False: "does not hold here", None: "cannot be decided here"}
     for claim in claims:

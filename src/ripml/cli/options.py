@@ -12,28 +12,14 @@ from glob import escape, glob
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-import typer
+from typer import Argument, BadParameter, Option
 
 from ripml.base import registry
 
 __all__ = [
-    "DataArgument",
-    "FileOptions",
-    "FormatOption",
-    "JobsOption",
-    "JsonOption",
-    "LabelsColumnOption",
-    "ModelArgument",
-    "StoreArgument",
-    "TextColumnOption",
-    "TextFeatures",
-    "complete_data",
-    "complete_dataset",
-    "option_name",
-    "stage_option",
-    "stage_word",
-    "use_option_names",
-]
+    "Data", "FileOptions", "Format", "Jobs", "Json", "LabelsColumn", "Model", "Store", "TextColumn", "TextFeatures",
+    "complete_data", "complete_dataset", "option_name", "stage_option", "stage_word", "use_option_names",
+]  # fmt: skip
 
 TextFeatures = Literal["doc2vec", "tfidf"]
 
@@ -46,13 +32,13 @@ def stage_option(kind: str, help: str, *flags: str, also: Sequence[str] = (), wi
 
     def parse(word: str) -> str:
         if word not in words():
-            raise typer.BadParameter(f"{word!r} is not one of {', '.join(words())}.")
+            raise BadParameter(f"{word!r} is not one of {', '.join(words())}.")
         return word
 
     def complete(incomplete: str) -> list[str]:
         return [word for word in words() if word.startswith(incomplete)]
 
-    return typer.Option(*flags, help=help, metavar=f"<{'|'.join(words())}>", parser=parse, autocompletion=complete)
+    return Option(*flags, help=help, metavar=f"<{'|'.join(words())}>", parser=parse, autocompletion=complete)
 
 
 def stage_word(kind: str, stage: Any) -> str:
@@ -79,29 +65,22 @@ def complete_data(incomplete: str) -> list[str]:
     return [*complete_dataset(incomplete), *sorted(files)]
 
 
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-JobsOption = Annotated[int | None, typer.Option("--jobs", help="Number of threads. Default: one per core.")]
-ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="The folder of a model or a store.")]
-StoreArgument = Annotated[
-    Path, typer.Argument(metavar="STORE", help="The folder of a store, made by ripml train --store.")
+Json = Annotated[bool, Option("--json", help="Print JSON, for programs.")]
+Jobs = Annotated[int | None, Option("--jobs", help="Number of threads. Default: one per core.")]
+Model = Annotated[Path, Argument(metavar="MODEL", help="The folder of a model or a store.")]
+Store = Annotated[Path, Argument(metavar="STORE", help="The folder of a store, made by ripml train --store.")]
+Data = Annotated[
+    str, Argument(metavar="DATA", help="A file, - for standard input, or a data set.", autocompletion=complete_data)
 ]
-DataArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="DATA", help="A file, - for standard input, or the name of a data set.", autocompletion=complete_data
-    ),
-]
-FormatOption = Annotated[
+Format = Annotated[
     str | None,
     stage_option("format", "The file format. Default: detected from the name or the first line.", "--format", "-f"),
 ]
-TextColumnOption = Annotated[
-    str | None,
-    typer.Option("--text-column", metavar="NAME", help="The column or key of the texts. Default: text."),
+TextColumn = Annotated[
+    str | None, Option("--text-column", metavar="NAME", help="The column or key of the texts. Default: text.")
 ]
-LabelsColumnOption = Annotated[
-    str | None,
-    typer.Option("--labels-column", metavar="NAME", help="The column or key of the labels. Default: labels."),
+LabelsColumn = Annotated[
+    str | None, Option("--labels-column", metavar="NAME", help="The column or key of the labels. Default: labels.")
 ]
 
 

@@ -14,23 +14,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 __all__ = [
-    "NO_LABELS",
-    "Interrupted",
-    "count",
-    "format_rate",
-    "join_printable",
-    "print_facts",
-    "print_json",
-    "print_rate",
-    "print_result",
-    "print_scores",
-    "print_table",
-    "print_tree",
-    "printable",
-    "progress_bar",
-    "step_bars",
+    "NO_LABELS", "Interrupted", "count", "format_rate", "join_printable", "print_facts", "print_json", "print_rate",
+    "print_result", "print_scores", "print_table", "print_tree", "printable", "progress_bar", "step_bars",
     "working",
-]
+]  # fmt: skip
 
 NO_LABELS = "the model knows none of the words, or no score reaches the threshold"
 
@@ -240,31 +227,22 @@ def format_rate(rate: float, unit: str) -> str:
 
 def _rich_progress(unit: str, *columns: Any) -> Any:
     """Rich's progress display with counts, rate and remaining time, which disappears when it is done."""
+    from rich import progress
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        MofNCompleteColumn,
-        Progress,
-        ProgressColumn,
-        Task,
-        TextColumn,
-        TimeRemainingColumn,
-    )
     from rich.text import Text
 
-    class RateColumn(ProgressColumn):
-        def render(self, task: Task) -> Text:
+    class RateColumn(progress.ProgressColumn):
+        def render(self, task: progress.Task) -> Text:
             speed = task.finished_speed or task.speed
             return Text("" if speed is None else format_rate(speed, unit), style="progress.data.speed")
 
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn() if unit == "bytes" else MofNCompleteColumn(),
+    return progress.Progress(
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        progress.DownloadColumn() if unit == "bytes" else progress.MofNCompleteColumn(),
         RateColumn(),
         *columns,
-        TimeRemainingColumn(),
+        progress.TimeRemainingColumn(),
         speed_estimate_period=_RATE_SECONDS,
         console=Console(stderr=True),
         transient=True,

@@ -17,14 +17,8 @@ from ripml.tagging.rules import Rules
 from ripml.text import TfIdf
 
 __all__ = [
-    "chosen_settings",
-    "dataset_statistics",
-    "describe_updates",
-    "format_short",
-    "format_summary",
-    "model_summary",
-    "updates_since_fit",
-]
+    "chosen_settings", "dataset_statistics", "describe_updates", "format_short", "format_summary", "model_summary",
+]  # fmt: skip
 
 _ENOUGH_ROWS = 100  # the leave-one-out precision of a model of fewer rows is mostly chance
 _KERNEL_FACTS = {"ridge": "nearby_ridge", "n_rows": "nearby_rows"}
@@ -130,18 +124,12 @@ def _format(value: Any) -> str:
     return f"{value:,}" if type(value) is int else str(value)
 
 
-def updates_since_fit(trained: DocumentModel) -> dict[str, Any]:
-    """What the model of a store learnt and forgot since its fit; see `RIPML.warm_`."""
-    assert isinstance(trained.model, RIPML)
-    return trained.model.warm_
-
-
 def describe_updates(updates: dict[str, Any]) -> str:
-    """The updates since the fit in one line.
+    """What a model learnt and forgot since its fit (`RIPML.warm_`), in one line.
 
     >>> describe_updates({"learnt": 3, "forgotten": 0, "relabelled": 1, "labels_added": 2, "changed": 0.25,
-    ...                   "drift": 1e-15, "refit_pays": True})
-    '3 rows learnt, 0 forgotten, 1 relabelled (25.0 % of the fitted rows), 2 labels added, drift 1e-15; refit recommended'
+    ...                   "drift": 1e-15, "refit_pays": False})
+    '3 rows learnt, 0 forgotten, 1 relabelled (25.0 % of the fitted rows), 2 labels added, drift 1e-15'
     """
     rows = f"{count(updates['learnt'], 'row')} learnt, {updates['forgotten']:,} forgotten"
     share = f"{updates['relabelled']:,} relabelled ({100 * updates['changed']:.1f} % of the fitted rows)"

@@ -16,24 +16,12 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
+from typer import Argument, Option, Typer
 
 from ripml.base import registry
 from ripml.base.errors import DataError, MissingExtraError, ParameterError
-from ripml.cli.options import (
-    DataArgument,
-    FileOptions,
-    FormatOption,
-    JobsOption,
-    JsonOption,
-    LabelsColumnOption,
-    TextColumnOption,
-    TextFeatures,
-    option_name,
-    stage_option,
-    stage_word,
-)
-from ripml.cli.output import count, print_facts, print_json, print_table, printable, progress_bar, working
+from ripml.cli import options, output
+from ripml.cli.options import stage_option
 
 if TYPE_CHECKING:
     from ripml.model.multilabel import Multilabel
@@ -43,80 +31,54 @@ if TYPE_CHECKING:
 
 __all__ = ["app", "new_estimator", "read_settings", "train_options"]
 
-app = typer.Typer(rich_markup_mode=None)
-
-
-# --------------------------------------------------------------------------------------------------------------- train
+app = Typer(rich_markup_mode=None)
 
 
 @app.command(short_help="Train a model on labelled rows.")
 def train(
-    data: DataArgument,
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="The folder to write the model to.")],
-    format: FormatOption = None,
-    text_column: TextColumnOption = None,
-    labels_column: LabelsColumnOption = None,
+    data: options.Data,
+    model: Annotated[Path, Argument(metavar="MODEL", help="The folder to write the model to.")],
+    format: options.Format = None,
+    text_column: options.TextColumn = None,
+    labels_column: options.LabelsColumn = None,
     preset: Annotated[
         Literal["default", "linear", "paper"],
-        typer.Option(help="The most precise model, a faster linear one, or the algorithm of the paper."),
+        Option(help="The most precise model, a faster linear one, or the algorithm of the paper."),
     ] = "default",
-    settings: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A file of settings: the best.json of ripml tune.")
-    ] = None,
+    settings: Annotated[Path | None, Option(metavar="FILE", help="Settings from the best.json of ripml tune.")] = None,
     method: Annotated[str, stage_option("estimator", "RIPML, or a method from related work.")] = "ripml",
-    dims: Annotated[str | None, typer.Option(help="m, the dimensions of a learner, or auto.")] = None,
-    neighbors: Annotated[
-        str | None, typer.Option(help="k, the number of neighbours that vote in a learner, or auto.")
-    ] = None,
-    learners: Annotated[int | None, typer.Option(help="F, the number of learners.")] = None,
-    clusters: Annotated[int | None, typer.Option(help="C, the number of k-means clusters of the features.")] = None,
-    probe: Annotated[int | None, typer.Option(help="The number of nearest clusters whose rows vote.")] = None,
+    dims: Annotated[str | None, Option(help="m, the dimensions of a learner, or auto.")] = None,
+    neighbors: Annotated[str | None, Option(help="k, the neighbours that vote in a learner, or auto.")] = None,
+    learners: Annotated[int | None, Option(help="F, the number of learners.")] = None,
+    clusters: Annotated[int | None, Option(help="C, the number of k-means clusters of the features.")] = None,
+    probe: Annotated[int | None, Option(help="The number of nearest clusters whose rows vote.")] = None,
     index: Annotated[str | None, stage_option("index", "The search for nearest neighbours.")] = None,
-    kernel: Annotated[
-        str | None, stage_option("kernel", "The similarity of feature rows in the regression.", also=["auto"])
-    ] = None,
-    gamma: Annotated[float | None, typer.Option(help="The width of the kernel. Default: tuned.")] = None,
-    relevance: Annotated[
-        str | None, typer.Option(help="The power of the relevance that features are multiplied by, or auto.")
-    ] = None,
-    ridge: Annotated[str | None, typer.Option(help="The regularisation of the regression, a number or auto.")] = None,
-    ensemble: Annotated[
-        str | None, stage_option("ensemble", "The family of random matrices that embed the labels.", also=["auto"])
-    ] = None,
+    kernel: Annotated[str | None, stage_option("kernel", "The similarity of feature rows.", also=["auto"])] = None,
+    gamma: Annotated[float | None, Option(help="The width of the kernel. Default: tuned.")] = None,
+    relevance: Annotated[str | None, Option(help="The power of the relevance of features, or auto.")] = None,
+    ridge: Annotated[str | None, Option(help="The regularisation of the regression, a number or auto.")] = None,
+    ensemble: Annotated[str | None, stage_option("ensemble", "The family of random matrices.", also=["auto"])] = None,
     solver: Annotated[str | None, stage_option("solver", "The solver of a linear regression.", also=["auto"])] = None,
-    decoder: Annotated[
-        str | None, stage_option("decoder", "How a predicted embedding is turned into scores of labels.")
-    ] = None,
-    tail: Annotated[float | None, typer.Option(help="How strongly rare labels are favoured; 0 for not at all.")] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(min=0, max=2**32 - 1, help="The random seed; the same seed gives the same model. Default: 0."),
-    ] = None,
-    features: Annotated[
-        TextFeatures | None, typer.Option(help="The features to make from texts. Default: tfidf.")
-    ] = None,
+    decoder: Annotated[str | None, stage_option("decoder", "How embeddings become scores of labels.")] = None,
+    tail: Annotated[float | None, Option(help="How strongly rare labels are favoured; 0 for not at all.")] = None,
+    seed: Annotated[int | None, Option(min=0, max=2**32 - 1, help="The random seed. Default: 0.")] = None,
+    features: Annotated[options.TextFeatures | None, Option(help="Features of texts. Default: tfidf.")] = None,
     stop_labels: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Never suggest the labels in this file, one per line.")
+        str | None, Option(metavar="FILE", help="Never suggest the labels in this file, one per line.")
     ] = None,
     allowed_labels: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Suggest only the labels in this file, one per line.")
+        str | None, Option(metavar="FILE", help="Suggest only the labels in this file, one per line.")
     ] = None,
-    min_count: Annotated[int, typer.Option(help="Suggest only labels that at least this many training rows have.")] = 1,
+    min_count: Annotated[int, Option(help="Suggest only labels that at least this many training rows have.")] = 1,
     memory: Annotated[
-        str | None,
-        typer.Option(help="Read the file in blocks and use about this much memory beside a block, e.g. 500MB or 4GB."),
+        str | None, Option(help="Read the file in blocks and use about this much memory beside one, e.g. 500MB or 4GB.")
     ] = None,
     dask: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ADDRESS", help="Train on the workers of a Dask scheduler at this address, tcp://host:port."
-        ),
+        str | None, Option(metavar="ADDRESS", help="Train on the workers of a Dask scheduler, tcp://host:port.")
     ] = None,
-    store: Annotated[
-        bool, typer.Option("--store", help="Create a store, which keeps the documents and can be updated.")
-    ] = False,
-    jobs: JobsOption = None,
-    json: JsonOption = False,
+    store: Annotated[bool, Option("--store", help="Create a store, which keeps the documents for updates.")] = False,
+    jobs: options.Jobs = None,
+    json: options.Json = False,
 ) -> None:
     """Train a model on a file of labelled rows and save it.
 
@@ -135,26 +97,14 @@ def train(
     Example: ripml train tickets.csv store/ --store --stop-labels never.txt --text-column body --labels-column tags
     """
     parameters = {
-        "n_dims": dims,
-        "n_neighbors": neighbors,
-        "n_learners": learners,
-        "n_clusters": clusters,
-        "n_probe": probe,
-        "index": index,
-        "kernel": kernel,
-        "gamma": gamma,
-        "relevance": relevance,
-        "ridge": ridge,
-        "ensemble": ensemble,
-        "solver": solver,
-        "decoder": decoder,
-        "tail": tail,
+        "n_dims": dims, "n_neighbors": neighbors, "n_learners": learners, "n_clusters": clusters, "n_probe": probe,
+        "index": index, "kernel": kernel, "gamma": gamma, "relevance": relevance, "ridge": ridge, "ensemble": ensemble,
+        "solver": solver, "decoder": decoder, "tail": tail, "n_jobs": jobs,
         "random_state": 0 if seed is None and settings is None else seed,
-        "n_jobs": jobs,
-    }
+    }  # fmt: skip
     given = {name: value for name, value in parameters.items() if value is not None}
     run = TrainingRun(
-        data, model, FileOptions(format, text_column, labels_column), preset, method, settings, given, features,
+        data, model, options.FileOptions(format, text_column, labels_column), preset, method, settings, given, features,
         stop_labels, allowed_labels, min_count, memory, dask, store,
     )  # fmt: skip
     run_train(run, json)
@@ -166,14 +116,14 @@ class TrainingRun:
 
     data: str
     folder: Path
-    file: FileOptions
+    file: options.FileOptions
     preset: str
     method: str
     settings_file: Path | None
     parameters: dict[str, Any]  # of the estimator, with the words of the command line as values
-    features: str | None  # that texts become
-    stop_labels: str | None  # a file of names, as the next
-    allowed_labels: str | None
+    features: str | None  # to make from texts
+    stop_labels: str | None  # a file of names
+    allowed_labels: str | None  # a file of names
     min_count: int
     memory: str | None
     dask: str | None
@@ -230,10 +180,10 @@ def run_train(run: TrainingRun, as_json: bool) -> None:
     summary["megabytes"] = folder_megabytes(run.folder)
     _warn_about_rules(trained)
     if as_json:
-        print_json(summary)
+        output.print_json(summary)
         return
     where = "stored with its documents in" if run.store else "saved to"
-    print_facts(f"Trained on {name}, {where} {run.folder}", format_short(summary))
+    output.print_facts(f"Trained on {name}, {where} {run.folder}", format_short(summary))
     place = shlex.quote(str(run.folder))
     command = f"predict {place} FILE" if trained.text is None else f'suggest {place} "some text"'
     print(f"Try it: ripml {command}\nAll settings: ripml inspect {place}")
@@ -251,7 +201,7 @@ def _fit_in_memory(run: TrainingRun, estimator: Multilabel, rules: Rules) -> tup
             raise DataError(f"--features requires texts, but {rows.name} has none; leave it out.")
         rows = replace(rows, X=None, feature_names=None)
     start, features = time.perf_counter(), run.features or "tfidf"
-    with working("training"):
+    with output.working("training"):
         if run.store:
             with Store.create(run.folder, rows, estimator, first_feature, features=features, rules=rules) as store:
                 trained = store.model
@@ -284,7 +234,7 @@ def _fit_out_of_core(run: TrainingRun, estimator: Any, rules: Rules) -> tuple[st
     if work.exists() and not was_interrupted and any(work.iterdir()):
         raise ParameterError(f"{work}: this folder is needed for the training, but it holds other files; move them.")
     start = time.perf_counter()
-    with working("training"):
+    with output.working("training"):
         if run.dask is not None:
             from ripml import distributed
 
@@ -326,10 +276,10 @@ def _warn_about_rules(trained: DocumentModel) -> None:
             more = f" or {len(unknown) - 1:,} more of these labels" if len(unknown) > 1 else ""
             warnings.append(f"{option}: no row has the label {unknown[0]!r}{more}.")
     if (most := int(model.frequency_.max(initial=0))) < rules.min_count:
-        rows = count(most, "row")
+        rows = output.count(most, "row")
         warnings.append(f"--min-count {rules.min_count}: no label has more than {rows}, so none is suggested.")
     for warning in warnings:
-        print(f"ripml: warning: {printable(warning)}", file=sys.stderr)
+        print(f"ripml: warning: {output.printable(warning)}", file=sys.stderr)
 
 
 def _parse_size(size: str) -> int:
@@ -338,9 +288,6 @@ def _parse_size(size: str) -> int:
     if not match:
         raise ParameterError(f"--memory must be a size such as 500MB or 4GB; got {size!r}.")
     return int(float(match[1]) * 10 ** {"": 0, "K": 3, "M": 6, "G": 9, "T": 12}[match[2]])
-
-
-# ----------------------------------------------------------------------------------------------------------- estimator
 
 
 def new_estimator(method: str, preset: str, settings: dict[str, Any]) -> Multilabel:
@@ -357,9 +304,9 @@ def new_estimator(method: str, preset: str, settings: dict[str, Any]) -> Multila
     estimator: type[Multilabel] = registry.named("estimator", method)
     known = estimator().get_params()
     if unknown := [name for name in settings if name not in known]:
-        allowed = ", ".join(filter(None, map(option_name, known)))
-        options = ", ".join(option_name(name) or f"--{name}" for name in unknown)
-        raise ParameterError(f"--method {method} does not take {options}; it takes {allowed}.")
+        allowed = ", ".join(filter(None, map(options.option_name, known)))
+        rejected = ", ".join(options.option_name(name) or f"--{name}" for name in unknown)
+        raise ParameterError(f"--method {method} does not take {rejected}; it takes {allowed}.")
     return estimator(**settings)
 
 
@@ -393,40 +340,34 @@ def _parse_number(value: Any) -> Any:
     return value
 
 
-# ---------------------------------------------------------------------------------------------------------------- tune
-
 _SHOWN_TRIALS = 5
 
 
 @app.command(short_help="Search for the best settings.")
 def tune(
-    data: DataArgument,
-    study: Annotated[
-        Path, typer.Argument(metavar="STUDY", help="The folder of the study; an existing study is continued.")
-    ],
-    format: FormatOption = None,
-    text_column: TextColumnOption = None,
-    labels_column: LabelsColumnOption = None,
+    data: options.Data,
+    study: Annotated[Path, Argument(metavar="STUDY", help="The folder of the study; an existing study is continued.")],
+    format: options.Format = None,
+    text_column: options.TextColumn = None,
+    labels_column: options.LabelsColumn = None,
     metric: Annotated[
         Literal["P@1", "P@3", "P@5", "nDCG@5", "PSP@5", "micro-F1"] | None,
-        typer.Option(help="The metric to maximise. Default: P@1."),
+        Option(help="The metric to maximise. Default: P@1."),
     ] = None,
-    trials: Annotated[
-        int, typer.Option(min=1, help="The total number of settings to try, including earlier runs.")
-    ] = 30,
+    trials: Annotated[int, Option(min=1, help="The total number of settings to try, including earlier runs.")] = 30,
     timeout: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Start no trial after this time, e.g. 90s, 20m or 8h.")
+        str | None, Option(metavar="TIME", help="Start no trial after this time, e.g. 90s, 20m or 8h.")
     ] = None,
     folds: Annotated[
-        int | None, typer.Option(help="How many of five parts are held out in turn, 1 to 5. Default: 3.")
+        int | None, Option(help="How many of five parts are held out in turn, 1 to 5. Default: 3.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="The seed for parts, settings and models. Default: 0.")] = None,
+    seed: Annotated[int | None, Option(help="The seed for parts, settings and models. Default: 0.")] = None,
     plot: Annotated[
         Path | None,
-        typer.Option(help="Also write the plot of the trials to this file (.png, .svg, .pdf), not only to STUDY."),
+        Option(help="Also write the plot of the trials to this file (.png, .svg, .pdf), not only to STUDY."),
     ] = None,
-    jobs: JobsOption = None,
-    json: JsonOption = False,
+    jobs: options.Jobs = None,
+    json: options.Json = False,
 ) -> None:
     """Search for the settings of RIPML that are best on held-out training rows. Test rows are never used.
 
@@ -439,13 +380,13 @@ def tune(
 
     Example: ripml train tickets.jsonl model/ --settings study/best.json
     """
-    settings = {"metric": metric, "n_trials": trials, "folds": folds, "random_state": seed, "n_jobs": jobs}
-    seconds = math.inf if timeout is None else _parse_time(timeout)
-    _tune(data, study, FileOptions(format, text_column, labels_column), {**settings, "timeout": seconds}, plot, json)
+    settings: dict[str, Any] = {"metric": metric, "n_trials": trials, "folds": folds, "random_state": seed, "n_jobs": jobs}
+    settings["timeout"] = math.inf if timeout is None else _parse_time(timeout)
+    _tune(data, study, options.FileOptions(format, text_column, labels_column), settings, plot, json)
 
 
 def _tune(
-    data: str, folder: Path, file: FileOptions, settings: dict[str, Any], plot: Path | None, as_json: bool
+    data: str, folder: Path, file: options.FileOptions, settings: dict[str, Any], plot: Path | None, as_json: bool
 ) -> None:
     """Start or continue a study, and print its result, also when it is interrupted."""
     from ripml.cli.inputs import training_rows
@@ -459,7 +400,7 @@ def _tune(
     if (folder / "journal.log").exists():
         n_done = len(Study.open(folder).trials)
     interrupted = False
-    with progress_bar("trying settings", max(n_trials, n_done), "trials", n_done) as advance:
+    with output.progress_bar("trying settings", max(n_trials, n_done), "trials", n_done) as advance:
 
         def progress(trial: Trial, study: Study) -> None:
             print(_format_trial(trial, study), file=sys.stderr, flush=True)
@@ -517,7 +458,7 @@ def _print_study(study: Study, train_command: list[str], as_json: bool) -> None:
     best = study.best
     command = shlex.join([*train_command, *([] if best is None else train_options(best))])
     if as_json:
-        print_json({
+        output.print_json({
             "metric": study.metric,
             "best": None if best is None else best.number,
             "value": None if best is None else best.value,
@@ -538,7 +479,7 @@ def _print_study(study: Study, train_command: list[str], as_json: bool) -> None:
         for trial in shown
     ]
     title = f"The best of {len(study.trials):,} trials ({states}), on held-out rows"
-    print_table(title, ["trial", "settings", study.metric], rows, n_left=2)
+    output.print_table(title, ["trial", "settings", study.metric], rows, n_left=2)
     print(f"Settings: {study.best_path}\nTrain with them:\n  {command}")
     print(f"or\n  {shlex.join([*train_command, '--settings', str(study.best_path)])}")
 
@@ -554,12 +495,12 @@ def train_options(trial: Trial, seed: bool = True) -> list[str]:
     from ripml.search.space import PRESETS
 
     defaults = PRESETS[trial.preset]().get_params()
-    options = [] if trial.preset == "default" else ["--preset", trial.preset]
+    words = [] if trial.preset == "default" else ["--preset", trial.preset]
     for name, value in trial.model().get_params().items():
         if value == defaults[name] or (name == "random_state" and not seed):
             continue
         if name == "kernel" and not isinstance(value, str):  # the only stage whose options a study searches
-            options += ["--kernel", stage_word("kernel", value), "--gamma", str(value.gamma)]
+            words += ["--kernel", options.stage_word("kernel", value), "--gamma", str(value.gamma)]
         else:
-            options += [option_name(name) or f"--{name}", str(value)]
-    return options
+            words += [options.option_name(name) or f"--{name}", str(value)]
+    return words
