@@ -142,7 +142,9 @@ def _learn_blocks(store: Store, rows: Dataset) -> list[str]:
 def forget(
     store: options.Store,
     ids: Annotated[list[str] | None, Argument(metavar="ID", help="Ids of documents.")] = None,
-    source: Annotated[str | None, Option("--from", metavar="FILE", help="A file of ids, one per line, or -.")] = None,
+    source: Annotated[
+        str | None, Option("--from", metavar="FILE", help="A file of ids, one per line, or - for standard input.")
+    ] = None,
     json: options.Json = False,
 ) -> None:
     """Forget documents, all or none: the model becomes what it would be if it had never seen them.

@@ -28,10 +28,10 @@ __all__ = ["app"]
 app = Typer(rich_markup_mode=None)
 
 _TEXTS_HELP = "Texts; - or nothing for one from standard input."
-FilesOption = Annotated[list[str] | None, Option("--file", metavar="FILE", help="A file of one text; repeatable.")]
+FilesOption = Annotated[list[str] | None, Option("--file", metavar="FILE", help="A file with one text; repeatable.")]
 RowsOption = Annotated[
     str | None,
-    Option("--data", metavar="DATA", help="Rows: a file, -, or a data set.", autocompletion=options.complete_data),
+    Option("--data", metavar="DATA", help="A file of rows, - or a data set.", autocompletion=options.complete_data),
 ]
 
 _BLOCK_ROWS = 2048  # rows that are answered at a time, between two steps of the progress bar
@@ -110,8 +110,8 @@ def predict(
     format: options.Format = None,
     text_column: options.TextColumn = None,
     n: Annotated[int, Option("--top", "-n", min=1, help="Maximum number of labels per row.")] = 5,
-    sets: Annotated[bool, Option("--sets", help="All labels above the model's threshold, not the best few.")] = False,
-    probabilities: Annotated[bool, Option("--probabilities", help="Probabilities instead of scores.")] = False,
+    sets: Annotated[bool, Option("--sets", help="All labels above the threshold, not the best few.")] = False,
+    probabilities: Annotated[bool, Option("--probabilities", help="Calibrated probabilities, not scores.")] = False,
     jobs: options.Jobs = None,
     json: options.Json = False,
 ) -> None:
@@ -218,7 +218,7 @@ def explain(
     model: options.Model,
     texts: Annotated[
         list[str] | None,
-        Argument(metavar="TEXT", help=f"{_TEXTS_HELP} Or one file of rows.", autocompletion=options.complete_data),
+        Argument(metavar="TEXT", help=f"{_TEXTS_HELP} Or a file of rows.", autocompletion=options.complete_data),
     ] = None,
     files: FilesOption = None,
     data: RowsOption = None,

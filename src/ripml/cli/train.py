@@ -380,7 +380,13 @@ def tune(
 
     Example: ripml train tickets.jsonl model/ --settings study/best.json
     """
-    settings: dict[str, Any] = {"metric": metric, "n_trials": trials, "folds": folds, "random_state": seed, "n_jobs": jobs}
+    settings: dict[str, Any] = {
+        "metric": metric,
+        "n_trials": trials,
+        "folds": folds,
+        "random_state": seed,
+        "n_jobs": jobs,
+    }
     settings["timeout"] = math.inf if timeout is None else _parse_time(timeout)
     _tune(data, study, options.FileOptions(format, text_column, labels_column), settings, plot, json)
 
