@@ -423,9 +423,9 @@ def test_the_shell_trains_predicts_and_inspects_a_baseline(tmp_path: Path, capfd
     for words, message in (
         (
             ("train", data, folder, "--method", "plst", "--clusters", "3"),
-            "--method plst has no --clusters; of the options for methods it has --dims, --ridge, --seed, --jobs.",
+            "--method plst does not take --clusters; it takes --dims, --jobs, --seed, --ridge.",
         ),
-        (("train", data, folder, "--method", "plst", "--preset", "linear"), "--preset is one of RIPML's"),
+        (("train", data, folder, "--method", "plst", "--preset", "linear"), "--preset is for RIPML only"),
         (("predict", folder, data, "--probabilities"), "--probabilities are learnt by RIPML only"),
     ):
         assert message in run(*words, code=2)

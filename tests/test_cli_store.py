@@ -1,4 +1,4 @@
-"""The shell says of a store what Python says, does to it what Python does, and gets in no writer's way."""
+"""The store commands do what the methods of `Store` do, print the same facts, and read beside a writer."""
 
 from __future__ import annotations
 
@@ -19,10 +19,13 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
+from test_cli import run
 
 from ripml import RIPML, datasets
 from ripml.base.errors import DataError
-from ripml.cli import main, storing
+from ripml.cli import main
+from ripml.cli import store as store_commands
+from ripml.cli.summaries import describe_updates
 from ripml.store import Store, StoreError
 from ripml.tagging.documents import DocumentModel, Why
 
@@ -32,16 +35,8 @@ PAPER = ("--preset", "paper", "--dims", "16", "--neighbors", "3", "--ridge", "1"
 SETTINGS = {"n_dims": 16, "n_neighbors": 3, "ridge": 1, "random_state": 0}
 
 
-def run(capfd: pytest.CaptureFixture[str], *words: str | Path, code: int = 0) -> tuple[str, str]:
-    with pytest.raises(SystemExit) as stop:
-        main([str(word) for word in words])
-    out, err = capfd.readouterr()
-    assert stop.value.code == code, err
-    return out, err
-
-
-def told(capfd: pytest.CaptureFixture[str], *words: str | Path) -> Any:
-    """What a command says with --json."""
+def printed_json(capfd: pytest.CaptureFixture[str], *words: str | Path) -> Any:
+    """What a command prints with --json."""
     return json.loads(run(capfd, *words, "--json")[0])
 
 
@@ -100,7 +95,7 @@ def store(made: Path, form: str, tmp_path: Path) -> Path:
 
 
 def state(folder: Path) -> dict[str, Any]:
-    """All that a store says of itself, without times."""
+    """Everything that can be read from a store, without times."""
     with Store.open(folder, readonly=True) as store:
         model = store.model.model
         assert isinstance(model, RIPML)
@@ -127,7 +122,7 @@ def both(folder: Path, do: Callable[[Store], object]) -> Path:
 def test_training_with_store_makes_the_store_that_python_makes(
     made: Path, form: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    summary = told(capfd, "train", made / f"{form}.jsonl", tmp_path / "s", "--store", *PAPER)
+    summary = printed_json(capfd, "train", made / f"{form}.jsonl", tmp_path / "s", "--store", *PAPER)
     data = datasets.read(made / f"{form}.jsonl")
     with Store.create(tmp_path / "python", data, RIPML.paper(**SETTINGS)):
         pass
@@ -135,11 +130,11 @@ def test_training_with_store_makes_the_store_that_python_makes(
     assert (summary["rows"], summary["labels"], summary["n_dims"]) == (36, 3, 16)
     assert summary["megabytes"] > 0
     out, _ = run(capfd, "train", made / f"{form}.jsonl", tmp_path / "t", "--store", *PAPER)
-    assert out.startswith(f"Trained on {made / form}.jsonl, kept with its documents in {tmp_path / 't'}\n")
+    assert out.startswith(f"Trained on {made / form}.jsonl, stored with its documents in {tmp_path / 't'}\n")
 
 
 @pytest.mark.parametrize(("suffix", "first"), [("txt", 0), ("svm", 0), ("svm", 1), ("arff", 0)])
-def test_stores_are_trained_updated_and_asked_in_other_formats(
+def test_stores_are_trained_updated_and_explained_in_other_formats(
     suffix: str, first: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     X = np.eye(3, dtype=np.float32)[[0, 1, 2] * 8] + np.float32(0.1) * np.arange(24)[:, None] % 1 + np.float32(0.1)
@@ -154,7 +149,7 @@ def test_stores_are_trained_updated_and_asked_in_other_formats(
     (tmp_path / f"new.{suffix}").write_bytes(file.read_bytes())
     if suffix == "arff":
         shutil.copy(tmp_path / "train.xml", tmp_path / "new.xml")
-    found = told(capfd, "update", tmp_path / "s", tmp_path / f"new.{suffix}")
+    found = printed_json(capfd, "update", tmp_path / "s", tmp_path / f"new.{suffix}")
     assert (found["learnt"], found["replaced"], found["documents"], len(set(found["ids"]))) == (24, 0, 48, 24)
     with Store.open(tmp_path / "s", readonly=True) as store:
         twin, first_of_new = store.document("3"), store.document(found["ids"][3])
@@ -165,28 +160,23 @@ def test_stores_are_trained_updated_and_asked_in_other_formats(
     assert names
 
 
-def test_a_store_takes_nothing_that_cannot_go_on_learning(
+def test_a_store_is_not_created_for_models_that_cannot_be_updated(
     made: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     for option in (["--memory", "1GB"], ["--dask", "tcp://127.0.0.1:1"], ["--method", "leml"]):
         _, err = run(capfd, "train", made / "text.jsonl", tmp_path / "s", "--store", *option, code=2)
         shown = "--method leml" if option[0] == "--method" else option[0]
-        sentence = f"--store is for RIPML that learns in memory, to go on learning; leave out {shown}."
+        sentence = f"--store requires a RIPML model that is trained in memory; leave out {shown}."
         assert err == f"ripml: {sentence}\n"
     assert not (tmp_path / "s").exists()
 
 
-def test_training_leaves_a_store_that_is_there_alone(
-    store: Path, made: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_training_does_not_overwrite_a_store(store: Path, made: Path, capfd: pytest.CaptureFixture[str]) -> None:
     before = state(store)
     _, err = run(capfd, "train", made / "text.jsonl", store, *PAPER, code=2)
-    assert err.endswith("this is a store with its documents already; choose another for the model.\n")
+    assert err.endswith(f"{store} already holds a store; choose another folder.\n")
     _, err = run(capfd, "train", made / "text.jsonl", store, "--store", *PAPER, code=2)
-    assert err == (
-        f"ripml: {store}: this is a store with its documents already; ripml update learns more rows, or choose a new "
-        "folder.\n"
-    )
+    assert err == (f"ripml: {store} already holds a store; add rows with ripml update, or choose a new folder.\n")
     assert state(store) == before
 
 
@@ -198,7 +188,7 @@ def test_an_update_learns_and_replaces_as_python_does(
 ) -> None:
     copy = both(store, lambda s: s.learn(NEWS[form]))
     other = Path(shutil.copytree(store, store.with_name("other")))
-    found = told(capfd, "update", store, made / f"{form}-new.jsonl")
+    found = printed_json(capfd, "update", store, made / f"{form}-new.jsonl")
     assert state(store) == state(copy)
     warm = found.pop("warm")
     assert found == {
@@ -209,7 +199,7 @@ def test_an_update_learns_and_replaces_as_python_does(
     out, err = run(capfd, "update", other, made / f"{form}-new.jsonl")
     lines = out.splitlines()
     assert lines[0] == "2 documents learnt, 1 replaced, 1 of them without labels; 1 new label: fish"
-    assert lines[1] == f"since the fit: {storing.since_the_fit(warm)}"
+    assert lines[1] == f"since the fit: {describe_updates(warm)}"
     assert re.match(r"since the fit: \d rows learnt, \d forgotten, \d relabelled \(\d+\.\d % of", lines[1])
     assert re.fullmatch(r"reading …\nlearning …\nlearning: 3 rows, [\d,.]+ rows/(s|min)\n", err)
 
@@ -229,7 +219,7 @@ def test_an_update_is_stored_block_by_block(
 ) -> None:
     rows = [{**row, "id": f"e{i}"} for i, row in enumerate(documents(form, 7, seed=3))]
     file = written(tmp_path / "more.jsonl", rows)
-    monkeypatch.setattr(storing, "_ROWS_AT_A_TIME", 3)
+    monkeypatch.setattr(store_commands, "_ROWS_PER_TRANSACTION", 3)
     learn, sizes = Store.learn, []
 
     def counted(self: Store, some: Any) -> list[str]:
@@ -241,22 +231,22 @@ def test_an_update_is_stored_block_by_block(
     monkeypatch.setattr(Store, "learn", counted)
     _, err = run(capfd, "update", store, file, code=2)
     assert err.splitlines()[-1] == (
-        "ripml: the first 6 rows are stored, but not those behind them: the disk is full; nothing was changed."
+        "ripml: the first 6 rows are stored, the others are not: the disk is full; nothing was changed."
     )
     assert sizes == [3, 3, 1]
     with Store.open(store, readonly=True) as opened:
         assert opened.ids()[-6:] == [f"e{i}" for i in range(6)]
     monkeypatch.setattr(Store, "learn", learn)
-    found = told(capfd, "update", store, file)
+    found = printed_json(capfd, "update", store, file)
     assert (found["learnt"], found["replaced"], found["unchanged"]) == (1, 0, 6)
 
 
-def test_an_update_that_is_stopped_says_what_is_kept(
+def test_an_interrupted_update_says_how_many_rows_are_stored(
     store: Path, form: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = [{**row, "id": f"e{i}"} for i, row in enumerate(documents(form, 7, seed=3))]
     file = written(tmp_path / "more.jsonl", rows)
-    monkeypatch.setattr(storing, "_ROWS_AT_A_TIME", 3)
+    monkeypatch.setattr(store_commands, "_ROWS_PER_TRANSACTION", 3)
     learn = Store.learn
 
     def interrupted(self: Store, some: Any) -> list[str]:
@@ -266,7 +256,7 @@ def test_an_update_that_is_stopped_says_what_is_kept(
 
     monkeypatch.setattr(Store, "learn", interrupted)
     _, err = run(capfd, "update", store, file, code=130)
-    assert err.splitlines()[-1] == "ripml: stopped; 3 rows are kept."
+    assert err.splitlines()[-1] == "ripml: stopped; 3 rows stored."
     with Store.open(store, readonly=True) as opened:
         assert opened.ids()[-3:] == ["e0", "e1", "e2"]
 
@@ -282,7 +272,7 @@ def test_documents_are_forgotten_as_in_python(
         (tmp_path / "ids").write_bytes(b"d0\r\n\nd5")
         words = ["--from", tmp_path / "ids" if way == "file" else "-"]
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"d0\nd5\n")))
-    assert told(capfd, "forget", store, *words) == {"forgotten": 2, "documents": 34, "labels": 3}
+    assert printed_json(capfd, "forget", store, *words) == {"forgotten": 2, "documents": 34, "labels": 3}
     assert state(store) == state(copy)
     out, _ = run(capfd, "forget", other, "d3")
     assert out == "1 document forgotten; 35 documents, 3 labels\n"
@@ -294,15 +284,15 @@ def test_a_document_is_relabelled_as_in_python(
 ) -> None:
     copy = both(store, lambda s: s.relabel("d4", labels))
     other = Path(shutil.copytree(store, store.with_name("other")))
-    found = told(capfd, "relabel", store, "d4", *labels)
+    found = printed_json(capfd, "relabel", store, "d4", *labels)
     new = [label for label in labels if label == "fish"]
     expected = {"id": "d4", "carries": labels, "new_labels": new, "documents": 36, "labels": 3 + len(new)}
     assert found == expected
     assert state(store) == state(copy)
     out, _ = run(capfd, "relabel", other, "d4", *labels)
     assert out == (
-        "d4 carries dog, fish; 1 new label: fish; 36 documents, 4 labels\n" if labels
-        else "d4 carries no labels; no new label; 36 documents, 3 labels\n"
+        "d4 has dog, fish; 1 new label: fish; 36 documents, 4 labels\n" if labels
+        else "d4 has no labels; no new label; 36 documents, 3 labels\n"
     )  # fmt: skip
 
 
@@ -318,7 +308,7 @@ LABELS: dict[str, tuple[list[str], Callable[[Store], object], dict[str, Any], st
     "add": (["add", "x", "cat"], lambda s: s.add_labels(["x", "cat"]), {"new_labels": ["x"], "labels": 4},
             "1 new label: x; 36 documents, 4 labels"),
     "rename": (["rename", "cat", "felis"], lambda s: s.rename_label("cat", "felis"),
-               {"old": "cat", "new": "felis", "labels": 3}, "cat is felis now; 36 documents, 3 labels"),
+               {"old": "cat", "new": "felis", "labels": 3}, "cat renamed to felis; 36 documents, 3 labels"),
     "merge": (["merge", "cat", "dog", "--into", "pet"], lambda s: s.merge_labels(["cat", "dog"], "pet"),
               {"merged": ["cat", "dog"], "into": "pet", "labels": 2},
               "cat, dog merged into pet; 36 documents, 2 labels"),
@@ -334,7 +324,7 @@ def test_labels_are_changed_as_in_python(name: str, store: Path, capfd: pytest.C
     words, do, expected, sentence = LABELS[name]
     copy = both(store, do)
     other = Path(shutil.copytree(store, store.with_name("other")))
-    assert told(capfd, "labels", words[0], store, *words[1:]) == {**expected, "documents": 36}
+    assert printed_json(capfd, "labels", words[0], store, *words[1:]) == {**expected, "documents": 36}
     assert state(store) == state(copy)
     assert run(capfd, "labels", words[0], other, *words[1:])[0] == sentence + "\n"
 
@@ -359,25 +349,27 @@ def test_labels_are_listed_by_name(store: Path, capfd: pytest.CaptureFixture[str
 # -------------------------------------------------------------------------------------------------------------- upkeep
 
 
-def test_compacting_leaves_no_trace(store: Path, form: str, made: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_compacting_erases_forgotten_words(
+    store: Path, form: str, made: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     run(capfd, "update", store, made / f"{form}-new.jsonl")
     run(capfd, "forget", store, "new")
     other = Path(shutil.copytree(store, store.with_name("other")))
-    found = told(capfd, "compact", store)
+    found = printed_json(capfd, "compact", store)
     assert found.pop("megabytes") > 0
     assert found == {"dropped_labels": ["fish"], "documents": 37, "labels": 3}
     assert not any(b"unheard" in file.read_bytes() for file in store.rglob("*") if file.is_file())
     out, _ = run(capfd, "compact", other)
-    assert re.fullmatch(r"[\d.]+ MB; 1 label dropped that no document carries; 37 documents, 3 labels\n", out)
+    assert re.fullmatch(r"[\d.]+ MB; 1 label without documents removed; 37 documents, 3 labels\n", out)
 
 
 def test_a_refit_is_that_of_python(store: Path, capfd: pytest.CaptureFixture[str]) -> None:
     copy = both(store, lambda s: s.refit())
-    summary = told(capfd, "refit", store)
+    summary = printed_json(capfd, "refit", store)
     assert state(store) == state(copy)
     assert (summary["documents"], summary["rows"], summary["method"]) == (36, 36, "RIPML")
     out, _ = run(capfd, "refit", store)
-    assert out.startswith(f"Fitted anew in {store}\n  documents            36\n")
+    assert out.startswith(f"Refitted {store}\n  documents            36\n")
 
 
 def test_the_history_is_printed_newest_first(store: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -400,16 +392,16 @@ def test_the_history_is_printed_newest_first(store: Path, capfd: pytest.CaptureF
 
 def test_a_new_store_has_no_history(made: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     run(capfd, "train", made / "text.jsonl", tmp_path / "s", "--store", *PAPER)
-    assert run(capfd, "history", tmp_path / "s")[0] == f"nothing was changed in {tmp_path / 's'} yet\n"
+    assert run(capfd, "history", tmp_path / "s")[0] == f"{tmp_path / 's'} has no changes yet\n"
     assert run(capfd, "history", tmp_path / "s", "--json")[0] == ""
-    assert told(capfd, "inspect", tmp_path / "s")["last_change"] is None
+    assert printed_json(capfd, "inspect", tmp_path / "s")["last_change"] is None
     assert re.search(r"last change +none", run(capfd, "inspect", tmp_path / "s")[0])
 
 
 # ------------------------------------------------------------------------------------------- what takes a model folder
 
 
-def test_a_store_is_asked_like_its_model_while_a_writer_has_it_open(
+def test_a_store_answers_like_its_model_while_a_writer_has_it_open(
     store: Path, form: str, made: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     data = made / f"{form}.jsonl"
@@ -420,7 +412,7 @@ def test_a_store_is_asked_like_its_model_while_a_writer_has_it_open(
             asked, *options = words
             answers = [run(capfd, asked, folder, data, *options)[0] for folder in (store, tmp_path / "model")]
             assert answers[0] == answers[1] != ""
-        facts = told(capfd, "inspect", store)
+        facts = printed_json(capfd, "inspect", store)
         assert facts.pop("documents") == 38
         assert facts.pop("last_change") == writer.history(1)[0]
         model = writer.model.model
@@ -429,7 +421,7 @@ def test_a_store_is_asked_like_its_model_while_a_writer_has_it_open(
         assert {n: v for n, v in facts.pop("warm").items() if n not in measured} == {
             n: v for n, v in model.warm_.items() if n not in measured
         }
-        assert facts == told(capfd, "inspect", tmp_path / "model")
+        assert facts == printed_json(capfd, "inspect", tmp_path / "model")
         out, _ = run(capfd, "inspect", store)
         assert out.startswith(f"Store {store}\n")
         assert re.search(r"documents +38\n", out)
@@ -441,11 +433,11 @@ def test_a_store_is_asked_like_its_model_while_a_writer_has_it_open(
 
 def expected_of(why: Why, store: Store) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(json.dumps(why.to_json()))
-    for told, example in zip(found["examples"], why.examples, strict=True):
+    for record, example in zip(found["examples"], why.examples, strict=True):
         if example.row is None:
-            told["documents"] = store.carriers(example.labels, 3)
+            record["documents"] = store.carriers(example.labels, 3)
         else:
-            told["documents"] = [store.rows([example.row])[example.row]]
+            record["documents"] = [store.rows([example.row])[example.row]]
     return found
 
 
@@ -479,19 +471,19 @@ def test_an_explanation_is_readable(form: str, store: Path, tmp_path: Path, capf
     assert any(re.fullmatch(r" {4}├── +\d+ %  documents d\d+, d\d+, d\d+ and \d+ more: dog", line) for line in lines)
     what = "words" if form == "text" else "features"
     assert any(re.fullmatch(rf" {{4}}└── {what}: .*(bark|leash) \+\d\.\d{{3}}.*", line) for line in lines)
-    assert lines[-1] == "none has no feature or word that the model knows, and so no labels"
+    assert lines[-1] == "none has no feature or word that the model knows, and therefore no labels"
     shares = [int(found[1]) for line in lines if (found := re.search(r"── +(\d+) % ", line))]
     assert 98 <= sum(shares) <= 102
 
 
-def test_a_document_that_speaks_in_two_ways_is_one_example_and_words_come_before_parts_of_words(
+def test_a_document_is_listed_once_as_an_example_and_whole_words_come_before_letter_groups(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     texts = {"p": ("password refused", ["login"]), "m": ("mails arrive late", ["mail"]), "i": ("invoice", ["bill"])}
     rows = [{"id": id, "text": text, "labels": labels} for id, (text, labels) in texts.items()]
     run(capfd, "train", written(tmp_path / "rows.jsonl", rows), tmp_path / "s", "--store", "--neighbors", "1")
     question = ("explain", tmp_path / "s", "the passwords were refused", "-n", "1")
-    (label,) = told(capfd, *question)["labels"]
+    (label,) = printed_json(capfd, *question)["labels"]
     assert [example["documents"] for example in label["examples"]] == [["p"], ["p"]]
     lines = run(capfd, *question)[0].splitlines()
     assert [line for line in lines if "document" in line] == ["    ├── 100 %  document p: login"]
@@ -522,7 +514,7 @@ def test_a_model_without_its_documents_explains_by_row_numbers(
     assert "id" not in printed[0]
 
 
-def test_an_example_whose_labels_were_renamed_meanwhile_stays_without_a_name(
+def test_an_example_whose_labels_were_renamed_meanwhile_is_shown_without_documents(
     store: Path, form: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def renamed(*_: object) -> list[str]:
@@ -533,7 +525,7 @@ def test_an_example_whose_labels_were_renamed_meanwhile_stays_without_a_name(
     assert re.search(r" %  \d+ rows: dog", run(capfd, "explain", store, file)[0])
 
 
-def test_results_go_where_they_are_sent_while_a_bar_is_on_the_terminal(
+def test_results_in_a_file_are_untouched_by_a_progress_bar_on_the_terminal(
     made: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     data = made / "text.jsonl"
@@ -549,49 +541,55 @@ def test_results_go_where_they_are_sent_while_a_bar_is_on_the_terminal(
                 shown += block
         os.close(ours)
     assert done.wait() == 0
-    assert b"asking the model" in shown
+    assert b"predicting" in shown
     assert b"cat" not in shown
     assert (tmp_path / "out").read_text() == expected
 
 
 # ------------------------------------------------------------------------------------------------------------ mistakes
 
-MISTAKES: dict[str, tuple[list[str], str]] = {
+ERRORS: dict[str, tuple[list[str], str]] = {
     "update of no store": (
         ["update", "model", "text.jsonl"],
-        "model: this is no store; ripml train DATA model --store",
+        "model is not a store; create one with ripml train DATA model --store",
     ),
-    "history of nothing": (["history", "nowhere"], "nowhere: this is no store; ripml train DATA nowhere --store"),
-    "labels of a model": (["labels", "list", "model"], "model: this is no store"),
+    "history of nothing": (
+        ["history", "nowhere"],
+        "nowhere is not a store; create one with ripml train DATA nowhere --store",
+    ),
+    "labels of a model": (["labels", "list", "model"], "model is not a store"),
     "half a store": (["predict", "half", "text.jsonl"], "half: the creation of this store was not finished"),
     "no rows": (["update", "store", "none.txt"], r"none\.txt has no rows"),
     "no such file": (["update", "store", "no.jsonl"], r"no\.jsonl: cannot be read"),
     "another kind of rows": (["update", "store", "named.jsonl"], r"trained on texts, but named\.jsonl has none"),
     "an id twice": (["update", "store", "twice.jsonl"], "document 'a' is given twice"),
     "a bad line": (["update", "store", "bad.jsonl"], r"bad\.jsonl:2: this is not JSON"),
-    "nothing to forget": (["forget", "store"], "give the ids of the documents to forget, or --from"),
-    "two ways to forget": (["forget", "store", "d1", "--from", "ids"], "give the ids .* or --from"),
+    "nothing to forget": (
+        ["forget", "store"],
+        "give either the ids of the documents to forget, or a file of ids with --from",
+    ),
+    "two ways to forget": (["forget", "store", "d1", "--from", "ids"], "give either the ids .* with --from"),
     "an unknown id": (["forget", "store", "d1", "nobody"], "there is no document 'nobody'"),
-    "ids in no letters": (["forget", "store", "--from", "latin"], "latin: this is not UTF-8"),
+    "ids in no letters": (["forget", "store", "--from", "latin"], "latin: the text is not UTF-8"),
     "no ids": (["forget", "store", "--from", "no"], r"no: cannot be read \(no such file\)"),
     "an unknown document": (["relabel", "store", "nobody", "cat"], "there is no document 'nobody'"),
     "a name that is taken": (["labels", "rename", "store", "cat", "dog"], "there is a label 'dog' already"),
     "an unknown label": (["labels", "retire", "store", "cat", "nolabel"], "there is no label 'nolabel'"),
     "a merge into nothing": (["labels", "merge", "store", "cat"], "--into"),
     "no command": (["labels", "store"], "No such command 'store'"),
-    "no changes": (["history", "store", "-n", "0"], "--last must be an integer ≥ 1; got 0"),
-    "no labels": (["explain", "store", "text.jsonl", "-n", "0"], "--top must be an integer ≥ 1; got 0"),
-    "no examples": (["explain", "store", "text.jsonl", "--examples", "0"], "--examples must be an integer ≥ 1; got 0"),
-    "no words": (["explain", "store", "text.jsonl", "--features", "0"], "--features must be an integer ≥ 1; got 0"),
-    "a model that gives no reasons": (["explain", "model", "text.jsonl"], "model holds Popularity, which does not"),
-    "a picture of a store": (["inspect", "store", "--plot", "a.png"], "a model folder has no picture"),
+    "no changes": (["history", "store", "-n", "0"], "Invalid value for '--last'"),
+    "no labels": (["explain", "store", "text.jsonl", "-n", "0"], "Invalid value for '--top'"),
+    "no examples": (["explain", "store", "text.jsonl", "--examples", "0"], "Invalid value for '--examples'"),
+    "no words": (["explain", "store", "text.jsonl", "--features", "0"], "Invalid value for '--features'"),
+    "a model that gives no reasons": (["explain", "model", "text.jsonl"], "model holds Popularity, which cannot"),
+    "a picture of a store": (["inspect", "store", "--plot", "a.png"], "it cannot plot a model or a store"),
 }
 
 
 @pytest.fixture(scope="module")
-def mistaken(made: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    """A folder with all that mistakes can be made with, and the state of its store."""
-    folder = tmp_path_factory.mktemp("mistaken")
+def broken(made: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """A folder with the files that the errors are about, and the state of its store."""
+    folder = tmp_path_factory.mktemp("broken")
     shutil.copytree(made / "text", folder / "store")
     for name in FORMS:
         shutil.copy(made / f"{name}.jsonl", folder)
@@ -606,16 +604,16 @@ def mistaken(made: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path
     return folder, state(folder / "store")
 
 
-@pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_is_one_sentence_and_changes_nothing(
+@pytest.mark.parametrize("name", ERRORS)
+def test_an_error_is_one_sentence_and_changes_nothing(
     name: str,
-    mistaken: tuple[Path, dict[str, Any]],
+    broken: tuple[Path, dict[str, Any]],
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    folder, before = mistaken
+    folder, before = broken
     monkeypatch.chdir(folder)
-    words, sentence = MISTAKES[name]
+    words, sentence = ERRORS[name]
     out, err = run(capfd, *words, code=2)
     last = err.splitlines()[-1]
     assert last.startswith("ripml: ")
@@ -625,7 +623,7 @@ def test_a_mistake_is_one_sentence_and_changes_nothing(
     assert state(Path("store")) == before
 
 
-def test_a_second_writer_is_told_so_in_a_sentence(store: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_second_writer_gets_an_error(store: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with Store.open(store):
         commands: list[list[str | Path]] = [["forget", store, "d0"], ["compact", store], ["labels", "add", store, "x"]]
         for words in commands:

@@ -1,4 +1,4 @@
-"""suggest says what Python says, the same bytes for a text whichever way it comes; train, serve and keys beside it."""
+"""suggest and explain give the answers of the library, however a text is passed; options of train, serve and keys."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 from scipy.sparse import csr_array
+from test_cli import run
 
 from ripml import RIPML, datasets
-from ripml.cli import main
-from ripml.cli.output import score_bars
+from ripml.cli.output import NO_LABELS, print_scores
 from ripml.datasets import Dataset
 from ripml.tagging.documents import DocumentModel
 from ripml.tagging.rules import Rules
@@ -25,14 +25,6 @@ ROWS = [
 ]
 TEXT = "bark, bone\nand a song — über 猫"
 PAPER = ("--preset", "paper", "--dims", "16", "--neighbors", "5", "--ridge", "1")
-
-
-def run(capfd: pytest.CaptureFixture[str], *words: str | Path, code: int = 0) -> tuple[str, str]:
-    with pytest.raises(SystemExit) as stop:
-        main([str(word) for word in words])
-    out, err = capfd.readouterr()
-    assert stop.value.code == code, err
-    return out, err
 
 
 @pytest.fixture(scope="module")
@@ -81,14 +73,14 @@ def test_suggestions_are_those_of_python_to_the_last_digit(made: Path, capfd: py
     assert plain.splitlines() == [f"{label}\t{score:.4f}" for label, score in model.suggest([TEXT])[0]]
 
 
-def test_of_several_texts_each_line_begins_with_the_number_the_id_or_the_file(
+def test_with_several_texts_each_line_begins_with_the_number_the_id_or_the_file(
     made: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     out, _ = run(capfd, "suggest", made / "model", "purr", "bark", "-n", "1")
     assert [line.split("\t")[:2] for line in out.splitlines()] == [["0", "cat"], ["1", "dog"]]
     out, err = run(capfd, "suggest", made / "model", "--data", made / "named.jsonl", "-n", "1")
     assert [line.split("\t")[:2] for line in out.splitlines()] == [["a", "cat"]]
-    assert "asking the model: 2 rows" in err
+    assert "predicting: 2 rows" in err
     out, _ = run(capfd, "suggest", made / "model", "--data", made / "named.jsonl", "--json")
     assert [json.loads(line)["id"] for line in out.splitlines()] == ["a", "b"]
     files = [str(made / name) for name in ("text.txt", "docs.jsonl")]
@@ -97,7 +89,7 @@ def test_of_several_texts_each_line_begins_with_the_number_the_id_or_the_file(
 
 
 @pytest.mark.parametrize("options", [[], ["--json"], ["--top", "1"]])
-def test_explain_takes_a_text_the_ways_that_suggest_does(
+def test_explain_takes_texts_in_the_same_ways_as_suggest(
     options: list[str], made: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ways: list[list[Any]] = [[TEXT], ["--file", made / "text.txt"], ["-"], []]
@@ -111,15 +103,15 @@ def test_explain_takes_a_text_the_ways_that_suggest_does(
     assert rows == answers[0].replace("bark, bone and a song — über 猫", "row 0")
 
 
-def test_what_explain_takes_for_a_file_is_not_taken_for_a_text(made: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_explain_takes_the_name_of_a_data_file_as_a_file(made: Path, capfd: pytest.CaptureFixture[str]) -> None:
     _, err = run(capfd, "explain", made / "model", "new.jsonl", code=2)
     assert err.splitlines()[-1] == "ripml: new.jsonl: cannot be read (no such file)."
     out, _ = run(capfd, "explain", made / "model", "purr", 40 * "bark ", "-n", "1")
     assert [line for line in out.splitlines() if line[:1] not in "├└│ "] == ["purr", (15 * "bark ")[:72] + "…"]
 
 
-def test_that_nothing_was_found_is_said_beside_the_results(made: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    why = "no word that the model knows, or no score that reaches the threshold\n"
+def test_texts_without_labels_are_reported_on_standard_error(made: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    why = f"{NO_LABELS}\n"
     assert run(capfd, "suggest", made / "model", "zzz") == ("", f"no labels: {why}")
     out, err = run(capfd, "suggest", made / "model", "zzz", "purr", "-n", "1")
     assert (out[:6], err) == ("1\tcat\t", f"no labels for 1 of 2 texts: {why}")
@@ -127,31 +119,37 @@ def test_that_nothing_was_found_is_said_beside_the_results(made: Path, capfd: py
 
 
 def test_scores_are_bars_on_a_terminal(capfd: pytest.CaptureFixture[str]) -> None:
-    score_bars([("cat", 0.5), ("猫", 1.2), ("none", 0.0)])
+    print_scores([("cat", 0.5), ("猫", 1.2), ("none", 0.0)])
     assert capfd.readouterr().out.splitlines() == [
         f"  cat   0.5000  {12 * '█'}", f"  猫    1.2000  {24 * '█'}", "  none  0.0000  ",
     ]  # fmt: skip
-    score_bars([])
+    print_scores([])
     assert "no labels" in capfd.readouterr().out
 
 
-MISTAKES: dict[str, tuple[list[str], str]] = {
-    "two ways": (["model", "purr", "--file", "text.txt"], "give texts, or files of texts with --file, or rows with"),
-    "nothing to read": (["model"], "give a text, a file with --file, rows with --data, or write the text"),
-    "no top": (["model", "purr", "--top", "0"], "--top must be an integer ≥ 1; got 0."),
-    "a threshold in words": (["model", "purr", "--threshold", "high"], "--threshold must be a number or auto; got"),
+ERRORS: dict[str, tuple[list[str], str]] = {
+    "two ways": (
+        ["model", "purr", "--file", "text.txt"],
+        "give either texts, or files of texts with --file, or rows with",
+    ),
+    "nothing to read": (["model"], "give a text, a file with --file, rows with --data, or a text on"),
+    "no top": (["model", "purr", "--top", "0"], "Invalid value for '--top'"),
+    "a threshold in words": (
+        ["model", "purr", "--threshold", "high"],
+        "Invalid value for '--threshold': 'high' is neither a number nor auto.",
+    ),
     "no number": (["model", "purr", "--threshold", "nan"], "--threshold must be a number, 'auto' or None; got nan."),
-    "no letters": (["model", "--file", "latin.txt"], "latin.txt: this is not UTF-8; save the text as UTF-8."),
+    "no letters": (["model", "--file", "latin.txt"], "latin.txt: the text is not UTF-8; save it as UTF-8."),
     "no file": (["model", "--file", "no.txt"], "no.txt: cannot be read (no such file)."),
-    "a model of features": (["numbers", "purr"], "numbers was trained on features, not on texts; ask it about rows"),
+    "a model of features": (["numbers", "purr"], "numbers was trained on features, not on texts; give it rows with"),
 }
 
 
-@pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_is_one_sentence(
+@pytest.mark.parametrize("name", ERRORS)
+def test_an_error_is_one_sentence(
     name: str, made: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words, sentence = MISTAKES[name]
+    words, sentence = ERRORS[name]
     monkeypatch.chdir(made)
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     out, err = run(capfd, "suggest", *words, code=2)
@@ -172,28 +170,26 @@ def test_the_rules_of_train_are_kept_with_the_model_and_the_store(
         run(capfd, "train", made / "docs.jsonl", tmp_path / folder, *PAPER, *rules, *options)
         out, _ = run(capfd, "suggest", tmp_path / folder, "bark purr song")
         assert [line.split("\t")[0] for line in out.splitlines()] == ["cat"]
-        told = {"stop_labels": 1, "allowed_labels": 2, "min_count": 3}
-        assert json.loads(run(capfd, "inspect", tmp_path / folder, "--json")[0])["rules"] == told
+        shown = {"stop_labels": 1, "allowed_labels": 2, "min_count": 3}
+        assert json.loads(run(capfd, "inspect", tmp_path / folder, "--json")[0])["rules"] == shown
         assert "stop labels 1, allowed labels 2, min count 3" in run(capfd, "inspect", tmp_path / folder)[0]
     expected = Rules(stop_labels={"dog"}, allowed_labels={"cat", "dog"}, min_count=3)
     assert DocumentModel.load(tmp_path / "m").rules == expected
 
 
-def test_rules_that_cannot_be_meant_are_warned_of(
-    made: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_rules_without_effect_are_warned_about(made: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "never").write_text("dog\nfax\n")
     (tmp_path / "only").write_text("cat\nhorse\nant\n")
     rules = ("--stop-labels", tmp_path / "never", "--allowed-labels", tmp_path / "only", "--min-count", "17")
     _, err = run(capfd, "train", made / "docs.jsonl", tmp_path / "m", *PAPER, *rules)
     assert [line for line in err.splitlines() if line.startswith("ripml: ")] == [
-        "ripml: warning: --stop-labels: no row carries 'fax'.",
-        "ripml: warning: --allowed-labels: no row carries 'ant' and 1 more.",
-        "ripml: warning: --min-count 17: no label is on more than 16 rows, so none is suggested.",
+        "ripml: warning: --stop-labels: no row has the label 'fax'.",
+        "ripml: warning: --allowed-labels: no row has the label 'ant' or 1 more of these labels.",
+        "ripml: warning: --min-count 17: no label has more than 16 rows, so none is suggested.",
     ]
 
 
-def test_texts_become_what_features_says(made: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_features_chooses_the_features_of_texts(made: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("gensim", reason="the extra `text` is not installed")
     run(capfd, "train", made / "docs.jsonl", tmp_path / "m", *PAPER, "--features", "doc2vec")
     assert isinstance(DocumentModel.load(tmp_path / "m").text, Doc2Vec)
@@ -204,13 +200,13 @@ def test_texts_become_what_features_says(made: Path, tmp_path: Path, capfd: pyte
         assert isinstance(DocumentModel.load(tmp_path / "m").text, kind)
     (tmp_path / "no.txt").write_text("2 2 2\n0 0:1\n1 1:1\n")
     _, err = run(capfd, "train", tmp_path / "no.txt", tmp_path / "x", "--features", "tfidf", code=2)
-    assert err.endswith("--features is about texts, but " + str(tmp_path / "no.txt") + " has none; leave it out.\n")
+    assert err.endswith("--features requires texts, but " + str(tmp_path / "no.txt") + " has none; leave it out.\n")
     words = ("--features", "doc2vec", "--memory", "1GB")
     _, err = run(capfd, "train", made / "docs.jsonl", tmp_path / "x", *words, code=2)
     assert "leave out --memory" in err
 
 
-def test_settings_of_a_file_come_before_those_of_the_preset_and_behind_options(
+def test_settings_of_a_file_override_the_preset_and_are_overridden_by_options(
     made: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     kernel = {"stage": "RBF", "gamma": 0.25}
@@ -225,20 +221,20 @@ def test_settings_of_a_file_come_before_those_of_the_preset_and_behind_options(
     found = DocumentModel.load(tmp_path / "m").model.get_params()
     assert (found["kernel"].gamma, found["random_state"]) == (0.5, 1)
     for content, sentence in (
-        ("[]", "this is not a file of settings; ripml tune writes one, best.json."),
-        ('{"kernel": {"stage": "os"}}', "this is not a file of settings; ripml tune writes one, best.json."),
-        ('{"n_wings": 2}', "RIPML has no setting `n_wings`."),
+        ("[]", " is not a file of settings; ripml tune writes one, best.json."),
+        ('{"kernel": {"stage": "os"}}', " is not a file of settings; ripml tune writes one, best.json."),
+        ('{"n_wings": 2}', ": RIPML has no setting `n_wings`."),
     ):
         (tmp_path / "best.json").write_text(content)
-        assert run(capfd, *words, code=2)[1] == f"ripml: {tmp_path / 'best.json'}: {sentence}\n"
+        assert run(capfd, *words, code=2)[1] == f"ripml: {tmp_path / 'best.json'}{sentence}\n"
     _, err = run(capfd, "train", made / "docs.jsonl", tmp_path / "m", "--preset", "linear", "--gamma", "1", code=2)
-    assert err == "ripml: --gamma is the width of a kernel; say --kernel rbf or --kernel local with it.\n"
+    assert err == "ripml: --gamma is the width of a kernel; it requires --kernel rbf or --kernel local.\n"
 
 
 # --------------------------------------------------------------------------------------------------------------- serve
 
 
-def test_serve_hands_its_options_to_the_server(
+def test_serve_passes_its_options_to_the_server(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     server = pytest.importorskip("ripml.server", reason="the extra `serve` is not installed")
@@ -249,25 +245,26 @@ def test_serve_hands_its_options_to_the_server(
     assert called == [(["a", "b=c"], expected)]
     monkeypatch.undo()
     _, err = run(capfd, "serve", tmp_path / "nothing", code=2)
-    assert err == f"ripml: {tmp_path / 'nothing'}: is not a store; ripml train DATA FOLDER --store makes one.\n"
+    assert err.startswith(f"ripml: {tmp_path / 'nothing'}")
+    assert "ripml train DATA FOLDER --store" in err
 
 
 def test_keys_are_made_listed_and_removed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("ripml.server", reason="the extra `serve` is not installed")
     file = tmp_path / "keys.jsonl"
     out, err = run(capfd, "keys", "add", file, "alice")
-    assert (out.count("\n"), err) == (1, "This key is shown once; keep it.\n")
+    assert (out.count("\n"), err) == (1, "Save this key now; it is not shown again.\n")
     assert out.strip() not in file.read_text()
     made = json.loads(run(capfd, "keys", "add", file, "bob", "--role", "write", "--json")[0])
     assert (made["name"], made["role"], len(made) == 3) == ("bob", "write", True)
     listed = [json.loads(line) for line in run(capfd, "keys", "list", file, "--json")[0].splitlines()]
     assert [(key["name"], key["role"]) for key in listed] == [("alice", "read"), ("bob", "write")]
     assert "alice" in run(capfd, "keys", "list", file)[0]
-    assert run(capfd, "keys", "remove", file, "alice")[0] == "the key of alice is removed\n"
+    assert run(capfd, "keys", "remove", file, "alice")[0] == "the key of alice was removed\n"
     assert run(capfd, "keys", "remove", file, "alice", code=2)[1].startswith("ripml: ")
 
 
-def test_without_the_extra_the_install_line_is_told(
+def test_a_missing_extra_is_named_with_its_install_line(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in [name for name in sys.modules if name.startswith("ripml.server")]:
@@ -278,7 +275,7 @@ def test_without_the_extra_the_install_line_is_told(
     assert err == "ripml: uvicorn is needed for this; install it with: pip install 'ripml[serve]'\n"
 
 
-def test_what_is_printed_of_a_text_has_no_end_of_line_of_its_own(
+def test_a_label_with_a_tab_is_printed_with_an_escape(
     made: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     Y = csr_array([[1.0], [1.0], [1.0], [1.0], [1.0]])

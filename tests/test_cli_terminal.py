@@ -1,4 +1,4 @@
-"""What a person at a terminal sees: help with examples, completion in a real bash, bars with rates."""
+"""What is shown on a terminal: help with examples, completion in a real bash, progress bars with rates."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 import typer
 
-from ripml.cli import main, opening, output
+from ripml.cli import inputs, main, output
 from ripml.cli.app import app
-from ripml.cli.options import Form
+from ripml.cli.options import FileOptions
 
 SCRIPTS = Path(sys.executable).parent
 ROWS = "3 2 2\n0 0:1\n1 1:1\n0 0:1\n"
@@ -102,23 +102,23 @@ def on_a_terminal(tmp_path: Path, script: str) -> str:
 
 def test_bars_show_what_is_done_and_how_fast(tmp_path: Path) -> None:
     script = (
-        "from ripml.cli.output import bar, steps\n"
-        "with bar('asking', 400) as advance:\n    advance(100)\n    advance(100)\n"
-        "with bar('reading', 4_000_000, 'bytes') as advance:\n    advance(1_000_000)\n    advance(1_000_000)\n"
-        "with steps() as show:\n    show('sampling', 1, 4)\n    show('sampling', 3, 4)\n"
+        "from ripml.cli.output import progress_bar, step_bars\n"
+        "with progress_bar('predicting', 400) as advance:\n    advance(100)\n    advance(100)\n"
+        "with progress_bar('reading', 4_000_000, 'bytes') as advance:\n    advance(1_000_000)\n    advance(1_000_000)\n"
+        "with step_bars() as show:\n    show('sampling', 1, 4)\n    show('sampling', 3, 4)\n"
     )
     shown = on_a_terminal(tmp_path, script)
-    assert re.search(r"asking .* 200/400 [\d,.]+ rows/(s|min) ", shown), shown
+    assert re.search(r"predicting .* 200/400 [\d,.]+ rows/(s|min) ", shown), shown
     assert re.search(r"reading .* 2\.0/4\.0 MB [\d,.]+ MB/(s|min) ", shown), shown
     assert re.search(r"sampling .* 3/4 [\d,.]+ steps/(s|min) ", shown), shown
 
 
-def test_elsewhere_lines_say_so_now_and_then(
+def test_without_a_terminal_progress_is_printed_every_half_minute(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     times = iter([0.0, 10.0, 40.0, 40.0, 40.0, 50.0, 50.0])
     monkeypatch.setattr("ripml.cli.output.time.monotonic", lambda: next(times))
-    with output.bar("learning", 30) as advance:
+    with output.progress_bar("learning", 30) as advance:
         advance(10)
         advance(20)
     assert capfd.readouterr().err.splitlines() == [
@@ -132,16 +132,16 @@ def test_the_reading_of_a_large_file_is_counted_and_changes_nothing(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "train.txt").write_text(ROWS)
-    assert opening.training_rows(str(tmp_path / "train.txt"), Form())[0].Y.shape == (3, 2)
+    assert inputs.training_rows(str(tmp_path / "train.txt"), FileOptions())[0].Y.shape == (3, 2)
     assert capfd.readouterr().err == "reading …\n"
-    monkeypatch.setattr(opening, "_LARGE", 1)
-    rows, _ = opening.training_rows(str(tmp_path / "train.txt"), Form())
+    monkeypatch.setattr(inputs, "_LARGE_FILE", 1)
+    rows, _ = inputs.training_rows(str(tmp_path / "train.txt"), FileOptions())
     assert (rows.Y.shape, rows.name) == ((3, 2), str(tmp_path / "train.txt"))
     assert re.fullmatch(r"reading …\nreading: 0\.0 MB, [\d,.]+ MB/(s|min|h)\n", capfd.readouterr().err)
 
 
 @pytest.mark.parametrize("place", ["model", "data.txt"])
-def test_a_mistake_in_a_group_is_told_with_the_way_to_help(place: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_command_of_a_group_points_to_the_help(place: str, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         main(["keys", place])
     assert stop.value.code == 2

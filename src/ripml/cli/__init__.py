@@ -1,7 +1,7 @@
-"""The shell: parse → one library call → print.
+"""The command line: a command parses its arguments, calls the library and prints the answer.
 
-Exit code 0, or 2 with one sentence on standard error; a traceback only with --debug. Nothing heavy is imported before a
-command needs it, so that `ripml --help` is quick.
+The exit code is 0, 2 after an error (one sentence on standard error, with a traceback only if --debug is given) or 130
+after Ctrl+C. Heavy packages are imported by the command that needs them, so that `ripml --help` is quick.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ import traceback
 from typing import Any, NoReturn
 
 from ripml.base.errors import RipmlError
-from ripml.cli.output import Stopped, printable
-from ripml.cli.wording import in_shell_words
+from ripml.cli.options import use_option_names
+from ripml.cli.output import Interrupted, printable
 
 __all__ = ["main"]
 
-_INTERRUPTED = 130  # what shells expect after Ctrl-C
+_FAILED = 2
+_INTERRUPTED = 130  # 128 + SIGINT, which shells expect after Ctrl+C
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
@@ -33,39 +34,42 @@ def _run(arguments: list[str], debug: bool) -> int:
 
     if arguments in ([], ["datasets"], ["keys"], ["labels"]):
         arguments = [*arguments, "--help"]
-    for stream in (sys.stdout, sys.stderr):  # a terminal that cannot show a letter gets its number
+    for stream in (sys.stdout, sys.stderr):  # a character that the terminal cannot show is printed as its code point
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
         code: Any = app(args=arguments, prog_name="ripml", standalone_mode=False)
         sys.stdout.flush()
-        if code == _INTERRUPTED:
-            return _complain("stopped.", code)
-        return code if isinstance(code, int) else 0
-    except (BrokenPipeError, SystemExit) as stop:
-        # The reader of our output went away, as `head` does; typer makes an exit of what happens within a command.
-        if not isinstance(stop, BrokenPipeError) and not isinstance(stop.__context__, BrokenPipeError):
+    except (BrokenPipeError, SystemExit) as error:
+        # The reader closed the pipe, as `head` does. Typer turns a BrokenPipeError inside a command into SystemExit.
+        if not isinstance(error, BrokenPipeError) and not isinstance(error.__context__, BrokenPipeError):
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except KeyboardInterrupt:  # before typer took over, or after
-        return _complain("stopped.", _INTERRUPTED)
+    except KeyboardInterrupt:  # outside of typer, which returns the exit code for those that it catches
+        code = _INTERRUPTED
     except Exception as error:
         if debug:
             traceback.print_exc()
-        if hasattr(error, "format_message"):  # a mistake on the command line
-            return _complain(f"{error.format_message()} (ripml --help)")
-        if isinstance(error, Stopped):
-            return _complain(str(error), _INTERRUPTED)
-        if isinstance(error, RipmlError):
-            return _complain(in_shell_words(str(error)))
-        if isinstance(error, OSError) and error.strerror:
-            return _complain(f"{error.filename or 'input or output'}: {error.strerror}.")
-        message = str(error).strip().split("\n")[0] or "no message"
-        hint = "" if debug else "; run again with --debug to see where"
-        return _complain(f"{type(error).__name__}: {message}{hint}")
+        _print_error(_message(error, debug))
+        return _INTERRUPTED if isinstance(error, Interrupted) else _FAILED
+    if code == _INTERRUPTED:
+        _print_error("stopped.")
+    return code if isinstance(code, int) else 0
 
 
-def _complain(sentence: str, code: int = 2) -> int:
+def _message(error: Exception, debug: bool) -> str:
+    if hasattr(error, "format_message"):  # typer's: the command line cannot be parsed
+        return f"{error.format_message()} (ripml --help)"
+    if isinstance(error, Interrupted):
+        return str(error)
+    if isinstance(error, RipmlError):
+        return use_option_names(str(error))
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename or 'input or output'}: {error.strerror}."
+    message = str(error).strip().split("\n")[0] or "no message"
+    return f"{type(error).__name__}: {message}{'' if debug else '; run again with --debug for the traceback'}"
+
+
+def _print_error(sentence: str) -> None:
     print(f"ripml: {printable(' '.join(sentence.split()))}", file=sys.stderr)
-    return code

@@ -1,4 +1,4 @@
-"""The shell command: its commands, a group of them a module."""
+"""The root command `ripml`, put together from the commands of the other modules."""
 
 from __future__ import annotations
 
@@ -6,30 +6,27 @@ from typing import Annotated
 
 import typer
 
-from ripml.cli.asking_commands import asking_app
-from ripml.cli.dataset_commands import datasets_app
-from ripml.cli.serving_commands import keys_app, serving_app
-from ripml.cli.store_commands import store_app
-from ripml.cli.training_commands import training_app
+from ripml.cli import datasets, inspect, lab, serve, store, suggest, train
 
 __all__ = ["app"]
 
 app = typer.Typer(
     name="ripml",
-    help="Tag things out of thousands to millions of labels, on ordinary CPUs, in minutes.",
     no_args_is_help=True,
     add_completion=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for some in (training_app, asking_app, store_app, serving_app):
-    app.add_typer(some)
-app.add_typer(keys_app, name="keys")
-app.add_typer(datasets_app, name="datasets")
+for commands in (train.app, suggest.app, inspect.app, store.app, serve.app):
+    app.add_typer(commands)
+app.add_typer(store.labels_app, name="labels")
+app.add_typer(serve.keys_app, name="keys")
+app.add_typer(datasets.app, name="datasets")
+app.add_typer(lab.app)
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         from ripml import __version__
 
         print(f"ripml {__version__}")
@@ -39,8 +36,8 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def ripml(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="With any command: a traceback when something fails.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="With any command: print a traceback on errors.")] = False,
 ) -> None:
-    """Tag things out of thousands to millions of labels, on ordinary CPUs, in minutes."""
+    """Tag texts and other data with labels from a set of thousands to millions, on ordinary CPUs, in minutes."""

@@ -1,104 +1,149 @@
-"""Arguments and options that several commands have."""
+"""Arguments and options that several commands share, and how parameters of the library are called on the command line.
+
+Options that name a stage (an index, a solver, a file format, …) take the words of `ripml.base.registry`.
+"""
 
 from __future__ import annotations
 
 import os
-from enum import Enum
+import re
+from collections.abc import Sequence
 from glob import escape, glob
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
-import typer
+from typer import Argument, BadParameter, Option
 
-from ripml.cli.words import Format
+from ripml.base import registry
 
 __all__ = [
-    "DataArgument",
-    "Form",
-    "FormatOption",
-    "JobsOption",
-    "JsonOption",
-    "LabelsColumnOption",
-    "ModelArgument",
-    "StoreArgument",
-    "TextColumnOption",
-    "data_names",
-    "form",
-    "set_names",
-    "word",
+    "Data", "FileOptions", "Format", "Jobs", "Json", "LabelsColumn", "Model", "Store", "TextColumn", "TextFeatures",
+    "complete_data", "complete_dataset", "option_name", "stage_option", "stage_word", "use_option_names",
+]  # fmt: skip
+
+TextFeatures = Literal["doc2vec", "tfidf"]
+
+
+def stage_option(kind: str, help: str, *flags: str, also: Sequence[str] = (), without: Sequence[str] = ()) -> Any:
+    """An option whose values are the words that the registry has for one kind of stage."""
+
+    def words() -> list[str]:
+        return [*also, *(word for word in registry.words(kind) if word not in without)]
+
+    def parse(word: str) -> str:
+        if word not in words():
+            raise BadParameter(f"{word!r} is not one of {', '.join(words())}.")
+        return word
+
+    def complete(incomplete: str) -> list[str]:
+        return [word for word in words() if word.startswith(incomplete)]
+
+    return Option(*flags, help=help, metavar=f"<{'|'.join(words())}>", parser=parse, autocompletion=complete)
+
+
+def stage_word(kind: str, stage: Any) -> str:
+    """The word for a stage in the registry, whatever its options are.
+
+    >>> from ripml.regression.kernels import RBF
+    >>> stage_word("kernel", RBF(gamma=0.5))
+    'rbf'
+    """
+    words = dict(zip(registry.class_names(kind), registry.words(kind), strict=True))
+    return words.get(type(stage).__name__, str(stage))
+
+
+def complete_dataset(incomplete: str) -> list[str]:
+    """Data sets whose names begin like this: as `ripml.datasets.available`, without its slow imports."""
+    folder = os.environ.get("RIPML_DATA")
+    names = [path.parent.name for path in Path(folder).glob("*/train.txt*")] if folder else []
+    return sorted(name for name in {*names, "numpydoc"} if name.startswith(incomplete))
+
+
+def complete_data(incomplete: str) -> list[str]:
+    """Data sets and files whose names begin like this."""
+    files = [f"{name}/" if os.path.isdir(name) else name for name in glob(f"{escape(incomplete)}*")]
+    return [*complete_dataset(incomplete), *sorted(files)]
+
+
+Json = Annotated[bool, Option("--json", help="Print JSON, for programs.")]
+Jobs = Annotated[int | None, Option("--jobs", help="Number of threads. Default: one per core.")]
+Model = Annotated[Path, Argument(metavar="MODEL", help="The folder of a model or a store.")]
+Store = Annotated[Path, Argument(metavar="STORE", help="The folder of a store, made by ripml train --store.")]
+Data = Annotated[
+    str, Argument(metavar="DATA", help="A file, - for standard input, or a data set.", autocompletion=complete_data)
+]
+Format = Annotated[
+    str | None,
+    stage_option("format", "The file format. Default: detected from the name or the first line.", "--format", "-f"),
+]
+TextColumn = Annotated[
+    str | None, Option("--text-column", metavar="NAME", help="The column or key of the texts. Default: text.")
+]
+LabelsColumn = Annotated[
+    str | None, Option("--labels-column", metavar="NAME", help="The column or key of the labels. Default: labels.")
 ]
 
 
-FormatOption = Annotated[
-    Format | None,
-    typer.Option("--format", "-f", help="The file's format; told from its name or first line otherwise."),
-]
-
-
-class Form(NamedTuple):
-    """How a file is read: its format, and the columns or keys of texts and labels, where they have other names."""
+class FileOptions(NamedTuple):
+    """How a file is read: its format and the names of the columns, or None for the defaults."""
 
     format: str | None = None
     text: str | None = None
     labels: str | None = None
 
     def columns(self) -> dict[str, str]:
-        """The names that were given, as the readers take them.
+        """The column names that were given, as keyword arguments of the readers.
 
-        >>> Form("csv", text="body").columns()
+        >>> FileOptions("csv", text="body").columns()
         {'text': 'body'}
         """
-        return {name: value for name, value in (("text", self.text), ("labels", self.labels)) if value is not None}
+        return {name: column for name, column in (("text", self.text), ("labels", self.labels)) if column is not None}
 
-    def words(self) -> list[str]:
-        """The options that say it.
+    def command_line(self) -> list[str]:
+        """The same options as words of a command line.
 
-        >>> Form("csv", text="body").words()
+        >>> FileOptions("csv", text="body").command_line()
         ['--format', 'csv', '--text-column', 'body']
         """
-        columns = [word for name, value in self.columns().items() for word in (f"--{name}-column", value)]
+        columns = [word for name, column in self.columns().items() for word in (f"--{name}-column", column)]
         return [*(["--format", self.format] if self.format else []), *columns]
 
 
-def form(format: Format | None, text: str | None = None, labels: str | None = None) -> Form:
-    """The form that the options say."""
-    return Form(word(format), text, labels)
+# ----------------------------------------------------------------------------------- from parameters to options
+
+_OPTIONS = {
+    "allowed_labels", "clusters", "decoder", "dims", "documents", "ensemble", "features", "folds", "format", "gamma",
+    "index", "jobs", "kernel", "learners", "memory", "metric", "min_count", "neighbors", "probe", "rate", "relevance",
+    "ridge", "seed", "solver", "stop_labels", "tail", "targets", "test", "threshold", "trials",
+}  # fmt: skip
+_RENAMED = {"random_state": "--seed", "text": "--text-column", "labels": "--labels-column"}
+_QUOTED = re.compile(r"`([a-z_]+)`")
+_ASSIGNED = re.compile(r"\b([a-z_]+)=(?:'([\w-]+)'|…)")
 
 
-def set_names(incomplete: str) -> list[str]:
-    """The names of data sets that begin so: as `ripml.datasets.available`, without what takes long to import."""
-    folder = os.environ.get("RIPML_DATA")
-    found = [path.parent.name for path in Path(folder).glob("*/train.txt*")] if folder else []
-    return sorted(name for name in {*found, "numpydoc"} if name.startswith(incomplete))
+def option_name(parameter: str) -> str | None:
+    """The option for a parameter of the library, or None if there is none.
+
+    >>> option_name("n_dims"), option_name("random_state"), option_name("storage")
+    ('--dims', '--seed', None)
+    """
+    word = parameter.removeprefix("n_")
+    return _RENAMED.get(parameter) or (f"--{word.replace('_', '-')}" if word in _OPTIONS else None)
 
 
-def data_names(incomplete: str) -> list[str]:
-    """What a shell may complete DATA to: the names of data sets, and files."""
-    files = [f"{name}/" if os.path.isdir(name) else name for name in glob(f"{escape(incomplete)}*")]
-    return [*set_names(incomplete), *sorted(files)]
+def use_option_names(message: str) -> str:
+    """A message of the library with options in place of Python's parameters.
+
+    >>> use_option_names("`n_dims` must be 'auto' or an integer ≥ 1; got 0.")
+    "--dims must be 'auto' or an integer ≥ 1; got 0."
+    >>> use_option_names("use decoder='votes', or name the format with format=….")
+    'use --decoder votes, or name the format with --format.'
+    """
+    message = message.replace("Store.create", "ripml train DATA FOLDER --store")
+    message = _QUOTED.sub(lambda match: option_name(match[1]) or match[0], message)
+    return _ASSIGNED.sub(_as_option, message)
 
 
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
-ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="The folder of a model or of a store.")]
-StoreArgument = Annotated[Path, typer.Argument(metavar="STORE", help="The folder of a store; train --store makes one.")]
-DataArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="DATA", help="A file, - for standard input, or a data set's name.", autocompletion=data_names
-    ),
-]
-JobsOption = Annotated[int | None, typer.Option("--jobs", help="Threads; all cores otherwise.")]
-
-
-TextColumnOption = Annotated[
-    str | None, typer.Option("--text-column", metavar="NAME", help="The column or key of the texts; text otherwise.")
-]
-LabelsColumnOption = Annotated[
-    str | None,
-    typer.Option("--labels-column", metavar="NAME", help="The column or key of the labels; labels otherwise."),
-]
-
-
-def word(choice: Enum | None) -> str | None:
-    """What was chosen, or None."""
-    return None if choice is None else str(choice.value)
+def _as_option(match: re.Match[str]) -> str:
+    option = option_name(match[1])
+    return match[0] if option is None else option + (f" {match[2]}" if match[2] else "")

@@ -1,126 +1,122 @@
-"""Models and data sets in plain values, and in words for people."""
+"""Facts about models and data sets: as plain values for JSON, and as text for people."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from ripml.base import registry
-from ripml.base.registry import resolve
+from ripml.cli.options import stage_word
+from ripml.cli.output import count
 from ripml.datasets import Dataset
-from ripml.decoding.decoders import Blend, Votes
 from ripml.model.estimator import RIPML
-from ripml.regression.kernels import RBF, Local
 from ripml.tagging.documents import DocumentModel
 from ripml.tagging.rules import Rules
 from ripml.text import TfIdf
 
-__all__ = ["chosen", "in_short", "megabytes", "model_summary", "readable", "statistics"]
+__all__ = [
+    "chosen_settings", "dataset_statistics", "describe_updates", "format_short", "format_summary", "model_summary",
+]  # fmt: skip
 
-_ROWS_TO_JUDGE = 100  # what is expected of a model of fewer rows is mostly chance
+_ENOUGH_ROWS = 100  # the leave-one-out precision of a model of fewer rows is mostly chance
+_KERNEL_FACTS = {"ridge": "nearby_ridge", "n_rows": "nearby_rows"}
+_TITLES = {
+    "gamma": "kernel width (γ)",
+    "relevance": "power of relevance",
+    "n_dims": "dimensions (m)",
+    "n_learners": "learners (F)",
+    "n_neighbors": "neighbours (k)",
+    "n_similar": "similar rows",
+    "similar_temperature": "their temperature",
+    "epsilon": "least squares (ε)",
+    "n_candidates": "candidates per row",
+    "left_out": "on held-out rows",
+}
 
 
 def model_summary(trained: DocumentModel) -> dict[str, Any]:
     """What a model is and what its training chose, as plain values."""
     model = trained.model
+    is_words = isinstance(trained.text, TfIdf)
     facts = {
         "method": type(model).__name__,
         "rows": model.n_rows_,
         "rows_without_labels": model.n_unlabelled_,
-        "words" if isinstance(trained.text, TfIdf) else "features": int(model.n_features_in_),
+        "words" if is_words else "features": int(model.n_features_in_),
         "labels": len(model.classes_),
     }
-    if trained.text is not None and not isinstance(trained.text, TfIdf):
+    if trained.text is not None and not is_words:
         facts["text"] = type(trained.text).__name__
-    if rules := _rules(trained.rules):
-        facts["rules"] = rules
+    # Rules that differ from the defaults; for lists of labels, their lengths.
+    defaults = Rules().to_json()
+    rules = {name: value for name, value in trained.rules.to_json().items() if value != defaults[name]}
+    if rules:
+        facts["rules"] = {name: len(value) if isinstance(value, list) else value for name, value in rules.items()}
     left_out = {name: round(value, 4) for name, value in model.left_out_precision_.items()}
     if isinstance(model, RIPML):
-        return {**facts, **chosen(model), "left_out": left_out, "calibration_error": round(model.calibration_error_, 6)}
+        error = round(model.calibration_error_, 6)
+        return {**facts, **chosen_settings(model), "left_out": left_out, "calibration_error": error}
     settings = {name: value for name, value in model.get_params().items() if name not in ("n_jobs", "random_state")}
     return {**facts, **settings, **model.chosen_, "threshold": model.threshold_, "left_out": left_out}
 
 
-def _rules(rules: Rules) -> dict[str, Any]:
-    """The rules for suggestions that are not the usual ones; of lists, how long they are."""
-    usual = Rules().to_json()
-    given = {name: value for name, value in rules.to_json().items() if value != usual[name]}
-    return {name: len(value) if isinstance(value, list) else value for name, value in given.items()}
-
-
-def chosen(model: RIPML) -> dict[str, Any]:
-    """The settings in use, given or chosen, as plain values; what the model's decoder does not read is left out."""
-    first = model.solutions_[0]
-    decoder = registry.resolve("decoder", model.decoder)
-    words = ("gaussian", "bernoulli", "sparse", "structured", "deterministic", "identity")
-    facts: dict[str, Any] = {"kernel": model.kernel_.word}
-    if isinstance(model.kernel_, (RBF, Local)):
-        facts["gamma"] = model.kernel_.gamma
-    if isinstance(model.kernel_, Local):
-        facts |= {"nearby_ridge": model.kernel_.ridge, "nearby_rows": model.kernel_.n_rows}
-    facts |= {
-        "relevance": model.chosen_["relevance"],
+def chosen_settings(model: RIPML) -> dict[str, Any]:
+    """The settings in use, given or tuned, as plain values, without those that the model's decoder does not read."""
+    solution, tuned = model.solutions_[0], model.chosen_
+    decoder = stage_word("decoder", registry.resolve("decoder", model.decoder))
+    default_ensembles = {word: registry.resolve("ensemble", word) for word in registry.words("ensemble")}
+    ensemble = next((word for word, stage in default_ensembles.items() if stage == model.ensemble_), None)
+    facts = {
+        "kernel": stage_word("kernel", model.kernel_),
+        **{_KERNEL_FACTS.get(name, name): value for name, value in asdict(model.kernel_).items()},
+        "relevance": tuned["relevance"],
         "ridge": [float(ridge) for ridge in model.ridge_],
-        "ensemble": next(
-            (word for word in words if resolve("ensemble", word) == model.ensemble_), str(model.ensemble_)
-        ),
+        "ensemble": ensemble or str(model.ensemble_),
         "n_dims": model.n_dims_,
         "n_learners": model.n_learners,
-        "clusters": len(model.clusters_),
-        "solver": first["solver"],
-        "solver_reason": first["reason"],
+        "clusters": len(model.solutions_),
+        "solver": solution["solver"],
+        "solver_reason": solution["reason"],
         "converged": all(solution["converged"] for solution in model.solutions_),
-        "decoder": decoder.word,
-        "n_neighbors": model.chosen_["n_neighbors"],
+        "decoder": decoder,
+        "n_neighbors": tuned["n_neighbors"],
     }
-    if not isinstance(decoder, Votes):
-        if facts["n_neighbors"]:
-            facts["temperature"] = model.chosen_["temperature"]
-        facts["n_similar"] = model.chosen_["n_similar"]
-        if facts["n_similar"]:
-            facts["similar_temperature"] = model.chosen_["similar_temperature"]
-        if model.chosen_["epsilon"] is not None:
-            facts["epsilon"] = model.chosen_["epsilon"]
-        facts["n_candidates"] = model.chosen_["n_candidates"]
-    if isinstance(decoder, Blend):
+    if decoder != "votes":
+        if tuned["n_neighbors"]:
+            facts["temperature"] = tuned["temperature"]
+        facts["n_similar"] = tuned["n_similar"]
+        if tuned["n_similar"]:
+            facts["similar_temperature"] = tuned["similar_temperature"]
+        if tuned["epsilon"] is not None:
+            facts["epsilon"] = tuned["epsilon"]
+        facts["n_candidates"] = tuned["n_candidates"]
+    if decoder == "blend":
         facts["trees"] = 0 if model.trees_ is None else len(model.trees_.value)
     return {**facts, "threshold": float(model.threshold_)}
 
 
-def in_short(summary: dict[str, Any]) -> dict[str, str]:
-    """The part of a summary that people want to know first."""
-    names = ("rows", "labels", "words", "features")
-    found = {name: f"{summary[name]:,}" for name in names if name in summary}
+def format_short(summary: dict[str, Any]) -> dict[str, str]:
+    """The most important part of a summary after training, for people."""
+    names: tuple[str, ...] = ("rows", "labels", "words", "features")
+    facts = {name: f"{summary[name]:,}" for name in names if name in summary}
     if summary["rows_without_labels"]:
-        found["rows"] += f", and {summary['rows_without_labels']:,} without labels"
-    judged = summary["rows"] >= _ROWS_TO_JUDGE and summary["left_out"]
-    found["on rows left out"] = _in_words(summary["left_out"]) if judged else "too few rows to judge"
-    return found | {"seconds": f"{summary['seconds']:g}"}
+        facts["rows"] += f", and {summary['rows_without_labels']:,} without labels"
+    is_measured = summary["rows"] >= _ENOUGH_ROWS and summary["left_out"]
+    facts["on held-out rows"] = _format(summary["left_out"]) if is_measured else "too few rows to measure"
+    return facts | {"seconds": f"{summary['seconds']:g}"}
 
 
-def readable(summary: dict[str, Any]) -> dict[str, str]:
-    """A summary for people."""
-    titles = {
-        "gamma": "kernel's width (γ)",
-        "relevance": "power of relevance",
-        "n_dims": "dimensions (m)",
-        "n_learners": "learners (F)",
-        "n_neighbors": "neighbours (k)",
-        "n_similar": "similar rows",
-        "similar_temperature": "their temperature",
-        "epsilon": "least squares (ε)",
-        "n_candidates": "candidates a row",
-        "left_out": "on rows left out",
-    }
-    return {titles.get(name, name.replace("_", " ")): _in_words(value) for name, value in summary.items()}
+def format_summary(summary: dict[str, Any]) -> dict[str, str]:
+    """A whole summary, for people."""
+    return {_TITLES.get(name, name.replace("_", " ")): _format(value) for name, value in summary.items()}
 
 
-def _in_words(value: Any) -> str:
+def _format(value: Any) -> str:
     if isinstance(value, dict):
-        shares = {key: f"{100 * item:.1f} %" if "@" in key else f"{item:,}" for key, item in value.items()}
-        return ", ".join(f"{key.replace('_', ' ')} {item}" for key, item in shares.items())
+        items = {key: f"{100 * item:.1f} %" if "@" in key else f"{item:,}" for key, item in value.items()}
+        return ", ".join(f"{key.replace('_', ' ')} {item}" for key, item in items.items())
     if isinstance(value, list):
         return ", ".join(f"{number:.3g}" for number in value[:8]) + (" …" if len(value) > 8 else "")
     if isinstance(value, float):
@@ -128,13 +124,21 @@ def _in_words(value: Any) -> str:
     return f"{value:,}" if type(value) is int else str(value)
 
 
-def megabytes(folder: Path) -> float:
-    """The size of a folder's files."""
-    return round(sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) / 1e6, 2)
+def describe_updates(updates: dict[str, Any]) -> str:
+    """What a model learnt and forgot since its fit (`RIPML.warm_`), in one line.
+
+    >>> describe_updates({"learnt": 3, "forgotten": 0, "relabelled": 1, "labels_added": 2, "changed": 0.25,
+    ...                   "drift": 1e-15, "refit_pays": False})
+    '3 rows learnt, 0 forgotten, 1 relabelled (25.0 % of the fitted rows), 2 labels added, drift 1e-15'
+    """
+    rows = f"{count(updates['learnt'], 'row')} learnt, {updates['forgotten']:,} forgotten"
+    share = f"{updates['relabelled']:,} relabelled ({100 * updates['changed']:.1f} % of the fitted rows)"
+    advice = "; refit recommended" if updates["refit_pays"] else ""
+    return f"{rows}, {share}, {count(updates['labels_added'], 'label')} added, drift {updates['drift']:.1g}{advice}"
 
 
-def statistics(data: Dataset) -> dict[str, Any]:
-    """Sizes and means of a data set, as in the paper's table."""
+def dataset_statistics(data: Dataset) -> dict[str, Any]:
+    """Sizes and means of a data set, as in the paper's table of data sets."""
     n = max(len(data), 1)
     facts = {"rows": len(data), "labels": data.Y.shape[1], "labels_per_row": round(data.Y.nnz / n, 2)}
     facts["rows_without_labels"] = int((np.diff(data.Y.indptr) == 0).sum())

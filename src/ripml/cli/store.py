@@ -1,0 +1,348 @@
+"""The commands that change a store, its documents and its labels, or list what was changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from typer import Argument, Option, Typer
+
+from ripml.base.errors import DataError, ParameterError, RipmlError, StoreError
+from ripml.cli import options, output
+
+if TYPE_CHECKING:
+    from ripml.datasets import Dataset
+    from ripml.store import Store
+    from ripml.tagging.documents import DocumentModel
+
+__all__ = ["app", "labels_app"]
+
+app = Typer(rich_markup_mode=None)
+labels_app = Typer(help="List and change the labels of a store.", rich_markup_mode=None)
+
+NamesArgument = Annotated[list[str], Argument(metavar="NAME", help="Names of labels.")]
+
+_ROWS_PER_TRANSACTION = 500
+
+
+def _open(folder: Path, readonly: bool = False) -> Store:
+    from ripml.cli.inputs import open_store
+
+    return open_store(folder, readonly)
+
+
+def _print_change(store: Store, values: dict[str, Any], text: str, as_json: bool) -> None:
+    """Print what was changed, and how many documents and labels the store has now."""
+    now = {"documents": len(store), "labels": len(_labels(store))}
+    size = f"{output.count(now['documents'], 'document')}, {output.count(now['labels'], 'label')}"
+    output.print_result({**values, **now}, f"{text}; {size}", as_json)
+
+
+def _estimator(store: Store) -> Any:
+    return store.model.model  # a RIPML, because only that can be updated
+
+
+def _labels(store: Store) -> set[str]:
+    return set(_estimator(store).classes_.tolist())
+
+
+def _format_new_labels(labels: Sequence[str]) -> str:
+    if not labels:
+        return "no new label"
+    shown = output.join_printable(labels[:8]) + (" …" if len(labels) > 8 else "")
+    return f"{output.count(len(labels), 'new label')}: {shown}"
+
+
+@app.command(short_help="Learn the rows of a file.")
+def update(
+    store: options.Store,
+    data: options.Data,
+    format: options.Format = None,
+    text_column: options.TextColumn = None,
+    labels_column: options.LabelsColumn = None,
+    json: options.Json = False,
+) -> None:
+    """Learn the rows of a file; a row with the id of a stored document replaces the document.
+
+    The rows must be of the same kind as those that the store was made of. Rows without ids get new ones, which --json
+    prints. The store can be read during the update. Rows are committed in blocks of 500, so that after an interruption
+    the finished blocks are kept, and the same command can be repeated if the rows have ids.
+
+    Example: ripml update store/ today.jsonl
+    """
+    from ripml.cli.summaries import describe_updates
+
+    with _open(store) as opened:
+        rows = _rows_to_learn(opened.model, data, options.FileOptions(format, text_column, labels_column))
+        result = _learn_rows(opened, rows)
+    learnt = f"{output.count(result['learnt'], 'document')} learnt, {result['replaced']:,} replaced"
+    unchanged = f", {result['unchanged']:,} unchanged" if result["unchanged"] else ""
+    unlabelled = f", {result['without_labels']:,} of them without labels" if result["without_labels"] else ""
+    text = f"{learnt}{unchanged}{unlabelled}; {_format_new_labels(result['new_labels'])}"
+    output.print_result(result, f"{text}\nsince the fit: {describe_updates(result['warm'])}", json)
+
+
+def _learn_rows(store: Store, rows: Dataset) -> dict[str, Any]:
+    """Learn the rows, and count what they changed."""
+    labels_before, ids_before, version = _labels(store), set(store.ids()), store.version
+    ids = _learn_blocks(store, rows)
+    n_known = len(ids_before.intersection(ids))
+    n_new = len(ids) - n_known
+    n_replaced = store.version - version - n_new  # each document that is new or differs makes one version
+    return {
+        "learnt": n_new,
+        "replaced": n_replaced,
+        "unchanged": n_known - n_replaced,
+        "without_labels": int((rows.Y.indptr[1:] == rows.Y.indptr[:-1]).sum()),
+        "new_labels": sorted(_labels(store) - labels_before),
+        "documents": len(store),
+        "labels": len(_labels(store)),
+        "warm": _estimator(store).warm_,
+        "ids": ids,
+    }
+
+
+def _rows_to_learn(model: DocumentModel, data: str, file: options.FileOptions) -> Dataset:
+    """The rows to learn, without the fields that a store does not keep, checked before any of them is learnt."""
+    from ripml.cli.inputs import read_rows
+    from ripml.store.entries import checked_ids
+
+    rows = read_rows(data, file, model)
+    if not len(rows):
+        raise DataError(f"{rows.name} has no rows.")
+    rows = replace(rows, X=None, feature_names=None) if model.text is not None else replace(rows, texts=None)
+    model.check(model.same_form(rows))
+    checked_ids(rows.ids or [])
+    return rows
+
+
+def _learn_blocks(store: Store, rows: Dataset) -> list[str]:
+    """Learn the rows in blocks and return their ids; if a block fails, the blocks before it stay stored."""
+    from ripml.cli.inputs import row_blocks
+
+    ids: list[str] = []
+    try:
+        with output.progress_bar("learning", len(rows)) as advance:
+            for block in row_blocks(rows, _ROWS_PER_TRANSACTION):
+                learnt = store.learn(block)
+                ids += learnt
+                advance(len(learnt))
+    except KeyboardInterrupt:
+        raise output.Interrupted(f"stopped; {output.count(len(ids), 'row')} stored.") from None
+    except RipmlError as error:
+        if not ids:
+            raise
+        raise StoreError(f"the first {len(ids):,} rows are stored, the others are not: {error}") from error
+    return ids
+
+
+@app.command(short_help="Forget documents.")
+def forget(
+    store: options.Store,
+    ids: Annotated[list[str] | None, Argument(metavar="ID", help="Ids of documents.")] = None,
+    source: Annotated[
+        str | None, Option("--from", metavar="FILE", help="A file of ids, one per line, or - for standard input.")
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """Forget documents, all or none: the model becomes what it would be if it had never seen them.
+
+    Their words can remain in the files of the store until ripml compact removes them.
+
+    Example: ripml forget store/ ticket-17 ticket-18
+    """
+    from ripml.cli.inputs import read_lines
+
+    if bool(ids) == (source is not None):
+        raise ParameterError("give either the ids of the documents to forget, or a file of ids with --from.")
+    with _open(store) as opened:
+        forgotten = read_lines(source) if source is not None else list(ids or ())
+        with output.working("forgetting"):
+            opened.forget(forgotten)
+        n = len(forgotten)
+        _print_change(opened, {"forgotten": n}, f"{output.count(n, 'document')} forgotten", json)
+
+
+@app.command(short_help="Change the labels of a document.")
+def relabel(
+    store: options.Store,
+    id: Annotated[str, Argument(metavar="ID", help="The id of a document.")],
+    labels: Annotated[list[str] | None, Argument(metavar="LABEL", help="All its labels from now on.")] = None,
+    json: options.Json = False,
+) -> None:
+    """Replace the labels of a document; without LABEL, remove them all. A name that is new becomes a label.
+
+    Example: ripml relabel store/ ticket-17 billing urgent
+    """
+    with _open(store) as opened:
+        before = _labels(opened)
+        opened.relabel(id, labels or [])
+        carried, new = opened.document(id)["labels"], sorted(_labels(opened) - before)
+        text = f"{output.printable(id)} has {output.join_printable(carried) or 'no labels'}; {_format_new_labels(new)}"
+        _print_change(opened, {"id": id, "carries": carried, "new_labels": new}, text, json)
+
+
+@app.command(short_help="Erase all traces of forgotten documents.")
+def compact(store: options.Store, json: options.Json = False) -> None:
+    """Erase all traces of forgotten documents: afterwards no file of the store contains a byte of them.
+
+    Labels without documents are removed, except those that ripml labels add declared. Of what was erased, the history
+    keeps only the time of the change.
+
+    Example: ripml compact store/
+    """
+    from ripml.cli.inputs import folder_megabytes
+
+    with _open(store) as opened:
+        before = _labels(opened)
+        with output.working("compacting"):
+            opened.compact()
+        dropped, size = sorted(before - _labels(opened)), folder_megabytes(store)
+        text = f"{size:g} MB; {output.count(len(dropped), 'label')} without documents removed"
+        _print_change(opened, {"dropped_labels": dropped, "megabytes": size}, text, json)
+
+
+@app.command(short_help="Fit the model of a store again.")
+def refit(store: options.Store, json: options.Json = False) -> None:
+    """Fit the model again on all documents of the store, with the settings that it was trained with.
+
+    This chooses again what updates leave unchanged: words, clusters, feature weights and settings that are auto.
+    ripml inspect says when a refit is recommended.
+
+    Example: ripml refit store/
+    """
+    from ripml.cli.summaries import format_summary, model_summary
+
+    with _open(store) as opened:
+        with output.working("training"):
+            opened.refit()
+        summary = {"documents": len(opened), **model_summary(opened.model)}
+    output.print_json(summary) if json else output.print_facts(f"Refitted {store}", format_summary(summary))
+
+
+@app.command(short_help="List the changes of a store.")
+def history(
+    store: options.Store,
+    n: Annotated[int, Option("--last", "-n", min=1, help="Maximum number of changes.")] = 20,
+    json: options.Json = False,
+) -> None:
+    """List the last changes of a store, newest first, with the labels before and after where they are still known.
+
+    Example: ripml history store/ -n 5
+    """
+    entries = _open(store, readonly=True).history(n)
+    if json:
+        for entry in entries:
+            output.print_json(entry)
+    elif not entries:
+        print(f"{store} has no changes yet")
+    else:
+        rows = [_history_row(entry) for entry in entries]
+        output.print_table(
+            f"The last changes of {store}", ["number", "time (UTC)", "kind", "id", "labels"], rows, n_left=5
+        )
+
+
+def _history_row(entry: dict[str, Any]) -> list[Any]:
+    """The number, time, kind and id of a change, and the labels before and after it as far as its entry names them."""
+    before = next((entry[key] for key in ("before", "labels", "old", "label") if key in entry), None)
+    after = next((entry[key] for key in ("after", "into", "new") if key in entry), None)
+    known = (side for side in (before, after) if side is not None)
+    sides = [side if isinstance(side, str) else ", ".join(side) or "none" for side in known]
+    when, labels = entry["time"][:19].replace("T", " "), output.printable(" → ".join(sides))
+    return [entry["number"], when, entry["kind"], output.printable(entry.get("id") or ""), labels]
+
+
+@labels_app.command("list", short_help="List labels.")
+def labels_list(
+    store: options.Store,
+    prefix: Annotated[str, Option(help="Only labels that begin with this.")] = "",
+    json: options.Json = False,
+) -> None:
+    """List the labels by name, one per line, with the number of documents and whether the label is retired.
+
+    Example: ripml labels list store/ --prefix bill
+    """
+    model = _estimator(_open(store, readonly=True))
+    labels = zip(model.classes_.tolist(), model.frequency_.tolist(), model.labels_.retired.tolist(), strict=True)
+    for name, n_documents, retired in sorted(label for label in labels if label[0].startswith(prefix)):
+        text = "\t".join([output.printable(name), str(n_documents), *(["retired"] if retired else [])])
+        output.print_result({"label": name, "documents": n_documents, "retired": retired}, text, json)
+
+
+@labels_app.command("add", short_help="Declare labels.")
+def labels_add(store: options.Store, names: NamesArgument, json: options.Json = False) -> None:
+    """Declare labels that no document has yet; ripml compact keeps them.
+
+    Example: ripml labels add store/ urgent "to be checked"
+    """
+    with _open(store) as opened:
+        before = _labels(opened)
+        opened.add_labels(names)
+        new = sorted(_labels(opened) - before)
+        _print_change(opened, {"new_labels": new}, _format_new_labels(new), json)
+
+
+@labels_app.command("rename", short_help="Rename a label.")
+def labels_rename(
+    store: options.Store,
+    old: Annotated[str, Argument(metavar="OLD", help="The name of a label.")],
+    new: Annotated[str, Argument(metavar="NEW", help="Its new name.")],
+    json: options.Json = False,
+) -> None:
+    """Rename a label.
+
+    Example: ripml labels rename store/ bills billing
+    """
+    with _open(store) as opened:
+        opened.rename_label(old, new)
+        _print_change(
+            opened, {"old": old, "new": new}, f"{output.printable(old)} renamed to {output.printable(new)}", json
+        )
+
+
+@labels_app.command("merge", short_help="Merge labels into one.")
+def labels_merge(
+    store: options.Store,
+    names: NamesArgument,
+    into: Annotated[str, Option(metavar="NAME", help="The label that replaces them.")],
+    json: options.Json = False,
+) -> None:
+    """Merge labels: documents that have any of them have the label of --into instead.
+
+    Example: ripml labels merge store/ bill bills --into billing
+    """
+    with _open(store) as opened:
+        opened.merge_labels(names, into)
+        text = f"{output.join_printable(names)} merged into {output.printable(into)}"
+        _print_change(opened, {"merged": names, "into": into}, text, json)
+
+
+@labels_app.command("retire", short_help="Stop suggesting labels.")
+def labels_retire(store: options.Store, names: NamesArgument, json: options.Json = False) -> None:
+    """Stop suggesting labels; documents keep them.
+
+    Example: ripml labels retire store/ fax
+    """
+    _set_retired(store, names, True, json)
+
+
+@labels_app.command("reinstate", short_help="Suggest retired labels again.")
+def labels_reinstate(store: options.Store, names: NamesArgument, json: options.Json = False) -> None:
+    """Suggest retired labels again.
+
+    Example: ripml labels reinstate store/ fax
+    """
+    _set_retired(store, names, False, json)
+
+
+def _set_retired(folder: Path, names: Sequence[str], retired: bool, as_json: bool) -> None:
+    with _open(folder) as store:
+        if unknown := [name for name in names if name not in _labels(store)]:  # checked before the first change
+            raise DataError(f"there is no label {unknown[0]!r}.")
+        for name in names:
+            (store.retire_label if retired else store.reinstate_label)(name)
+        word = "retired" if retired else "reinstated"
+        _print_change(store, {word: list(names)}, f"{output.join_printable(names)} {word}", as_json)

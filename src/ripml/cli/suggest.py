@@ -1,0 +1,354 @@
+"""The commands that answer with a model: `ripml suggest`, `predict`, `evaluate` and `explain`."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer import Argument, Option, Typer
+
+from ripml.base.errors import DataError, ParameterError
+from ripml.cli import options, output
+
+if TYPE_CHECKING:
+    from ripml.cli.inputs import Queries
+    from ripml.datasets import Dataset
+    from ripml.model.explain import Example
+    from ripml.store import Store
+    from ripml.tagging.documents import DocumentModel, Why
+    from ripml.tagging.rules import Suggestion
+
+__all__ = ["app"]
+
+app = Typer(rich_markup_mode=None)
+
+_TEXTS_HELP = "Texts; - or nothing for one from standard input."
+FilesOption = Annotated[list[str] | None, Option("--file", metavar="FILE", help="A file with one text; repeatable.")]
+RowsOption = Annotated[
+    str | None,
+    Option("--data", metavar="DATA", help="A file of rows, - or a data set.", autocompletion=options.complete_data),
+]
+
+_BLOCK_ROWS = 2048  # rows that are answered at a time, between two steps of the progress bar
+_UNKNOWN_ROW = "no feature or word that the model knows, and therefore no labels"
+
+
+def _parse_threshold(word: str) -> float | str:
+    try:
+        return word if word == "auto" else float(word)
+    except ValueError:
+        raise typer.BadParameter(f"{word!r} is neither a number nor auto.") from None
+
+
+@app.command(short_help="Suggest labels for texts.")
+def suggest(
+    model: options.Model,
+    texts: Annotated[list[str] | None, Argument(metavar="TEXT", help=_TEXTS_HELP)] = None,
+    files: FilesOption = None,
+    data: RowsOption = None,
+    format: options.Format = None,
+    text_column: options.TextColumn = None,
+    n: Annotated[int | None, Option("--top", "-n", min=1, help="Maximum number of labels. Default: 5.")] = None,
+    threshold: Annotated[
+        Any,
+        Option(metavar="X|auto", parser=_parse_threshold, help="Minimum score; auto for the threshold of the model."),
+    ] = None,
+    jobs: options.Jobs = None,
+    json: options.Json = False,
+) -> None:
+    """Suggest labels for texts, best first, with their scores: the same answers as in Python and over HTTP.
+
+    For a single text, each line holds a label and its score, separated by a tab; for several texts, each line begins
+    with the id or the number of the text. On a terminal the scores are drawn as bars. --json prints one line per text.
+
+    Example: ripml suggest model/ "The invoice was paid twice" --top 3
+
+    Example: ripml suggest model/ --file letter.txt --threshold auto --json
+
+    Example: curl -s https://example.org/article.txt | ripml suggest model/
+    """
+    from ripml.cli.inputs import open_queries
+
+    trained, _, queries = open_queries(model, texts, files, data, options.FileOptions(format, text_column))
+    trained.model.set_params(n_jobs=jobs)
+    changes = {name: value for name, value in (("n", n), ("threshold", threshold)) if value is not None}
+    rules, n_empty = trained.rules.but(**changes), 0
+    for number, labels in enumerate(queries.answers(lambda block: trained.suggest(block, rules), _BLOCK_ROWS)):
+        _print_suggestions(labels, queries, number, json)
+        n_empty += not labels
+    if n_empty and not json and not sys.stdout.isatty():
+        which = "no labels" if len(queries) == 1 else f"no labels for {n_empty:,} of {len(queries):,} texts"
+        print(f"{which}: {output.NO_LABELS}", file=sys.stderr)
+
+
+def _print_suggestions(labels: Sequence[Suggestion], queries: Queries, number: int, as_json: bool) -> None:
+    """Print the labels of one text: as a line of JSON, as bars on a terminal, or one tab-separated line per label."""
+    if as_json:
+        pairs = [{"label": label, "score": score} for label, score in labels]
+        output.print_json({**queries.record(number), "labels": pairs})
+        return
+    name = output.printable(queries.id(number) or str(number))
+    labels = [(output.printable(label), score) for label, score in labels]
+    if sys.stdout.isatty():
+        if len(queries) > 1:
+            print(name)
+        output.print_scores(labels)
+        return
+    for label, score in labels:
+        print("\t".join([*([name] if len(queries) > 1 else []), label, f"{score:.4f}"]))
+
+
+@app.command(short_help="Print the labels of each row of a file.")
+def predict(
+    model: options.Model,
+    data: options.Data,
+    format: options.Format = None,
+    text_column: options.TextColumn = None,
+    n: Annotated[int, Option("--top", "-n", min=1, help="Maximum number of labels per row.")] = 5,
+    sets: Annotated[bool, Option("--sets", help="All labels above the threshold, not the best few.")] = False,
+    probabilities: Annotated[bool, Option("--probabilities", help="Calibrated probabilities, not scores.")] = False,
+    jobs: options.Jobs = None,
+    json: options.Json = False,
+) -> None:
+    """Print the labels of each row of a file, best first, one row per line: label, score, label, score, …
+
+    A line begins with the id of the row, if it has one. A row without any word or feature that the model knows has no
+    labels.
+
+    Example: ripml predict model/ new.jsonl --top 3 --json
+    """
+    from ripml.cli.inputs import open_model, read_rows
+
+    trained, _ = open_model(model)
+    if probabilities and not hasattr(trained.model, "predict_proba"):
+        held = type(trained.model).__name__
+        raise ParameterError(f"--probabilities requires a RIPML model; {model} holds {held}.")
+    trained.model.set_params(n_jobs=jobs)
+    rows = read_rows(data, options.FileOptions(format, text_column), trained, test=True)
+    value_name = "probability" if probabilities else "score"
+    n_unknown = 0
+    for number, (labels, is_known) in enumerate(_predictions(trained, rows, None if sets else n, probabilities)):
+        id = [] if rows.ids is None else [rows.ids[number]]
+        n_unknown += not is_known
+        if json:
+            pairs = [{"label": name, value_name: value} for name, value in labels]
+            output.print_json({**({"id": id[0]} if id else {}), "labels": pairs})
+        else:
+            cells = [cell for name, value in labels for cell in (name, f"{value:.4f}")]
+            print("\t".join(map(output.printable, [*id, *cells])))
+    if n_unknown:
+        which = f"{output.count(n_unknown, 'row')} {'has' if n_unknown == 1 else 'have'}"
+        print(f"{which} {_UNKNOWN_ROW}", file=sys.stderr)
+
+
+def _predictions(
+    trained: DocumentModel, rows: Dataset, n: int | None, probabilities: bool
+) -> Iterator[tuple[list[Suggestion], bool]]:
+    """For each row the n best labels (None: those above the threshold), and whether the model knows a feature of it."""
+    import numpy as np
+
+    from ripml.tagging.rules import Rules
+
+    model, X = trained.model, trained.features(rows)
+    names = [str(name) for name in model.classes_]
+    rules = Rules(n=n, threshold="auto" if n is None else None, min_count=0)
+    with output.progress_bar("predicting", len(rows)) as advance:
+        for start in range(0, len(rows), _BLOCK_ROWS):
+            block = X[start : start + _BLOCK_ROWS]
+            scores = model.decision_function(block)
+            best = rules.kept(model, scores)
+            if probabilities:  # labels stay in the order of the scores, which have fewer ties
+                row = np.repeat(np.arange(best.shape[0]), np.diff(best.indptr))
+                best.data = np.asarray(model.predict_proba(block)[row, best.indices]).ravel()
+            pairs = list(zip([names[j] for j in best.indices.tolist()], best.data.tolist(), strict=True))
+            for i, is_known in enumerate(np.diff(scores.indptr) > 0):
+                yield pairs[best.indptr[i] : best.indptr[i + 1]], bool(is_known)
+            advance(best.shape[0])
+
+
+@app.command(short_help="Measure a model on labelled rows.")
+def evaluate(
+    model: options.Model,
+    data: options.Data,
+    format: options.Format = None,
+    text_column: options.TextColumn = None,
+    labels_column: options.LabelsColumn = None,
+    jobs: options.Jobs = None,
+    json: options.Json = False,
+) -> None:
+    """Compare the predictions of a model with the labels of a file.
+
+    Example: ripml evaluate model/ test.txt.gz
+    """
+    from ripml.cli.inputs import open_model, read_rows
+
+    trained, _ = open_model(model)
+    trained.model.set_params(n_jobs=jobs)
+    rows = read_rows(data, options.FileOptions(format, text_column, labels_column), trained, test=True)
+    start = time.perf_counter()
+    with output.working("predicting"):
+        report = trained.evaluate(rows)
+    output.print_rate("predicting", len(rows), len(rows) / max(time.perf_counter() - start, 1e-9))
+    n_labelled = int((rows.Y.indptr[1:] > rows.Y.indptr[:-1]).sum())
+    if json:
+        output.print_json({"rows": n_labelled, "rows_without_labels": len(rows) - n_labelled, **report})
+        return
+    ranked = [name.removesuffix("@1") for name in report if name.endswith("@1")]
+    lines = [[name, *(f"{100 * report[f'{name}@{k}']:.2f}" for k in (1, 3, 5))] for name in ranked]
+    title = f"{rows.name or data}: {n_labelled:,} labelled rows, in percent"
+    output.print_table(title, ["metric", "@1", "@3", "@5"], lines)
+    f1 = ", ".join(f"{name} {100 * report[name]:.2f}" for name in ("micro F1", "macro F1"))
+    print(f"label sets above the threshold: {f1}")
+
+
+_EXPLAIN_BLOCK_ROWS = 256
+_TITLE_LENGTH = 72  # characters of a text that are printed as its title
+_SEARCHED_FEATURES = 10_000  # that are searched for whole words
+_LETTER_GROUPS = 3  # that are shown at most
+_NAMED_DOCUMENTS = 3  # of those with the same labels
+
+
+@app.command(short_help="Explain why texts get their labels.")
+def explain(
+    model: options.Model,
+    texts: Annotated[
+        list[str] | None,
+        Argument(metavar="TEXT", help=f"{_TEXTS_HELP} Or a file of rows.", autocompletion=options.complete_data),
+    ] = None,
+    files: FilesOption = None,
+    data: RowsOption = None,
+    format: options.Format = None,
+    text_column: options.TextColumn = None,
+    n: Annotated[int, Option("--top", "-n", min=1, help="Maximum number of labels per text.")] = 3,
+    examples: Annotated[int, Option(min=1, help="Maximum number of examples per label.")] = 3,
+    features: Annotated[int, Option(min=1, help="Maximum number of words or features per label.")] = 8,
+    jobs: options.Jobs = None,
+    json: options.Json = False,
+) -> None:
+    """Explain the labels of a text, or of each row of a file, by training examples and by words or features.
+
+    An example is a document, or a set of labels that stands for all documents with exactly these labels; its share is
+    its part of the label's score. A store names documents by their ids, a model by row numbers that begin with 0. The
+    number after a word or feature says how strongly it speaks for the label, or against it if it is negative.
+
+    Example: ripml explain store/ "The invoice was paid twice" --top 1
+
+    Example: ripml explain store/ new.jsonl --json
+    """
+    from ripml.cli.inputs import open_queries
+
+    file = options.FileOptions(format, text_column)
+    trained, store, queries = open_queries(model, texts, files, data, file, text_can_be_data=True)
+    if not hasattr(trained.model, "explain"):
+        held = type(trained.model).__name__
+        raise ParameterError(f"only RIPML models can be explained; {model} holds {held}, which cannot.")
+    trained.model.set_params(n_jobs=jobs)
+    formatter = _ExplanationFormatter(trained, store, examples, features)
+    # The text output merges examples and prefers whole words, so it selects from more than it shows.
+    limits = (examples, features) if json else (2 * examples, _SEARCHED_FEATURES)
+    answers = queries.answers(
+        lambda block: trained.explain(block, trained.rules.but(n=n), *limits), _EXPLAIN_BLOCK_ROWS
+    )
+    for number, labels in enumerate(answers):
+        if json:
+            output.print_json({**queries.record(number), "labels": [formatter.to_json(label) for label in labels]})
+        else:
+            title = _title(queries, number) + ("" if labels else f" has {_UNKNOWN_ROW}")
+            output.print_tree(title, [formatter.to_text(label) for label in labels])
+
+
+def _title(queries: Queries, number: int) -> str:
+    """The id of a query, its row number, or the beginning of its text."""
+    if (id := queries.id(number)) is not None:
+        return output.printable(id)
+    if not isinstance(queries.rows, list):
+        return f"row {number:,}"
+    text = " ".join(queries.rows[number].split())
+    return output.printable(text if len(text) <= _TITLE_LENGTH else text[:_TITLE_LENGTH] + "…")
+
+
+class _ExplanationFormatter:
+    """Turns explanations into JSON or text, with the ids of documents if there is a store."""
+
+    def __init__(self, trained: DocumentModel, store: Store | None, n_examples: int, n_features: int) -> None:
+        from ripml.text import TfIdf
+
+        self._trained, self._store = trained, store
+        self._n_examples, self._n_features = n_examples, n_features
+        self._feature_noun = "features" if trained.text is None else "words"
+        self._has_letter_groups = isinstance(trained.text, TfIdf)
+
+    def to_json(self, why: Why) -> dict[str, Any]:
+        """As `Why.to_json`, and with a store the ids of the documents of each example."""
+        explanation = why.to_json()
+        for record, example in zip(explanation["examples"], why.examples, strict=True):
+            record["labels"] = [str(label) for label in example.labels]
+            if self._store is not None:
+                record["documents"] = self._document_ids(example)
+        return explanation
+
+    def to_text(self, why: Why) -> tuple[str, list[str]]:
+        """The label with its score, and one line for each example, for the rest of the score and for the features."""
+        examples = merge_examples(why.examples)
+        others = why.others + sum(example.share for example in examples[self._n_examples :])
+        parts = [(example.share, self._format_example(example)) for example in examples[: self._n_examples]]
+        rest = [(others, "other examples"), (why.regression, f"the regression, by its {self._feature_noun}")]
+        parts += [part for part in rest if part[0] > 0]
+        lines = [f"{100 * share / why.score if why.score else 0:3.0f} %  {source}" for share, source in parts]
+        if why.features:
+            features = (f"{output.printable(str(name))} {weight:+.3f}" for name, weight in self._shown_features(why))
+            lines.append(f"{self._feature_noun}: {', '.join(features)}")
+        return f"{output.printable(str(why.label))}  {why.score:.4f}", lines
+
+    def _document_ids(self, example: Example) -> list[str]:
+        """The document that the example is, or the first documents with its labels; empty without a store."""
+        if self._store is None:
+            return []
+        if example.row is not None:
+            return list(self._store.rows([example.row], self._trained).values())
+        with contextlib.suppress(DataError):  # a writer can have renamed one of the labels meanwhile
+            return self._store.carriers(example.labels, _NAMED_DOCUMENTS)
+        return []
+
+    def _format_example(self, example: Example) -> str:
+        ids = self._document_ids(example)
+        if ids:
+            n_more = max(example.n_rows - len(ids), 0)
+            noun = "document" if len(ids) + n_more == 1 else "documents"
+            source = f"{noun} {output.join_printable(ids)}" + (f" and {n_more:,} more" if n_more else "")
+        elif example.row is not None:
+            source = f"row {example.row:,}"
+        else:
+            source = output.count(example.n_rows, "row")
+        return f"{source}: {output.join_printable(example.labels)}"
+
+    def _shown_features(self, why: Why) -> list[tuple[Any, float]]:
+        """Whole words first, then a few groups of letters (which begin or end with a hyphen) if there is room."""
+        if not self._has_letter_groups:
+            return why.features[: self._n_features]
+        groups = [feature for feature in why.features if "-" in (feature[0][:1], feature[0][-1:])]
+        words = [feature for feature in why.features if "-" not in (feature[0][:1], feature[0][-1:])]
+        words = words[: self._n_features]
+        return words + groups[: min(_LETTER_GROUPS, self._n_features - len(words))]
+
+
+def merge_examples(examples: Sequence[Example]) -> list[Example]:
+    """The examples, largest share first; a label set that stands for one row is merged with that row, if it is listed.
+
+    >>> from ripml.model.explain import Example
+    >>> row, votes = Example(("a",), 0.25, 1, 7, 0, "similar"), Example(("a",), 0.5, 1, None, 0, "votes")
+    >>> [(example.row, example.share) for example in merge_examples([votes, row])]
+    [(7, 0.75)]
+    """
+    rows = {(example.cluster, example.labels): i for i, example in enumerate(examples) if example.row is not None}
+    merged = dict(enumerate(examples))
+    for i, example in enumerate(examples):
+        row = rows.get((example.cluster, example.labels))
+        if example.row is None and example.n_rows == 1 and row is not None:
+            merged[row] = replace(merged[row], share=merged[row].share + merged.pop(i).share)
+    return sorted(merged.values(), key=lambda example: -example.share)
