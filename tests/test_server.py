@@ -25,8 +25,8 @@ from ripml import RIPML
 from ripml.base.errors import ParameterError, StoreError
 from ripml.cli import main
 from ripml.server import Settings, add_key, create_app, list_keys, remove_key, run
-from ripml.server.served_store import encode_json
 from ripml.server.process import store_folders
+from ripml.server.served_store import encode_json
 from ripml.store import Store
 
 TEXTS = [" ".join(WORDS[i : i + 4]) for i in range(20)]

@@ -20,7 +20,7 @@ from ripml.server.app import create_app
 from ripml.server.settings import Settings, is_loopback
 from ripml.store import Store
 
-__all__ = ["run", "store_folders"]
+__all__ = ["bound_socket", "run", "store_folders", "uvicorn_config"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _BACKLOG = 2048  # connections that wait while models are loaded
@@ -56,28 +56,33 @@ def run(stores: Sequence[str], settings: Settings | None = None) -> None:
     """Serve stores until SIGINT or SIGTERM; then answer the requests in progress, close the stores and return."""
     settings = Settings() if settings is None else settings
     folders = store_folders(stores)
-    with _stopped_by_signals(), contextlib.ExitStack() as stack, _bound_socket(settings) as listener:
+    with _stopped_by_signals(), contextlib.ExitStack() as stack, bound_socket(settings) as listener:
         opened = {name: stack.enter_context(_open_store(folder, settings)) for name, folder in folders.items()}
         app = create_app(opened, settings)
-        config = uvicorn.Config(
-            app,
-            # httptools is faster, h11 bounds the memory of a request's head: it matters where others can connect.
-            http="httptools" if is_loopback(settings.host) else "h11",
-            h11_max_incomplete_event_size=_MAX_HEAD,
-            ws="none",
-            lifespan="on",
-            log_config=None,
-            access_log=settings.access_log,
-            server_header=False,
-            timeout_keep_alive=_IDLE_SECONDS,
-            timeout_graceful_shutdown=_STOP_SECONDS,
-        )
+        config = uvicorn_config(app, settings)
         _log_to_stderr(settings)
         host, port = listener.getsockname()[:2]
         url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         print(f"Serving {', '.join(opened)} on {url}; Ctrl+C stops it.", file=sys.stderr, flush=True)
         sys.setswitchinterval(min(sys.getswitchinterval(), _SWITCH_SECONDS))
         _Server(config, app).run([listener])
+
+
+def uvicorn_config(app: Any, settings: Settings) -> uvicorn.Config:
+    """uvicorn's options. Its httptools parser is the faster one; h11 bounds the memory that the head of a request takes,
+    which matters where other machines can connect."""
+    return uvicorn.Config(
+        app,
+        http="httptools" if is_loopback(settings.host) else "h11",
+        h11_max_incomplete_event_size=_MAX_HEAD,
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=settings.access_log,
+        server_header=False,
+        timeout_keep_alive=_IDLE_SECONDS,
+        timeout_graceful_shutdown=_STOP_SECONDS,
+    )
 
 
 def _open_store(folder: Path, settings: Settings) -> Store:
@@ -90,13 +95,13 @@ def _open_store(folder: Path, settings: Settings) -> Store:
 
 
 @contextlib.contextmanager
-def _bound_socket(settings: Settings) -> Iterator[socket.socket]:
+def bound_socket(settings: Settings) -> Iterator[socket.socket]:
     """A listening socket, bound before any model is loaded, so that a port in use is reported at once."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux closes the connections of clients that do not read
-            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * _UNREAD_SECONDS)
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * _UNREAD_SECONDS))
         try:
             listener.bind((settings.host, settings.port))
             listener.listen(_BACKLOG)
