@@ -1,4 +1,4 @@
-"""The page in a real Chromium, against the real server: every flow, by mouse and by keys, and axe on every state."""
+"""The page in Chromium against the real server: every flow by mouse and keyboard, and axe in every state."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def visit(browser: Browser, address: str) -> Iterator[Visitor]:
-    """Open the page as somebody new; at the end nothing may have been complained of, and nobody else asked."""
+    """Open the page in a new context; at the end there must be no console errors and no requests to other servers."""
     opened: list[Visit] = []
     forgiven: list[str] = []
 
@@ -129,11 +129,11 @@ def test_answers_that_are_out_of_date_are_dropped(visit: Visitor, stores: dict[s
     assert labels(page) == [label for label, _ in stores["questions"].model.suggest([TEXT])[0]]
 
 
-def test_a_text_that_no_label_speaks_for_says_so(visit: Visitor) -> None:
+def test_a_text_without_tags_has_a_message(visit: Visitor) -> None:
     page = visit()
     page.route("**/suggest", lambda route: route.fulfill(json={"version": 0, "labels": []}))
     page.fill("#text", "?")
-    expect(page.get_by_text("No label speaks for this text.")).to_be_visible()
+    expect(page.get_by_text("No tags found for this text.")).to_be_visible()
 
 
 def test_the_evidence_is_examples_and_marked_words(visit: Visitor) -> None:
@@ -148,7 +148,7 @@ def test_the_evidence_is_examples_and_marked_words(visit: Visitor) -> None:
     assert page.locator("#marks").text_content() == page.input_value("#text") + "\n"
     how = "(kind) => getComputedStyle(document.querySelector(`#marks .${kind}`)).textDecorationStyle"
     assert (page.evaluate(how, "for"), page.evaluate(how, "against")) == ("solid", "wavy")  # not by colour alone
-    expect(page.locator("#legend")).to_contain_text("speak for sparse-matrix")
+    expect(page.locator("#legend")).to_contain_text("support sparse-matrix")
     page.locator("#text").press("End")
     page.keyboard.type(" slow")
     expect(page.locator("#marks mark")).to_have_count(0)
@@ -296,7 +296,7 @@ def test_files_are_read_one_after_the_other(visit: Visitor, stores: dict[str, St
     expect(page.locator("#text")).to_have_value("Sparse matrix\nTwo & three")
     expect(page.locator("#about")).to_have_text("1 of 3 · a.html")
     page.locator(".tag .accept").first.click()
-    page.get_by_role("button", name="Learn, next").click()
+    page.get_by_role("button", name="Learn and next").click()
     expect(page.locator("#text")).to_have_value("كيف أقرأ ملفا؟")
     expect(page.locator("#about")).to_have_text("2 of 3 · ب.txt")
     expect(page.locator("#note")).to_have_text("Learnt with 1 tag.")
@@ -374,7 +374,7 @@ def test_the_model_card_tells_what_there_is_and_refits(visit: Visitor, stores: d
     expect(card).to_contain_text("n_neighbors")
     card.get_by_role("button", name="Refit").click()
     expect(card.locator("#refit-state")).to_contain_text("Last refit:")
-    expect(card.locator("#card-since")).to_have_text("Nothing since the model was fitted.")
+    expect(card.locator("#card-since")).to_have_text("No changes since the model was fitted.")
     card.get_by_role("button", name="Close").click()
     expect(card).to_be_hidden()
 
@@ -388,15 +388,15 @@ def test_a_key_is_asked_for_and_readers_see_nothing_that_writes(
     )
     with serving({"only": store}, Settings(keys=tmp_path / "keys")) as address:
         page = visit(at=address, forgives="401")
-        dialog = page.get_by_role("dialog", name="This server asks for a key")
+        dialog = page.get_by_role("dialog", name="API key required")
         assert not violations(page)
-        page.get_by_label("Key", exact=True).fill("wrong")
+        page.get_by_label("API key", exact=True).fill("wrong")
         page.keyboard.press("Enter")
-        expect(dialog).to_contain_text("The server does not know that key.")
+        expect(dialog).to_contain_text("The server does not accept this key.")
         page.get_by_role("button", name="Cancel").click()
-        expect(page.get_by_role("alert")).to_contain_text("Without a key this server answers nothing.")
+        expect(page.get_by_role("alert")).to_contain_text("This server requires an API key.")
         page.get_by_role("button", name="Try again").click()
-        page.get_by_label("Key", exact=True).fill(reader)
+        page.get_by_label("API key", exact=True).fill(reader)
         page.get_by_role("button", name="Continue").click()
         expect(page.locator("#store-name")).to_have_text("only")
         expect(page.get_by_role("alert")).to_be_hidden()
@@ -461,7 +461,7 @@ def test_the_whole_job_is_done_by_keys_alone(visit: Visitor, stores: dict[str, S
     expect(page.get_by_role("dialog", name="questions")).to_be_visible()
     keys.press("Escape")
     keys.press("?")
-    expect(page.get_by_role("dialog", name="Help and keys")).to_contain_text("Ctrl Enter".replace(" ", ""))
+    expect(page.get_by_role("dialog", name="Help and shortcuts")).to_contain_text("Ctrl Enter".replace(" ", ""))
     keys.press("Escape")
     keys.press("t")
     expect(page.locator("#text")).to_be_focused()
@@ -475,7 +475,7 @@ def test_letters_are_keys_outside_of_fields_only_and_can_be_switched_off(visit: 
     page.keyboard.press("Control+Enter")
     expect(page.locator(".tag .label").first).to_be_focused()
     page.locator("#help-open").click()
-    page.get_by_label("Single letters are keys").uncheck()
+    page.get_by_label("Single-letter shortcuts").uncheck()
     page.keyboard.press("Escape")
     page.locator(".tag .label").first.focus()
     page.keyboard.press("a")
@@ -490,12 +490,12 @@ def test_a_problem_is_told_in_the_servers_sentence(visit: Visitor) -> None:
         "type": "about:blank",
         "title": "Too large",
         "status": 413,
-        "detail": "a text has 9 characters; 8 are the most.",
+        "detail": "a text has 9 characters; the limit is 8.",
     }
     page.route("**/suggest", lambda route: route.fulfill(status=413, json=problem))
     page.fill("#text", "too large")
     banner = page.get_by_role("alert")
-    expect(banner).to_contain_text("A text has 9 characters; 8 are the most.")
+    expect(banner).to_contain_text("A text has 9 characters; the limit is 8.")
     assert not violations(page)
     page.unroute("**/suggest")
     page.get_by_role("button", name="Try again").click()
@@ -510,7 +510,7 @@ def test_the_page_goes_on_when_the_server_is_back(visit: Visitor) -> None:
     page.context.set_offline(True)
     page.fill("#text", TEXT)
     page.clock.run_for(400)
-    expect(page.get_by_role("alert")).to_contain_text("The server does not answer.")
+    expect(page.get_by_role("alert")).to_contain_text("The server does not respond.")
     page.clock.run_for(3100)
     expect(page.get_by_role("alert")).to_be_visible()
     page.context.set_offline(False)

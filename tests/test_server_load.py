@@ -115,9 +115,7 @@ def test_concurrent_requests_share_a_batch_and_get_the_same_labels(
         together = [pool.submit(client.post, f"{STORE}/suggest", json=body) for body in bodies]
         while batchers[0]._queue.qsize() < len(TEXTS):  # all of them wait for the first
             pass
-        assert (
-            metrics()["ripml_requests_in_flight"].samples[0].value == len(TEXTS) + 2
-        )  # including the first and the one for the metrics
+        assert metrics()["ripml_requests_in_flight"].samples[0].value == len(TEXTS) + 2  # and the first, and /metrics
         release.set()
         found = [response.result().json() for response in together]
         assert first.result().status_code == 200

@@ -69,8 +69,8 @@ def run(stores: Sequence[str], settings: Settings | None = None) -> None:
 
 
 def uvicorn_config(app: Any, settings: Settings) -> uvicorn.Config:
-    """uvicorn's options. Its httptools parser is the faster one; h11 bounds the memory that the head of a request takes,
-    which matters where other machines can connect."""
+    """uvicorn's options. Its httptools parser is the faster one; h11 bounds the size of a request's head, which matters
+    where other machines can connect."""
     return uvicorn.Config(
         app,
         http="httptools" if is_loopback(settings.host) else "h11",
