@@ -36,29 +36,17 @@ class Metrics:
             "ripml_request_seconds", "Time to answer.", ("route",), buckets=_SECONDS, registry=registry
         )
         self.in_flight = Gauge("ripml_requests_in_flight", "Requests being answered.", registry=registry)
-        self._batches = Histogram(
+        self.batch_sizes = Histogram(
             "ripml_batch_size", "Texts scored together.", ("store",), buckets=_SIZES, registry=registry
         )
-        self._writes = Counter("ripml_writes_total", "Writes to the disk.", ("store", "kind"), registry=registry)
-        self._refits = Counter("ripml_refits_total", "Refits that ended.", ("store", "outcome"), registry=registry)
+        self.writes = Counter("ripml_writes_total", "Writes to the disk.", ("store", "kind"), registry=registry)
+        self.refits = Counter("ripml_refits_total", "Refits that ended.", ("store", "outcome"), registry=registry)
         registry.register(self)
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count a request; `route` is the path's template."""
         self._requests.labels(method if method in _METHODS else "other", route, str(status)).inc()
         self._seconds.labels(route).observe(seconds)
-
-    def batch(self, store: str, size: int) -> None:
-        """Count texts that are scored together."""
-        self._batches.labels(store).observe(size)
-
-    def changed(self, store: str, kind: str) -> None:
-        """Count a change that is on the disk."""
-        self._writes.labels(store, kind).inc()
-
-    def refitted(self, store: str, outcome: str) -> None:
-        """Count a refit that ended."""
-        self._refits.labels(store, outcome).inc()
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """The sizes of the stores; called by the registry."""

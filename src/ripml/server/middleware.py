@@ -25,7 +25,7 @@ from ripml.server.metrics import Metrics
 from ripml.server.problems import Problem, unavailable, unexpected
 from ripml.server.settings import Settings
 
-__all__ = ["ConcurrencyLimit", "HostAndOriginCheck", "RequestMonitor", "UnexpectedErrors", "install_middleware"]
+__all__ = ["ConcurrencyLimit", "HostAndOriginCheck", "RequestMonitor", "install_middleware"]
 
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _CLIENT_CLOSED = 499  # nginx's status for a client that closed the connection before the response
@@ -36,16 +36,18 @@ _UNLIMITED_PREFIX = "/page/"
 def install_middleware(app: FastAPI, settings: Settings, metrics: Metrics) -> None:
     """Add all middleware to an app; the one that is added last is the outermost."""
     app.add_middleware(ConcurrencyLimit, limit=settings.max_requests, metrics=metrics)
-    app.add_middleware(UnexpectedErrors)
+    app.add_middleware(HostAndOriginCheck, settings=settings)
+    app.add_middleware(RequestMonitor, metrics=metrics)
     if settings.origins:
         methods, headers = ("GET", "POST", "PUT", "DELETE"), ("Authorization", "Content-Type")
         app.add_middleware(CORSMiddleware, allow_origins=settings.origins, allow_methods=methods, allow_headers=headers)
-    app.add_middleware(HostAndOriginCheck, settings=settings)
-    app.add_middleware(RequestMonitor, metrics=metrics)
 
 
 class RequestMonitor:
-    """Counts and times every request, and sets security headers on every response."""
+    """Counts and times requests, sets security headers, and reports unexpected errors as a problem.
+
+    Starlette's own handler would raise an unexpected error again, and uvicorn log its message, which may hold a text.
+    """
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self.app, self.metrics = app, metrics
@@ -72,6 +74,10 @@ class RequestMonitor:
             await self.app(scope, receive, send_with_headers)
         except ClientDisconnect:
             status = status or _CLIENT_CLOSED
+        except Exception as error:
+            problem = unexpected(error)
+            if not status:
+                await problem.response()(scope, receive, send_with_headers)
         finally:
             route = getattr(scope.get("route"), "path", "other")
             self.metrics.answered(scope["method"], route, status, time.perf_counter() - start)
@@ -103,9 +109,10 @@ class HostAndOriginCheck:
         if not self._accepts_host(host):
             remedy = "start the server with --allowed-host NAME to allow it"
             return Problem(421, f"this server does not answer for host {host[:100]!r}; {remedy}.")
-        # Pages of other origins may send simple reads, whose responses browsers hide from them, but change nothing.
-        reads = method in _SAFE_METHODS and "access-control-request-method" not in headers
-        if origin is None or reads or origin in self.origins or _split(origin).netloc.lower() == host.lower():
+        # Pages of other origins may read, because browsers hide the response from them, but change nothing.
+        if origin is None or method in _SAFE_METHODS or origin in self.origins:
+            return None
+        if _split(origin).netloc.lower() == host.lower():
             return None
         return Problem(403, f"pages of origin {origin[:100]!r} may not call this server; --origin ORIGIN allows it.")
 
@@ -126,34 +133,6 @@ def _split(url: str) -> SplitResult:
         return urlsplit(url)
     except ValueError:
         return SplitResult("", "", "", "", "")
-
-
-class UnexpectedErrors:
-    """Reports unexpected errors as a problem. Starlette's handler would raise them again, and uvicorn log the message,
-    which may hold a text."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle a request."""
-        if scope["type"] != "http":
-            return await self.app(scope, receive, send)
-        started = False
-
-        async def send_noting_start(message: Message) -> None:
-            nonlocal started
-            started = True
-            await send(message)
-
-        try:
-            await self.app(scope, receive, send_noting_start)
-        except ClientDisconnect:
-            raise
-        except Exception as error:
-            problem = unexpected(error)
-            if not started:
-                await problem.response()(scope, receive, send)
 
 
 class ConcurrencyLimit:

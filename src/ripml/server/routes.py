@@ -90,7 +90,9 @@ async def openapi(request: Request) -> Response:
 async def stores(request: Request) -> schemas.StoreList:
     """List the stores, and the role of the caller."""
     served: Mapping[str, ServedStore] = request.app.state.stores
-    return schemas.StoreList(stores=[await store.summary() for store in served.values()], role=request.state.role)
+    return schemas.StoreList(
+        stores=[await asyncio.to_thread(store.summary) for store in served.values()], role=request.state.role
+    )
 
 
 @read.get(_STORE)
@@ -98,7 +100,7 @@ async def card(request: Request, store: ServedStoreParameter) -> schemas.ModelCa
     """Describe a store and its model: documents, labels, settings, leave-one-out precision."""
     settings: Settings = request.app.state.settings
     limits = schemas.Limits(text=settings.max_text, batch=settings.max_texts, body=settings.max_body)
-    return await store.card(limits)
+    return await asyncio.to_thread(store.card, limits)
 
 
 @read.post(_STORE + "/suggest")
@@ -108,7 +110,7 @@ async def suggest(request: Request, store: ServedStoreParameter, query: schemas.
     return await store.suggest(query.text, query.given("n", "threshold"))
 
 
-# The responses of the next two may be large: the store's worker thread serialises them, so that the event loop neither
+# The responses of the next two may be large: the store's pool serialises them, so that the event loop neither
 # validates nor writes them.
 
 
@@ -116,7 +118,7 @@ async def suggest(request: Request, store: ServedStoreParameter, query: schemas.
 async def suggest_batch(request: Request, store: ServedStoreParameter, query: schemas.BatchSuggestRequest) -> Response:
     """Suggest labels for several texts."""
     _check_lengths(request, *query.texts)
-    content = await store.suggest_batch(query.texts, query.given("n", "threshold"))
+    content = await store.in_pool(store.suggest_batch, query.texts, query.given("n", "threshold"))
     return Response(content, media_type="application/json")
 
 
@@ -124,7 +126,7 @@ async def suggest_batch(request: Request, store: ServedStoreParameter, query: sc
 async def explain(request: Request, store: ServedStoreParameter, query: schemas.ExplainRequest) -> Response:
     """Explain the labels of a text by the examples and the words behind each."""
     _check_lengths(request, query.text)
-    content = await store.explain(query.text, query.given("n"), query.examples, query.features)
+    content = await store.in_pool(store.explain, query.text, query.given("n"), query.examples, query.features)
     return Response(content, media_type="application/json")
 
 
@@ -161,7 +163,7 @@ async def learn(request: Request, store: ServedStoreParameter, query: schemas.Le
 @read.get(_DOCUMENT)
 async def document(store: ServedStoreParameter, id: schemas.DocumentId) -> schemas.StoredDocument:
     """Show a document."""
-    return schemas.StoredDocument.model_validate(await store.document(id))
+    return schemas.StoredDocument.model_validate(await asyncio.to_thread(store.document, id))
 
 
 @write.put(_DOCUMENT + "/labels")
@@ -190,7 +192,7 @@ async def forget(store: ServedStoreParameter, query: schemas.ForgetRequest) -> s
 # -------------------------------------------------------------------------------------------------------------- refit
 
 
-@write.post(_STORE + "/refit", status_code=202)
+@write.post(_STORE + "/refit", status_code=202, response_model_exclude_unset=True)
 async def begin_refit(store: ServedStoreParameter) -> schemas.RefitStatus:
     """Start to refit the model on all documents; the present model serves until it is done."""
     return store.begin_refit()

@@ -149,10 +149,11 @@ class LabelScores(BaseModel):
     labels: list[ScoredLabel]
 
 
-class Suggestions(LabelScores):
-    """The labels of a text, by the model after change `version`."""
+class Suggestions(BaseModel):
+    """The labels of a text, best first, by the model after change `version`."""
 
     version: int
+    labels: list[ScoredLabel]
 
 
 class BatchSuggestions(BaseModel):

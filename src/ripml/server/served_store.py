@@ -1,4 +1,4 @@
-"""A store behind the server: one method per route, and the threads that they run in.
+"""A store behind the server: its methods for the routes, and the threads that they run in.
 
     suggest          one thread, which scores together the texts that wait (`ripml.server.batching`)
     changes          one thread; a change is answered when it is on the disk
@@ -90,7 +90,7 @@ class ServedStore:
             )
         self._batcher = Batcher(self._suggest_together, max_batch)
         self._writer = ThreadPoolExecutor(1, f"ripml write {name}")
-        self._refit = RefitStatus(status="idle")
+        self.refit_status = RefitStatus(status="idle")
         self._follow_failed = False
 
     # ----------------------------------------------------------------------------------------------------- life cycle
@@ -133,8 +133,9 @@ class ServedStore:
             if version == self.store.version:
                 return version, model
 
-    async def _in_pool(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+    async def in_pool(self, work: Callable[..., T], *arguments: Any) -> T:
+        """Run a method in the shared threads for long work."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work, *arguments)
 
     # ---------------------------------------------------------------------------------------------------- suggestions
 
@@ -143,12 +144,12 @@ class ServedStore:
         query = _Query(text, overrides)
         if len(text) <= _LONG_TEXT:
             return await self._batcher.submit(query)
-        return (await self._in_pool(lambda: self._suggest_together([query])))[0]
+        return (await self.in_pool(self._suggest_together, [query]))[0]
 
     def _suggest_together(self, queries: Sequence[_Query]) -> list[Suggestions]:
         """The labels of the texts of several callers: scored together, then chosen by the rules of each caller."""
         version, model = self._current()
-        self._metrics.batch(self.name, len(queries))
+        self._metrics.batch_sizes.labels(self.name).observe(len(queries))
         texts = [query.text for query in queries]
         groups: dict[tuple[Any, ...], list[int]] = {}
         for row, query in enumerate(queries):
@@ -168,33 +169,25 @@ class ServedStore:
             for row in labels
         ]
 
-    async def suggest_batch(self, texts: Sequence[str], overrides: Overrides) -> bytes:
+    def suggest_batch(self, texts: Sequence[str], overrides: Overrides) -> bytes:
         """The labels of texts, all by one version of the model, as the JSON of `BatchSuggestions`."""
-
-        def work() -> bytes:
-            version, model = self._current()
-            self._metrics.batch(self.name, len(texts))
-            suggestions = model.suggest(texts, model.rules.but(**overrides))
-            results = [{"labels": [{"label": label, "score": score} for label, score in row]} for row in suggestions]
-            return encode_json({"version": version, "results": results})
-
-        return await self._in_pool(work)
+        version, model = self._current()
+        self._metrics.batch_sizes.labels(self.name).observe(len(texts))
+        suggestions = model.suggest(texts, model.rules.but(**overrides))
+        results = [{"labels": [{"label": label, "score": score} for label, score in row]} for row in suggestions]
+        return encode_json({"version": version, "results": results})
 
     # --------------------------------------------------------------------------------------------------- explanations
 
-    async def explain(self, text: str, overrides: Overrides, n_examples: int, n_features: int) -> bytes:
+    def explain(self, text: str, overrides: Overrides, n_examples: int, n_features: int) -> bytes:
         """The explained labels of a text, as the JSON of `Explanations`."""
-
-        def work() -> bytes:
-            version, model = self._current()
-            (found,) = model.explain([text], model.rules.but(**overrides), n_examples, n_features)
-            n_spans = _per_item([len(label.spans) for label in found], _MAX_SPANS)
-            sizes = [len(example.labels) for label in found for example in label.examples]
-            n_labels = _per_item(sizes, _MAX_EXAMPLE_LABELS)
-            labels = [self._explanation(label, model, n_spans, n_labels) for label in found]
-            return encode_json({"version": version, "labels": labels})
-
-        return await self._in_pool(work)
+        version, model = self._current()
+        (found,) = model.explain([text], model.rules.but(**overrides), n_examples, n_features)
+        n_spans = _per_item([len(label.spans) for label in found], _MAX_SPANS)
+        sizes = [len(example.labels) for label in found for example in label.examples]
+        n_labels = _per_item(sizes, _MAX_EXAMPLE_LABELS)
+        labels = [self._explanation(label, model, n_spans, n_labels) for label in found]
+        return encode_json({"version": version, "labels": labels})
 
     def _explanation(self, label: Why, model: DocumentModel, n_spans: int, n_labels: int) -> dict[str, Any]:
         """An explained label, with the documents behind its examples."""
@@ -232,11 +225,8 @@ class ServedStore:
 
     # ------------------------------------------------------------------------------------------------------- look-ups
 
-    async def document(self, id: str) -> dict[str, Any]:
+    def document(self, id: str) -> dict[str, Any]:
         """A document."""
-        return await asyncio.to_thread(self._document, id)
-
-    def _document(self, id: str) -> dict[str, Any]:
         try:
             return self.store.document(id)
         except DataError as error:
@@ -247,30 +237,26 @@ class ServedStore:
         version, model = self._current()
         return {"documents": len(self.store), "labels": len(model.model.classes_), "version": version}
 
-    async def summary(self) -> StoreSummary:
+    def summary(self) -> StoreSummary:
         """The name and size of the store."""
-        sizes = await asyncio.to_thread(self.sizes)
+        sizes = self.sizes()
         return StoreSummary(name=self.name, documents=sizes["documents"], labels=sizes["labels"])
 
-    async def card(self, limits: Limits) -> ModelCard:
+    def card(self, limits: Limits) -> ModelCard:
         """The store and its model."""
-
-        def work() -> ModelCard:
-            model = self.store.model
-            estimator = model.model
-            facts = {
-                "name": self.name,
-                **self.sizes(),
-                "features": {"kind": type(model.text).__name__, "count": int(estimator.n_features_in_)},
-                "settings": estimator.get_params(deep=False),
-                "chosen": estimator.chosen_,
-                "left_out_precision": estimator.left_out_precision_ or None,
-                "warm": estimator.warm_,
-                "rules": model.rules.to_json(),
-            }
-            return ModelCard(**to_jsonable_python(facts, fallback=_plain), limits=limits)
-
-        return await asyncio.to_thread(work)
+        model = self.store.model
+        estimator = model.model
+        facts = {
+            "name": self.name,
+            **self.sizes(),
+            "features": {"kind": type(model.text).__name__, "count": int(estimator.n_features_in_)},
+            "settings": estimator.get_params(deep=False),
+            "chosen": estimator.chosen_,
+            "left_out_precision": estimator.left_out_precision_ or None,
+            "warm": estimator.warm_,
+            "rules": model.rules.to_json(),
+        }
+        return ModelCard(**to_jsonable_python(facts, fallback=_plain), limits=limits)
 
     # -------------------------------------------------------------------------------------------------------- changes
 
@@ -282,7 +268,7 @@ class ServedStore:
 
         def make() -> tuple[int, T]:
             result = work()
-            self._metrics.changed(self.name, kind)
+            self._metrics.writes.labels(self.name, kind).inc()
             return self.store.version, result
 
         return await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._writer, make))
@@ -306,7 +292,7 @@ class ServedStore:
         """Replace the labels of a document; the version and the labels before."""
 
         def work() -> list[str]:
-            before: list[str] = self._document(id)["labels"]
+            before: list[str] = self.document(id)["labels"]
             self.store.relabel(id, labels)
             return before
 
@@ -314,15 +300,10 @@ class ServedStore:
 
     # ---------------------------------------------------------------------------------------------------------- refit
 
-    @property
-    def refit_status(self) -> RefitStatus:
-        """The status of the refit."""
-        return self._refit
-
     def begin_refit(self) -> RefitStatus:
         """Start a refit in a thread, unless one is running."""
-        if self._refit.status != "running":
-            self._refit = RefitStatus(status="running", last=self._refit.last)
+        if self.refit_status.status != "running":
+            self.refit_status = RefitStatus(status="running", last=self.refit_status.last)
             threading.Thread(target=self._run_refit, name=f"ripml refit {self.name}", daemon=True).start()
         return RefitStatus(status="running")
 
@@ -330,10 +311,14 @@ class ServedStore:
         try:
             self.store.refit()
         except Exception as error:
-            self._refit = RefitStatus(status="failed", detail=problem_of(error).detail, last=self._refit.last)
-            self._metrics.refitted(self.name, "failed")
+            self.refit_status = RefitStatus(
+                status="failed", detail=problem_of(error).detail, last=self.refit_status.last
+            )
+            self._metrics.refits.labels(self.name, "failed").inc()
         else:
-            self._refit = RefitStatus(status="idle", last=datetime.now(timezone.utc).isoformat(timespec="seconds"))
-            self._metrics.refitted(self.name, "done")
+            self.refit_status = RefitStatus(
+                status="idle", last=datetime.now(timezone.utc).isoformat(timespec="seconds")
+            )
+            self._metrics.refits.labels(self.name, "done").inc()
             with contextlib.suppress(RuntimeError):  # the server is stopping
                 self._writer.submit(self._warm_up)
