@@ -54,6 +54,10 @@ def _check_distinct(ids: list[str]) -> None:
         raise Problem(409, f"document {repeated!r} is given twice.")
 
 
+def _json(content: bytes) -> Response:
+    return Response(content, media_type="application/json")
+
+
 # ------------------------------------------------------------------------------------------------------------- server
 
 
@@ -103,31 +107,31 @@ async def card(request: Request, store: ServedStoreParameter) -> schemas.ModelCa
     return await asyncio.to_thread(store.card, limits)
 
 
-@read.post(_STORE + "/suggest")
-async def suggest(request: Request, store: ServedStoreParameter, query: schemas.SuggestRequest) -> schemas.Suggestions:
+# These three return JSON that is written by the thread that computes it. Response models would be validated and written
+# by the event loop, which takes three times as long for a suggestion and blocks other requests while a large one is
+# written.
+
+
+@read.post(_STORE + "/suggest", response_model=schemas.Suggestions)
+async def suggest(request: Request, store: ServedStoreParameter, query: schemas.SuggestRequest) -> Response:
     """Suggest labels for a text."""
     _check_lengths(request, query.text)
-    return await store.suggest(query.text, query.given("n", "threshold"))
-
-
-# The responses of the next two may be large: the store's pool serialises them, so that the event loop neither
-# validates nor writes them.
+    return _json(await store.suggest(query.text, query.given("n", "threshold")))
 
 
 @read.post(_STORE + "/suggest/batch", response_model=schemas.BatchSuggestions)
 async def suggest_batch(request: Request, store: ServedStoreParameter, query: schemas.BatchSuggestRequest) -> Response:
     """Suggest labels for several texts."""
     _check_lengths(request, *query.texts)
-    content = await store.in_pool(store.suggest_batch, query.texts, query.given("n", "threshold"))
-    return Response(content, media_type="application/json")
+    return _json(await store.in_pool(store.suggest_batch, query.texts, query.given("n", "threshold")))
 
 
 @read.post(_STORE + "/explain", response_model=schemas.Explanations)
 async def explain(request: Request, store: ServedStoreParameter, query: schemas.ExplainRequest) -> Response:
     """Explain the labels of a text by the examples and the words behind each."""
     _check_lengths(request, query.text)
-    content = await store.in_pool(store.explain, query.text, query.given("n"), query.examples, query.features)
-    return Response(content, media_type="application/json")
+    overrides = query.given("n")
+    return _json(await store.in_pool(store.explain, query.text, overrides, query.examples, query.features))
 
 
 @read.get(_STORE + "/labels")

@@ -28,7 +28,7 @@ from ripml.model.explain import Example
 from ripml.server.batching import Batcher
 from ripml.server.metrics import Metrics
 from ripml.server.problems import Problem, problem_of, unexpected
-from ripml.server.schemas import Limits, ModelCard, RefitStatus, ScoredLabel, StoreSummary, Suggestions
+from ripml.server.schemas import Limits, ModelCard, RefitStatus, StoreSummary
 from ripml.store import Store
 from ripml.tagging.documents import DocumentModel, Why
 from ripml.tagging.rules import Suggestion
@@ -64,6 +64,10 @@ def encode_json(content: Any) -> bytes:
     b'{"score":0.5,"pull":null}'
     """
     return to_json(content, fallback=_plain, inf_nan_mode="null")
+
+
+def _scored(labels: Sequence[Suggestion]) -> list[dict[str, Any]]:
+    return [{"label": label, "score": score} for label, score in labels]
 
 
 def _per_item(sizes: Sequence[int], limit: int) -> int:
@@ -139,14 +143,14 @@ class ServedStore:
 
     # ---------------------------------------------------------------------------------------------------- suggestions
 
-    async def suggest(self, text: str, overrides: Overrides) -> Suggestions:
-        """The labels of a text."""
+    async def suggest(self, text: str, overrides: Overrides) -> bytes:
+        """The labels of a text, as the JSON of `Suggestions`."""
         query = _Query(text, overrides)
         if len(text) <= _LONG_TEXT:
             return await self._batcher.submit(query)
         return (await self.in_pool(self._suggest_together, [query]))[0]
 
-    def _suggest_together(self, queries: Sequence[_Query]) -> list[Suggestions]:
+    def _suggest_together(self, queries: Sequence[_Query]) -> list[bytes]:
         """The labels of the texts of several callers: scored together, then chosen by the rules of each caller."""
         version, model = self._current()
         self._metrics.batch_sizes.labels(self.name).observe(len(queries))
@@ -164,17 +168,14 @@ class ServedStore:
                 chosen = model.rules.but(**dict(overrides)).suggestions(model.model, scores[rows])
                 by_row.update(zip(rows, chosen, strict=True))
             labels = [by_row[row] for row in range(len(queries))]
-        return [
-            Suggestions(version=version, labels=[ScoredLabel(label=label, score=score) for label, score in row])
-            for row in labels
-        ]
+        return [encode_json({"version": version, "labels": _scored(row)}) for row in labels]
 
     def suggest_batch(self, texts: Sequence[str], overrides: Overrides) -> bytes:
         """The labels of texts, all by one version of the model, as the JSON of `BatchSuggestions`."""
         version, model = self._current()
         self._metrics.batch_sizes.labels(self.name).observe(len(texts))
         suggestions = model.suggest(texts, model.rules.but(**overrides))
-        results = [{"labels": [{"label": label, "score": score} for label, score in row]} for row in suggestions]
+        results = [{"labels": _scored(row)} for row in suggestions]
         return encode_json({"version": version, "results": results})
 
     # --------------------------------------------------------------------------------------------------- explanations
