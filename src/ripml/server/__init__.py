@@ -11,6 +11,7 @@ from ripml.base.errors import MissingExtraError
 
 try:
     import fastapi  # noqa: F401
+    import httptools  # noqa: F401
     import prometheus_client  # noqa: F401
     import uvicorn  # noqa: F401
 except ImportError as error:

@@ -1,11 +1,11 @@
-"""ASGI middleware around the whole app, outermost first.
+"""ASGI middleware around the whole app.
 
-RequestMonitor     times and counts requests, sets the headers that every response has
-HostCheck          421 for host names that are not the server's (DNS rebinding)
-OriginCheck        403 for changes and preflights by pages of other origins (cross-site request forgery)
-CORSMiddleware     Starlette's, for the origins in the settings
-UnexpectedErrors   500 without internals
-ConcurrencyLimit   503 when too many requests are being processed
+    CORSMiddleware       Starlette's, for the origins in the settings
+    RequestMonitor       times and counts requests, sets headers of all responses, reports unexpected errors
+    HostAndOriginCheck   refuses requests that pages of other sites make through a visitor's browser
+    ConcurrencyLimit     refuses requests while too many are being processed
+
+A request passes them in this order.
 """
 
 from __future__ import annotations
