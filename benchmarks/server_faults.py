@@ -1,13 +1,13 @@
-"""A server that is sent nonsense, whose model is replaced, and that is killed: what it answers and what is lost.
+"""Faults: a server gets invalid requests, replaces its model under load, and is killed.
 
     python benchmarks/server_faults.py [--quick] [--only described,mutated,swaps,kills] [--json PATH]
 
-    described  schemathesis on the OpenAPI description, all checks: its failures, and answers of 500
-    mutated    10,000 bodies that were right before some damage: answers of 500, and none within ten seconds
-    swaps      20 refits while clients ask and learn: requests that failed
-    kills      20 times kill -9 and a new start while clients learn: acknowledged documents that are gone
+    described  schemathesis with all checks on the OpenAPI description: failures, and responses of 500
+    mutated    10,000 valid bodies with random damage: responses of 500, and none within ten seconds
+    swaps      20 refits while clients suggest and learn: failed requests
+    kills      20 times kill -9 and a restart while clients learn: acknowledged documents that are lost
 
-All on a small store. --quick takes a tenth of it. All bounds are 0.
+All on a small store; --quick runs a tenth of it. All bounds are 0.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ PIECES = [
 
 
 def described(port: int, share: float) -> list[Row]:
-    """What schemathesis finds."""
+    """The failures that schemathesis finds."""
     command = [
         *(str(Path(sys.executable).with_name("schemathesis")), "--no-color", "run"),
         f"http://127.0.0.1:{port}/openapi.json",
@@ -74,7 +74,7 @@ def described(port: int, share: float) -> list[Row]:
     return [
         ("described: cases", int(cases[1].replace(",", "")) if cases else 0, f"≥ {int(CASES * share):,}"),
         ("described: failures", int(failures[1]) if failures else float(done.returncode), "0"),
-        ("described: kinds of answers of 500", servers, "0"),
+        ("described: kinds of responses of 500", servers, "0"),
     ]
 
 
@@ -82,7 +82,7 @@ def described(port: int, share: float) -> list[Row]:
 
 
 def mutated(body: dict[str, Any], rng: random.Random) -> bytes:
-    """A body with some damage to its values or its bytes."""
+    """A body with random damage to its values or its bytes."""
     if rng.random() < 0.6:
         changed: Any = json.loads(json.dumps(body))
         inside = changed["documents"][0] if "documents" in changed and rng.random() < 0.7 else changed
@@ -104,7 +104,7 @@ def mutated(body: dict[str, Any], rng: random.Random) -> bytes:
 
 
 async def send_mutated(port: int, n: int, seed: int) -> tuple[Counter[int], int]:
-    """The statuses of the answers, and how often there was none in time."""
+    """The statuses of the responses, and the number of timeouts."""
     rng, statuses, hangs = random.Random(seed), Counter[int](), 0
     connection = await Connection.to(port)
     for _ in range(n):
@@ -114,7 +114,7 @@ async def send_mutated(port: int, n: int, seed: int) -> tuple[Counter[int], int]
             "Content-Type": rng.choice(["application/json"] * 18 + ["text/plain", "application/json; charset=x"])
         }
         if rng.random() < 0.05:
-            headers["Content-Length"] = str(len(content) // 2)  # the rest is no HTTP
+            headers["Content-Length"] = str(len(content) // 2)  # the rest is not HTTP
         try:
             request = request_bytes(method, STORE + path, content, headers)
             status, _ = await asyncio.wait_for(connection.send(request), HANG)
@@ -141,9 +141,9 @@ def send_all_mutated(port: int, share: float) -> list[Row]:
     statuses = sum((each for each, _ in found), Counter[int]())
     return [
         ("mutated: bodies", statuses.total(), ""),
-        *((f"mutated: answers of {status or 'none'}", n, "") for status, n in sorted(statuses.items())),
-        ("mutated: answers of 500 and more", sum(n for status, n in statuses.items() if status >= 500), "0"),
-        ("mutated: no answer in ten seconds", sum(hangs for _, hangs in found), "0"),
+        *((f"mutated: responses of {status or 'none'}", n, "") for status, n in sorted(statuses.items())),
+        ("mutated: responses of 500 and more", sum(n for status, n in statuses.items() if status >= 500), "0"),
+        ("mutated: no response in ten seconds", sum(hangs for _, hangs in found), "0"),
     ]
 
 
@@ -190,9 +190,9 @@ def swaps(port: int, share: float) -> list[Row]:
     swapped = asyncio.run(run())
     failed = sum(n for status, n in statuses.items() if status not in {200, 201})
     return [
-        ("swaps: models swapped in", swapped, ""),
-        ("swaps: requests meanwhile", statuses.total(), ""),
-        ("swaps: requests that failed", failed, "0"),
+        ("swaps: models replaced", swapped, ""),
+        ("swaps: requests", statuses.total(), ""),
+        ("swaps: failed requests", failed, "0"),
     ]
 
 
@@ -200,7 +200,7 @@ def swaps(port: int, share: float) -> list[Row]:
 
 
 async def learn(port: int, name: str, acknowledged: dict[str, list[str]]) -> None:
-    """Learn and relabel documents until the server hangs up, and note what it said it did."""
+    """Learn and relabel documents until the connection breaks, and record what the server acknowledged."""
     rng = random.Random(name)
     try:
         async with await Connection.to(port) as connection:
@@ -211,7 +211,7 @@ async def learn(port: int, name: str, acknowledged: dict[str, list[str]]) -> Non
                 if status == 201:
                     acknowledged[id] = labels
                 if number % 3 == 0:
-                    acknowledged.pop(id, None)  # either is right from here until the answer
+                    acknowledged.pop(id, None)  # until the response, either label is right
                     status, _ = await connection.ask("PUT", f"{STORE}/documents/{id}/labels", {"labels": ["label 3"]})
                     if status == 200:
                         acknowledged[id] = ["label 3"]
@@ -220,7 +220,7 @@ async def learn(port: int, name: str, acknowledged: dict[str, list[str]]) -> Non
 
 
 def kills(folder: Path, share: float) -> list[Row]:
-    """What is gone after kill -9."""
+    """Documents that are lost after kill -9."""
     acknowledged: dict[str, list[str]] = {}
     rng, lost, n = random.Random(0), 0, int(KILLS * share)
     for kill in range(n):
@@ -235,10 +235,10 @@ def kills(folder: Path, share: float) -> list[Row]:
             asyncio.run(until_killed())
             server.end(signal.SIGKILL)
         with Store.open(folder, readonly=True) as store:
-            there = set(store.ids())
-            lost += sum(id not in there for id in acknowledged)
+            ids = set(store.ids())
+            lost += sum(id not in ids for id in acknowledged)
     with Store.open(folder) as store:
-        wrong = sum(id in there and store.document(id)["labels"] != labels for id, labels in acknowledged.items())
+        wrong = sum(id in ids and store.document(id)["labels"] != labels for id, labels in acknowledged.items())
     return [
         ("kills: kills", n, ""),
         ("kills: acknowledged documents", len(acknowledged), ""),
@@ -249,8 +249,8 @@ def kills(folder: Path, share: float) -> list[Row]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
-    parser.add_argument("--quick", action="store_true", help="a tenth of it")
-    parser.add_argument("--only", default="described,mutated,swaps,kills", help="some of the four, with commas")
+    parser.add_argument("--quick", action="store_true", help="run a tenth of it")
+    parser.add_argument("--only", default="described,mutated,swaps,kills", help="some of the four, separated by commas")
     parser.add_argument("--json", type=Path, help="write the figures here")
     arguments = parser.parse_args()
     share, start = 0.1 if arguments.quick else 1.0, time.perf_counter()
@@ -263,11 +263,11 @@ def main() -> None:
                 found += kills(folder, share)
                 continue
             with ServerProcess(folder) as server:
-                what = {"described": described, "mutated": send_all_mutated, "swaps": swaps}[name]
-                found += what(server.port, share)
+                measure = {"described": described, "mutated": send_all_mutated, "swaps": swaps}[name]
+                found += measure(server.port, share)
                 code = server.end()
             found.append((f"{name}: exit code of the server", code, "0"))
-            errors = [line for line in server.said if re.search(r"ERROR|Traceback", line)]
+            errors = [line for line in server.log if re.search(r"ERROR|Traceback", line)]
             found.append((f"{name}: errors in its log", len(errors), ""))
             print("".join(errors[:5]), end="")
     finish([*found, ("seconds", time.perf_counter() - start, "")], arguments.json)

@@ -1,12 +1,11 @@
-"""A server under load from another process: how long an answer takes, how many there are, and what batching gives.
+"""Latency and throughput of a server under load from another process, and the gain by batching.
 
     python benchmarks/serving.py [--quick] [--store FOLDER] [--json PATH]
 
-A store of EUR-Lex, made of its raw training texts with the default settings (RIPML_DATA; without it, or with --quick, a
-generated one), is served by one process. 1, 8 and 64 clients, each on its own connection, send test texts one after
-another as fast as they are answered. Beside it another process serves the same store with `max_batch=1`: every request
-is scored on its own. They take turns, and the best turn of each counts. --store keeps the store there, or takes it from
-there.
+One process serves a store of EUR-Lex's raw training texts with the default settings (generated texts with --quick or
+without RIPML_DATA). 1, 8 and 64 clients, each with one connection, send test texts one after another without pause.
+For comparison, another process serves the same store with `max_batch=1`, which scores each request alone. The two take
+turns, and the best turn of each counts. --store uses the store in a folder, or creates it there.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ def documents(split: str) -> Iterator[dict[str, Any]]:
 
 
 def generated(n: int, seed: int) -> list[dict[str, Any]]:
-    """Documents of many words, some of which are of their label."""
+    """Documents of 300 words, half of them typical of their label."""
     rng = random.Random(seed)
     labels = [rng.randrange(200) for _ in range(n)]
     return [
@@ -63,14 +62,14 @@ def generated(n: int, seed: int) -> list[dict[str, Any]]:
 
 @dataclass
 class Load:
-    """What some clients saw."""
+    """The responses to some clients."""
 
     milliseconds: list[float]
     errors: int
     seconds: float
 
     @property
-    def a_second(self) -> float:
+    def per_second(self) -> float:
         return len(self.milliseconds) / self.seconds
 
     def quantile(self, q: float) -> float:
@@ -78,7 +77,7 @@ class Load:
 
 
 async def load(port: int, n_clients: int, texts: list[bytes], seconds: float) -> Load:
-    """Clients that ask without pause for some seconds; what was begun is answered to the end."""
+    """Clients that send requests without pause for some seconds, and wait for the last response."""
     seen, errors = list[float](), 0
     begin = time.perf_counter()
 
@@ -117,24 +116,24 @@ def main() -> None:
             start = time.perf_counter()
             Store.create(folder, data, RIPML(random_state=0)).close()
             found.append(("seconds to make the store", time.perf_counter() - start, ""))
-        asked = documents("test") if real else generated(300, 1)
-        bodies = (json.dumps({"text": document["text"]}).encode() for document in asked)
+        queries = documents("test") if real else generated(300, 1)
+        bodies = (json.dumps({"text": document["text"]}).encode() for document in queries)
         texts = [request_bytes("POST", PATH, body) for body in bodies]
         before = os.getloadavg()[0]
         best: dict[str, Load] = {}
         errors = 0
-        told: dict[str, dict[str, Any]] = {"batched": {}, "one by one": {"max_batch": 1}}
-        servers = {name: ServerProcess(f"store={folder}", read_only=True, **more) for name, more in told.items()}
+        options: dict[str, dict[str, Any]] = {"batched": {}, "one by one": {"max_batch": 1}}
+        servers = {name: ServerProcess(f"store={folder}", read_only=True, **more) for name, more in options.items()}
         try:
             for server in servers.values():
-                asyncio.run(load(server.port, 8, texts, seconds / 4))  # to be warm
+                asyncio.run(load(server.port, 8, texts, seconds / 4))  # warm-up
             for _ in range(turns):
                 for n_clients in CLIENTS:
                     for name, server in servers.items():
                         seen = asyncio.run(load(server.port, n_clients, texts, seconds))
                         errors += seen.errors
                         case = f"{name}, {n_clients} client{'s' if n_clients > 1 else ''}"
-                        best[case] = max(best.get(case, seen), seen, key=lambda load: load.a_second)
+                        best[case] = max(best.get(case, seen), seen, key=lambda load: load.per_second)
         finally:
             for server in servers.values():
                 server.end()
@@ -142,12 +141,12 @@ def main() -> None:
             found += [
                 (f"{case}: p50, ms", seen.quantile(0.5), ""),
                 (f"{case}: p99, ms", seen.quantile(0.99), ""),
-                (f"{case}: answers a second", seen.a_second, ""),
+                (f"{case}: responses per second", seen.per_second, ""),
             ]
         slow = best["batched, 8 clients"].quantile(0.99) / best["batched, 1 client"].quantile(0.5)
-        gain = best["batched, 64 clients"].a_second / best["one by one, 64 clients"].a_second
+        gain = best["batched, 64 clients"].per_second / best["one by one, 64 clients"].per_second
         found += [
-            ("load of the machine before", before, ""),
+            ("load average before", before, ""),
             ("errors", errors, "0"),
             ("p99 at 8 clients / p50 at 1", slow, "≤ 4"),
             ("throughput at 64 clients / one by one", gain, "≥ 3"),

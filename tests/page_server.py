@@ -1,4 +1,4 @@
-"""A server with small stores and a real Chromium, for the tests of the page and its screenshots."""
+"""A server with small stores and Chromium, for the tests and the screenshots of the page."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from ripml.server import Settings, create_app
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 needs_chromium = pytest.mark.skipif(CHROMIUM is None and not os.environ.get("CI"), reason="Chromium is not installed")
 
-_PATIENCE = 20_000  # milliseconds, for machines that have other work
+_TIMEOUT = 20_000  # milliseconds; long, for busy machines
 QUESTIONS = [
     ("How do I reshape an array without copying its memory?", ["numpy", "arrays"]),
     ("Numpy broadcasting of two arrays with different shapes raises an error", ["numpy", "broadcasting", "arrays"]),
@@ -56,7 +56,7 @@ NEWS = [
 
 
 def data_of(documents: Sequence[tuple[str, Sequence[str]]]) -> Dataset:
-    """Documents as a data set."""
+    """A data set of documents."""
     names = sorted({label for _, labels in documents for label in labels})
     Y = np.array([[name in labels for name in names] for _, labels in documents])
     return Dataset(
@@ -74,7 +74,7 @@ def stores_in(folder: Path) -> dict[str, Store]:
 
 @contextmanager
 def serving(stores: Mapping[str, Store], settings: Settings | None = None) -> Iterator[str]:
-    """Serve stores from a thread; the address."""
+    """Serve stores from a thread; yields the URL."""
     ready = threading.Event()
 
     class Server(uvicorn.Server):
@@ -96,10 +96,10 @@ def serving(stores: Mapping[str, Store], settings: Settings | None = None) -> It
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """A Chromium that calls nobody."""
+    """Chromium without background requests."""
     assert CHROMIUM is not None, "Chromium must be installed under CI"
-    off = ("gpu", "quic", "background-networking", "component-update", "sync")
-    flags = ["--no-sandbox", "--no-first-run", *(f"--disable-{name}" for name in off)]
+    disabled = ("gpu", "quic", "background-networking", "component-update", "sync")
+    flags = ["--no-sandbox", "--no-first-run", *(f"--disable-{name}" for name in disabled)]
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
         yield browser
@@ -108,31 +108,31 @@ def chromium() -> Iterator[Browser]:
 
 @dataclass
 class Visit:
-    """A page that is watched: what it complains of, and whom it asks."""
+    """An open page, with its console errors and its requests to other servers."""
 
     page: Page
     address: str
-    complaints: list[str] = field(default_factory=list)
-    strangers: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    foreign_requests: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.page.set_default_timeout(_PATIENCE)
-        expect.set_options(timeout=_PATIENCE)
-        self.page.on("console", self._heard)
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.page.on("request", self._asked)
+        self.page.set_default_timeout(_TIMEOUT)
+        expect.set_options(timeout=_TIMEOUT)
+        self.page.on("console", self._on_console)
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("request", self._on_request)
 
-    def _heard(self, message: ConsoleMessage) -> None:
+    def _on_console(self, message: ConsoleMessage) -> None:
         if message.type in ("error", "warning"):
-            self.complaints.append(message.text)
+            self.errors.append(message.text)
 
-    def _asked(self, request: Request) -> None:
+    def _on_request(self, request: Request) -> None:
         if not request.url.startswith(self.address):
-            self.strangers.append(request.url)
+            self.foreign_requests.append(request.url)
 
 
 def violations(page: Page) -> list[tuple[str, str]]:
-    """What axe finds with every rule that it has: the rule and the element."""
+    """The violations that axe finds with all rules enabled: rule and element."""
     page.evaluate("Promise.all(document.getAnimations().map((motion) => motion.finished.catch(() => 0)))")
     page.evaluate(files("axe_playwright_python").joinpath("axe.min.js").read_text())
     every = "Object.fromEntries(axe.getRules().map(({ ruleId }) => [ruleId, { enabled: true }]))"
@@ -141,7 +141,7 @@ def violations(page: Page) -> list[tuple[str, str]]:
 
 
 def pictures(folder: Path) -> None:
-    """The pictures of docs/page.md, in few colours: `python tests/page_server.py docs/page`."""
+    """Write the screenshots of docs/page.md, with few colours: `python tests/page_server.py docs/page`."""
     text = (
         "How do I multiply a large sparse matrix with a dense numpy array?\n\n"
         "My Python loop over the rows is far too slow, and I would like to make it faster "
@@ -149,7 +149,7 @@ def pictures(folder: Path) -> None:
     )
     with tempfile.TemporaryDirectory() as stores, serving(stores_in(Path(stores))) as address, chromium() as browser:
 
-        def opened(width: int, height: int, scheme: Literal["light", "dark"]) -> Page:
+        def open_page(width: int, height: int, scheme: Literal["light", "dark"]) -> Page:
             page = browser.new_page(
                 viewport={"width": width, "height": height}, color_scheme=scheme, reduced_motion="reduce"
             )
@@ -158,26 +158,26 @@ def pictures(folder: Path) -> None:
             page.wait_for_selector(".tag")
             return page
 
-        def taken(page: Page, name: str) -> None:
+        def save(page: Page, name: str) -> None:
             page.wait_for_load_state("networkidle")
             with Image.open(io.BytesIO(page.screenshot())) as image:
                 image.convert("RGB").quantize(64, dither=Image.Dither.NONE).save(folder / f"{name}.png", optimize=True)
 
-        for page, name in ((opened(1280, 800, "light"), "evidence"), (opened(360, 740, "light"), "phone")):
+        for page, name in ((open_page(1280, 800, "light"), "evidence"), (open_page(360, 740, "light"), "phone")):
             page.click(".tag .accept")
             page.click(".tag .label")
             page.wait_for_selector(".examples li")
-            taken(page, name)
-        page = opened(1280, 800, "dark")
+            save(page, name)
+        page = open_page(1280, 800, "dark")
         for row, verdict in ((1, "accept"), (2, "accept"), (3, "reject")):
             page.click(f".tag:nth-child({row}) .{verdict}")
         page.keyboard.press("Control+s")
         page.wait_for_selector(".decision")
-        taken(page, "learnt")
-        page = opened(1280, 800, "light")
+        save(page, "learnt")
+        page = open_page(1280, 800, "light")
         page.click("#card-open")
         page.wait_for_selector("#card[open]")
-        taken(page, "card")
+        save(page, "card")
 
 
 if __name__ == "__main__":

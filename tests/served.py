@@ -1,4 +1,4 @@
-"""A server in a process of its own, and a client that costs next to nothing: for tests and benchmarks."""
+"""A server in another process and a minimal client, for tests and benchmarks."""
 
 from __future__ import annotations
 
@@ -21,28 +21,27 @@ _CODE = (
 
 
 class ServerProcess:
-    """`run` of stores at a free port, until the block ends."""
+    """A server of stores at a free port, killed at the end of the block."""
 
     def __init__(self, *stores: str | Path, **settings: Any) -> None:
-        told = json.dumps({"port": 0, **settings})
-        command = [sys.executable, "-c", _CODE, told, *map(str, stores)]
+        command = [sys.executable, "-c", _CODE, json.dumps({"port": 0, **settings}), *map(str, stores)]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ})
         assert self.process.stderr is not None
-        self.said = []
+        self.log = []
         for line in self.process.stderr:
-            self.said.append(line)
+            self.log.append(line)
             if found := re.search(r"http://127\.0\.0\.1:(\d+)", line):
                 self.port = int(found[1])
                 return
-        raise RuntimeError("".join(self.said))
+        raise RuntimeError("".join(self.log))
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> int:
-        """Send a signal, wait for the end and return the exit code; what was logged is in `said`."""
+        """Send a signal, wait for the end and return the exit code; `log` then has all lines of stderr."""
         if self.process.poll() is None:
             self.process.send_signal(number)
         assert self.process.stderr is not None
-        with self.process.stderr as log:
-            self.said += log.readlines()
+        with self.process.stderr as stream:
+            self.log += stream.readlines()
         return self.process.wait()
 
     def __enter__(self) -> ServerProcess:
@@ -56,38 +55,41 @@ class ServerProcess:
 
 
 def request_bytes(method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> bytes:
-    """A request as it goes over the line."""
-    known = {"Host": "localhost", "Content-Type": "application/json", "Content-Length": str(len(body))}
-    lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in {**known, **(headers or {})}.items())]
+    """A request as bytes."""
+    defaults = {"Host": "localhost", "Content-Type": "application/json", "Content-Length": str(len(body))}
+    lines = [
+        f"{method} {path} HTTP/1.1",
+        *(f"{name}: {value}" for name, value in {**defaults, **(headers or {})}.items()),
+    ]
     return "\r\n".join([*lines, "", ""]).encode("latin-1") + body
 
 
 class Connection:
-    """A connection that is kept open, one request after another."""
+    """A connection that is kept open for one request after another."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
 
     @classmethod
     async def to(cls, port: int) -> Connection:
-        """Connect to a server of this machine."""
+        """Connect to a server on this machine."""
         return cls(*await asyncio.open_connection("127.0.0.1", port, limit=2**24))
 
     async def send(self, request: bytes) -> tuple[int, bytes]:
-        """The status and the body of the answer; `ConnectionError` if there is none."""
+        """The status and the body of the response; `ConnectionError` if there is none."""
         self._writer.write(request)
         try:
             head = await self._reader.readuntil(b"\r\n\r\n")
             length = int(head.lower().partition(b"content-length:")[2].split(b"\r\n", 1)[0] or 0)
             return int(head[9:12]), await self._reader.readexactly(length)
         except asyncio.IncompleteReadError as error:
-            raise ConnectionResetError("no answer") from error
+            raise ConnectionResetError("no response") from error
 
     async def ask(self, method: str, path: str, content: Any = None) -> tuple[int, Any]:
         """The same in JSON."""
         body = b"" if content is None else json.dumps(content).encode()
-        status, answer = await self.send(request_bytes(method, path, body))
-        return status, json.loads(answer)
+        status, response = await self.send(request_bytes(method, path, body))
+        return status, json.loads(response)
 
     async def __aenter__(self) -> Connection:
         return self

@@ -1,4 +1,4 @@
-"""The page in a real Chromium, against the real server: every flow, by mouse and by keys, and axe on every state."""
+"""The page in Chromium against the real server: every flow by mouse and keyboard, and axe in every state."""
 
 from __future__ import annotations
 
@@ -40,23 +40,23 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def visit(browser: Browser, address: str) -> Iterator[Visitor]:
-    """Open the page as somebody new; at the end nothing may have been complained of, and nobody else asked."""
+    """Open the page in a new context; at the end there must be no console errors and no requests to other servers."""
     opened: list[Visit] = []
-    forgiven: list[str] = []
+    tolerated: list[str] = []
 
-    def visit(path: str = "", at: str = address, forgives: str = "", phone: bool = False, **options: Any) -> Page:
+    def visit(path: str = "", at: str = address, tolerates: str = "", phone: bool = False, **options: Any) -> Page:
         size = {"width": 360, "height": 740} if phone else {"width": 1280, "height": 800}
         context = browser.new_context(viewport=size, has_touch=phone, is_mobile=phone, **options)  # type: ignore[arg-type]
         opened.append(Visit(context.new_page(), at))
-        forgiven.append(forgives)
+        tolerated.append(tolerates)
         opened[-1].page.goto(at + path)
         return opened[-1].page
 
     yield visit
-    for one, forgives in zip(opened, forgiven, strict=True):
+    for one, tolerates in zip(opened, tolerated, strict=True):
         one.page.context.close()
-        assert not one.strangers
-        assert not [said for said in one.complaints if not forgives or forgives not in said]
+        assert not one.foreign_requests
+        assert not [error for error in one.errors if not tolerates or tolerates not in error]
 
 
 def rows(page: Page) -> Locator:
@@ -80,7 +80,7 @@ def labels(page: Page) -> list[str]:
 
 
 def contrast(one: str, other: str) -> float:
-    """Of two colours as the browser writes them, by WCAG."""
+    """The contrast ratio of WCAG between two CSS colours."""
 
     def light(colour: str) -> float:
         parts = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]
@@ -91,7 +91,7 @@ def contrast(one: str, other: str) -> float:
 
 
 def tagged(page: Page, text: str) -> Page:
-    """Write a text and wait for its tags."""
+    """Enter a text and wait for its tags."""
     with page.expect_response("**/suggest"):
         page.fill("#text", text)
     expect(page.locator("#tags")).to_have_attribute("aria-busy", "false")
@@ -101,7 +101,7 @@ def tagged(page: Page, text: str) -> Page:
 # ------------------------------------------------------------------------------------------------------- suggestions
 
 
-def test_a_text_that_is_typed_gets_its_tags_with_scores_as_bars(visit: Visitor, stores: dict[str, Store]) -> None:
+def test_a_typed_text_gets_tags_with_scores_as_bars(visit: Visitor, stores: dict[str, Store]) -> None:
     page = visit(reduced_motion="reduce")
     expect(page.get_by_role("heading", name="What is it about?")).to_be_visible()
     page.locator("#text").press_sequentially(TEXT)
@@ -117,7 +117,7 @@ def test_a_text_that_is_typed_gets_its_tags_with_scores_as_bars(visit: Visitor, 
     expect(rows(page)).to_have_count(10)
 
 
-def test_answers_that_are_out_of_date_are_dropped(visit: Visitor, stores: dict[str, Store]) -> None:
+def test_outdated_responses_are_ignored(visit: Visitor, stores: dict[str, Store]) -> None:
     page = visit()
     held: list[Route] = []
     page.route("**/suggest", lambda route: held.append(route) if not held else route.continue_())
@@ -129,14 +129,14 @@ def test_answers_that_are_out_of_date_are_dropped(visit: Visitor, stores: dict[s
     assert labels(page) == [label for label, _ in stores["questions"].model.suggest([TEXT])[0]]
 
 
-def test_a_text_that_no_label_speaks_for_says_so(visit: Visitor) -> None:
+def test_a_text_without_tags_has_a_message(visit: Visitor) -> None:
     page = visit()
     page.route("**/suggest", lambda route: route.fulfill(json={"version": 0, "labels": []}))
     page.fill("#text", "?")
-    expect(page.get_by_text("No label speaks for this text.")).to_be_visible()
+    expect(page.get_by_text("No tags found for this text.")).to_be_visible()
 
 
-def test_the_evidence_is_examples_and_marked_words(visit: Visitor) -> None:
+def test_the_evidence_has_examples_and_highlighted_words(visit: Visitor) -> None:
     page = tagged(visit(), "😀 Sparse 矩阵 matrix, legend of a plot")
     row(page, "sparse-matrix").locator(".label").click()
     shown = row(page, "sparse-matrix").locator(".evidence")
@@ -146,9 +146,9 @@ def test_the_evidence_is_examples_and_marked_words(visit: Visitor) -> None:
     assert {"Sparse", "matrix"} <= set(page.locator("#marks .for").all_text_contents())
     assert {"legend", "plot"} & set(page.locator("#marks .against").all_text_contents())
     assert page.locator("#marks").text_content() == page.input_value("#text") + "\n"
-    how = "(kind) => getComputedStyle(document.querySelector(`#marks .${kind}`)).textDecorationStyle"
-    assert (page.evaluate(how, "for"), page.evaluate(how, "against")) == ("solid", "wavy")  # not by colour alone
-    expect(page.locator("#legend")).to_contain_text("speak for sparse-matrix")
+    style = "(kind) => getComputedStyle(document.querySelector(`#marks .${kind}`)).textDecorationStyle"
+    assert (page.evaluate(style, "for"), page.evaluate(style, "against")) == ("solid", "wavy")  # not by colour alone
+    expect(page.locator("#legend")).to_contain_text("support sparse-matrix")
     page.locator("#text").press("End")
     page.keyboard.type(" slow")
     expect(page.locator("#marks mark")).to_have_count(0)
@@ -158,7 +158,7 @@ def test_the_evidence_is_examples_and_marked_words(visit: Visitor) -> None:
 # ---------------------------------------------------------------------------------------------------------- decisions
 
 
-def test_what_is_accepted_is_learnt_and_the_next_suggestion_changes(visit: Visitor, stores: dict[str, Store]) -> None:
+def test_accepted_tags_are_learnt_and_change_the_next_suggestion(visit: Visitor, stores: dict[str, Store]) -> None:
     text = "Sparse arrays of strings are slow to merge"
     page = tagged(visit(), text)
     first, second = labels(page)[:2]
@@ -190,10 +190,10 @@ def test_what_is_accepted_is_learnt_and_the_next_suggestion_changes(visit: Visit
 
 
 @pytest.mark.parametrize(("status", "again"), [(503, True), (404, False)])
-def test_an_undo_that_fails_can_be_tried_again_unless_nothing_is_left(
+def test_a_failed_undo_can_be_retried_unless_the_document_is_gone(
     visit: Visitor, stores: dict[str, Store], status: int, again: bool
 ) -> None:
-    page = tagged(visit(forgives="Failed to load resource"), f"Read a sparse array from a file ({status})")
+    page = tagged(visit(tolerates="Failed to load resource"), f"Read a sparse array from a file ({status})")
     page.locator(".tag .accept").first.click()
     page.get_by_role("button", name="Learn", exact=True).click()
     expect(page.locator("#note")).to_have_text("Learnt with 1 tag.")
@@ -276,11 +276,11 @@ def test_completion_is_a_combobox_over_all_labels(visit: Visitor) -> None:
     field.press("Escape")
     expect(field).to_have_value("")
     field.press_sequentially("cross-v")
-    field.press("Enter")  # before the answer
+    field.press("Enter")  # before the response
     expect(row(page, "cross-validation").locator(".score")).to_have_text("added")
 
 
-# --------------------------------------------------------------------------------------------------------- the text
+# ------------------------------------------------------------------------------------------------------------- text
 
 
 def test_files_are_read_one_after_the_other(visit: Visitor, stores: dict[str, Store]) -> None:
@@ -296,7 +296,7 @@ def test_files_are_read_one_after_the_other(visit: Visitor, stores: dict[str, St
     expect(page.locator("#text")).to_have_value("Sparse matrix\nTwo & three")
     expect(page.locator("#about")).to_have_text("1 of 3 · a.html")
     page.locator(".tag .accept").first.click()
-    page.get_by_role("button", name="Learn, next").click()
+    page.get_by_role("button", name="Learn and next").click()
     expect(page.locator("#text")).to_have_value("كيف أقرأ ملفا؟")
     expect(page.locator("#about")).to_have_text("2 of 3 · ب.txt")
     expect(page.locator("#note")).to_have_text("Learnt with 1 tag.")
@@ -309,7 +309,7 @@ def test_files_are_read_one_after_the_other(visit: Visitor, stores: dict[str, St
     expect(page.locator(".decision").first).to_contain_text("forgotten")
 
 
-def test_a_file_or_a_text_is_dropped_anywhere(visit: Visitor) -> None:
+def test_a_file_or_a_text_can_be_dropped_anywhere(visit: Visitor) -> None:
     page = visit()
     drop = """(file) => {
         const data = new DataTransfer();
@@ -334,11 +334,11 @@ def test_a_file_or_a_text_is_dropped_anywhere(visit: Visitor) -> None:
         return document.querySelector("#text").dispatchEvent(
             new DragEvent("drop", { dataTransfer: data, bubbles: true, cancelable: true }));
     }"""
-    assert page.evaluate(moved)  # words that are moved within the text are the browser's business
+    assert page.evaluate(moved)  # the browser handles words that are moved within the text
     expect(page.locator("#text")).to_have_value("a plot in words")
 
 
-def test_names_and_texts_of_any_script_are_data(visit: Visitor) -> None:
+def test_names_and_texts_are_never_interpreted_as_html(visit: Visitor) -> None:
     page = tagged(visit("#news"), "<b>The central bank</b> raises interest rates")
     expect(row(page, "<img src=x onerror=alert(1)>")).to_be_visible()
     row(page, "<img src=x onerror=alert(1)>").locator(".label").click()
@@ -353,7 +353,7 @@ def test_names_and_texts_of_any_script_are_data(visit: Visitor) -> None:
 # ----------------------------------------------------------------------------------------- stores, keys, model card
 
 
-def test_a_store_is_chosen_by_the_picker_and_by_the_address(visit: Visitor) -> None:
+def test_a_store_is_selected_by_the_menu_and_by_the_url(visit: Visitor) -> None:
     page = tagged(visit(), "The goalkeeper saves a penalty")
     expect(page).to_have_title("questions · ripml")
     page.get_by_label("Store", exact=True).select_option("news")
@@ -364,7 +364,7 @@ def test_a_store_is_chosen_by_the_picker_and_by_the_address(visit: Visitor) -> N
     expect(page).to_have_title("questions · ripml")
 
 
-def test_the_model_card_tells_what_there_is_and_refits(visit: Visitor, stores: dict[str, Store]) -> None:
+def test_the_model_card_shows_the_model_and_refits_it(visit: Visitor, stores: dict[str, Store]) -> None:
     page = visit()
     page.get_by_role("button", name="Model").click()
     card = page.get_by_role("dialog", name="questions")
@@ -374,12 +374,12 @@ def test_the_model_card_tells_what_there_is_and_refits(visit: Visitor, stores: d
     expect(card).to_contain_text("n_neighbors")
     card.get_by_role("button", name="Refit").click()
     expect(card.locator("#refit-state")).to_contain_text("Last refit:")
-    expect(card.locator("#card-since")).to_have_text("Nothing since the model was fitted.")
+    expect(card.locator("#card-since")).to_have_text("No changes since the model was fitted.")
     card.get_by_role("button", name="Close").click()
     expect(card).to_be_hidden()
 
 
-def test_a_key_is_asked_for_and_readers_see_nothing_that_writes(
+def test_the_page_asks_for_a_key_and_hides_changes_from_readers(
     visit: Visitor, browser: Browser, tmp_path: Path
 ) -> None:
     reader = add_key(tmp_path / "keys", "reader", "read")
@@ -387,16 +387,16 @@ def test_a_key_is_asked_for_and_readers_see_nothing_that_writes(
         tmp_path / "store", data_of(QUESTIONS[:4]), RIPML.paper(n_dims=16, n_neighbors=3, random_state=0)
     )
     with serving({"only": store}, Settings(keys=tmp_path / "keys")) as address:
-        page = visit(at=address, forgives="401")
-        dialog = page.get_by_role("dialog", name="This server asks for a key")
+        page = visit(at=address, tolerates="401")
+        dialog = page.get_by_role("dialog", name="API key required")
         assert not violations(page)
-        page.get_by_label("Key", exact=True).fill("wrong")
+        page.get_by_label("API key", exact=True).fill("wrong")
         page.keyboard.press("Enter")
-        expect(dialog).to_contain_text("The server does not know that key.")
+        expect(dialog).to_contain_text("The server does not accept this key.")
         page.get_by_role("button", name="Cancel").click()
-        expect(page.get_by_role("alert")).to_contain_text("Without a key this server answers nothing.")
+        expect(page.get_by_role("alert")).to_contain_text("This server requires an API key.")
         page.get_by_role("button", name="Try again").click()
-        page.get_by_label("Key", exact=True).fill(reader)
+        page.get_by_label("API key", exact=True).fill(reader)
         page.get_by_role("button", name="Continue").click()
         expect(page.locator("#store-name")).to_have_text("only")
         expect(page.get_by_role("alert")).to_be_hidden()
@@ -414,7 +414,7 @@ def test_a_key_is_asked_for_and_readers_see_nothing_that_writes(
 # ----------------------------------------------------------------------------------------------------- keys, problems
 
 
-def test_the_whole_job_is_done_by_keys_alone(visit: Visitor, stores: dict[str, Store]) -> None:
+def test_everything_can_be_done_by_keyboard(visit: Visitor, stores: dict[str, Store]) -> None:
     page = visit()
     keys = page.keyboard
     expect(page.locator("#size")).to_be_visible()
@@ -444,7 +444,7 @@ def test_the_whole_job_is_done_by_keys_alone(visit: Visitor, stores: dict[str, S
     expect(page.locator("#note")).to_have_text("Learnt with 2 tags.")
     (change,) = stores["questions"].history(1)
     assert set(change["after"]) == {names[0], "files"}
-    expect(page.locator("#undo")).to_be_visible()  # all is done
+    expect(page.locator("#undo")).to_be_visible()  # the change is done
     keys.press("n")
     expect(page.locator("#text")).to_be_focused()
     keys.press("Escape")
@@ -461,13 +461,13 @@ def test_the_whole_job_is_done_by_keys_alone(visit: Visitor, stores: dict[str, S
     expect(page.get_by_role("dialog", name="questions")).to_be_visible()
     keys.press("Escape")
     keys.press("?")
-    expect(page.get_by_role("dialog", name="Help and keys")).to_contain_text("Ctrl Enter".replace(" ", ""))
+    expect(page.get_by_role("dialog", name="Help and shortcuts")).to_contain_text("Ctrl Enter".replace(" ", ""))
     keys.press("Escape")
     keys.press("t")
     expect(page.locator("#text")).to_be_focused()
 
 
-def test_letters_are_keys_outside_of_fields_only_and_can_be_switched_off(visit: Visitor) -> None:
+def test_letters_are_shortcuts_outside_text_fields_only_and_can_be_turned_off(visit: Visitor) -> None:
     page = visit()
     expect(page.locator("#size")).to_be_visible()
     page.keyboard.type("numpy jax? /array")
@@ -475,7 +475,7 @@ def test_letters_are_keys_outside_of_fields_only_and_can_be_switched_off(visit: 
     page.keyboard.press("Control+Enter")
     expect(page.locator(".tag .label").first).to_be_focused()
     page.locator("#help-open").click()
-    page.get_by_label("Single letters are keys").uncheck()
+    page.get_by_label("Single-letter shortcuts").uncheck()
     page.keyboard.press("Escape")
     page.locator(".tag .label").first.focus()
     page.keyboard.press("a")
@@ -484,18 +484,18 @@ def test_letters_are_keys_outside_of_fields_only_and_can_be_switched_off(visit: 
     expect(page.locator("#single")).not_to_be_checked()
 
 
-def test_a_problem_is_told_in_the_servers_sentence(visit: Visitor) -> None:
-    page = visit(forgives="413")
+def test_an_error_shows_the_message_of_the_server(visit: Visitor) -> None:
+    page = visit(tolerates="413")
     problem = {
         "type": "about:blank",
         "title": "Too large",
         "status": 413,
-        "detail": "a text has 9 characters; 8 are the most.",
+        "detail": "a text has 9 characters; the limit is 8.",
     }
     page.route("**/suggest", lambda route: route.fulfill(status=413, json=problem))
     page.fill("#text", "too large")
     banner = page.get_by_role("alert")
-    expect(banner).to_contain_text("A text has 9 characters; 8 are the most.")
+    expect(banner).to_contain_text("A text has 9 characters; the limit is 8.")
     assert not violations(page)
     page.unroute("**/suggest")
     page.get_by_role("button", name="Try again").click()
@@ -503,14 +503,14 @@ def test_a_problem_is_told_in_the_servers_sentence(visit: Visitor) -> None:
     expect(rows(page)).to_have_count(5)
 
 
-def test_the_page_goes_on_when_the_server_is_back(visit: Visitor) -> None:
-    page = visit(forgives="ERR_INTERNET_DISCONNECTED")
+def test_the_page_continues_when_the_server_is_back(visit: Visitor) -> None:
+    page = visit(tolerates="ERR_INTERNET_DISCONNECTED")
     expect(page.locator("#size")).to_be_visible()
     page.clock.install()
     page.context.set_offline(True)
     page.fill("#text", TEXT)
     page.clock.run_for(400)
-    expect(page.get_by_role("alert")).to_contain_text("The server does not answer.")
+    expect(page.get_by_role("alert")).to_contain_text("The server does not respond.")
     page.clock.run_for(3100)
     expect(page.get_by_role("alert")).to_be_visible()
     page.context.set_offline(False)
@@ -519,10 +519,10 @@ def test_the_page_goes_on_when_the_server_is_back(visit: Visitor) -> None:
     expect(page.get_by_role("alert")).to_be_hidden()
 
 
-# ------------------------------------------------------------------------------------------------------- how it looks
+# --------------------------------------------------------------------------------------------------------- appearance
 
 
-def test_light_and_dark_follow_the_system_and_the_switch(visit: Visitor) -> None:
+def test_the_theme_follows_the_system_and_the_switch(visit: Visitor) -> None:
     page = visit(color_scheme="dark", reduced_motion="reduce")
     ground = "getComputedStyle(document.documentElement).backgroundColor"
     assert page.evaluate(ground) == "rgb(18, 20, 22)"
@@ -536,7 +536,7 @@ def test_light_and_dark_follow_the_system_and_the_switch(visit: Visitor) -> None
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_learn_is_the_button_that_stands_out(visit: Visitor, scheme: str) -> None:
+def test_learn_is_the_most_prominent_button(visit: Visitor, scheme: str) -> None:
     page = tagged(visit(color_scheme=scheme, reduced_motion="reduce"), TEXT)
     colours = """(id) => {
         const { color, backgroundColor } = getComputedStyle(document.getElementById(id));
@@ -549,7 +549,7 @@ def test_learn_is_the_button_that_stands_out(visit: Visitor, scheme: str) -> Non
     assert page.evaluate(colours, "learn") == [written, filled, ground]
     page.keyboard.press("Control+s")
     expect(page.get_by_role("button", name="Learnt")).to_be_visible()
-    written, filled, _ = page.evaluate(colours, "learn")  # nothing is left to do
+    written, filled, _ = page.evaluate(colours, "learn")  # nothing to save
     assert contrast(written, filled) >= 4.5
     assert contrast(filled, ground) < 1.5
     page.get_by_role("button", name="Undo", exact=True).click()
@@ -566,7 +566,7 @@ def test_an_empty_page_does_not_scroll(visit: Visitor, tmp_path: Path) -> None:
             assert page.evaluate("document.documentElement.scrollHeight") == size[1]
 
 
-def test_on_a_phone_learn_stays_in_reach(visit: Visitor) -> None:
+def test_on_a_phone_learn_stays_visible(visit: Visitor) -> None:
     page = tagged(visit(phone=True), TEXT)
     page.locator(".tag .label").first.tap()
     expect(page.locator(".examples li").first).to_be_visible()
@@ -584,7 +584,7 @@ def test_on_a_phone_learn_stays_in_reach(visit: Visitor) -> None:
 
 
 @pytest.mark.parametrize(("scheme", "phone"), [("light", False), ("dark", False), ("light", True)])
-def test_axe_finds_nothing_in_any_state(visit: Visitor, scheme: str, phone: bool) -> None:
+def test_axe_finds_no_violation_in_any_state(visit: Visitor, scheme: str, phone: bool) -> None:
     page = visit(color_scheme=scheme, phone=phone, reduced_motion="reduce")
     expect(page.get_by_role("button", name="Model")).to_be_visible()
 
@@ -618,7 +618,7 @@ def test_axe_finds_nothing_in_any_state(visit: Visitor, scheme: str, phone: bool
     fits()
 
 
-def test_the_page_is_small_and_calls_nobody() -> None:
+def test_the_page_is_small_and_loads_nothing_from_other_servers() -> None:
     files = sorted(PAGE.iterdir())
     assert sum(file.stat().st_size for file in files) < 60 * 1024
     for file in files:

@@ -1,4 +1,4 @@
-"""The server: its contract route by route, who may do what, and what it refuses."""
+"""The server: its routes, roles and refusals."""
 
 from __future__ import annotations
 
@@ -25,16 +25,18 @@ from ripml import RIPML
 from ripml.base.errors import ParameterError, StoreError
 from ripml.cli import main
 from ripml.server import Settings, add_key, create_app, list_keys, remove_key, run
-from ripml.server.answers import written
-from ripml.server.serving import named
+from ripml.server.process import store_folders
+from ripml.server.served_store import encode_json
 from ripml.store import Store
 
 TEXTS = [" ".join(WORDS[i : i + 4]) for i in range(20)]
 STORE = "/v1/stores/tiny"
 
 
-def client_of(store: Store, told: Settings | None = None, name: str = "tiny") -> TestClient:
-    return TestClient(create_app({name: store}, told), base_url="http://localhost:8000", raise_server_exceptions=False)
+def client_of(store: Store, settings: Settings | None = None, name: str = "tiny") -> TestClient:
+    return TestClient(
+        create_app({name: store}, settings), base_url="http://localhost:8000", raise_server_exceptions=False
+    )
 
 
 @pytest.fixture(scope="module")
@@ -72,26 +74,26 @@ def problem(response: Any, status: int) -> dict[str, Any]:
     return found
 
 
-# -------------------------------------------------------------------------------------------------------- the contract
+# -------------------------------------------------------------------------------------------------------------- routes
 
 
-def test_a_healthy_server_says_so_and_is_ready(client: TestClient) -> None:
+def test_a_server_reports_that_it_is_healthy_and_ready(client: TestClient) -> None:
     assert client.get("/health").json() == {"status": "ok"}
     while client.get("/ready").json()["status"] == "starting":
         pass
     assert client.get("/ready").json() == {"status": "ready"}
     for path in ("/health", "/ready"):
-        asked = client.head(path)
-        assert (asked.status_code, asked.content) == (200, b"")
+        response = client.head(path)
+        assert (response.status_code, response.content) == (200, b"")
 
 
-def test_stores_are_listed_with_the_role_of_who_asks(client: TestClient) -> None:
+def test_stores_are_listed_with_the_role_of_the_caller(client: TestClient) -> None:
     listed = client.get("/v1/stores").json()
     assert listed["role"] == "write"
     assert [entry["name"] for entry in listed["stores"]] == ["tiny"]
 
 
-def test_the_card_of_a_model_says_what_it_is(client: TestClient) -> None:
+def test_the_model_card_has_sizes_settings_quality_and_limits(client: TestClient) -> None:
     card = client.get(STORE).json()
     assert card["name"] == "tiny"
     assert card["documents"] >= 40
@@ -122,7 +124,7 @@ def test_http_suggests_the_labels_and_scores_of_python(client: TestClient, share
         assert as_pairs(answer["labels"]) == model.suggest([TEXTS[0]], model.rules.but(threshold=threshold))[0]
 
 
-def test_a_long_text_gets_the_same_labels_beside_the_queue(
+def test_a_long_text_gets_the_same_labels_outside_of_the_queue(
     client: TestClient, shared: tuple[TestClient, Store]
 ) -> None:
     text = " ".join(WORDS[:5]) * 3000
@@ -130,7 +132,7 @@ def test_a_long_text_gets_the_same_labels_beside_the_queue(
     assert as_pairs(answer["labels"]) == shared[1].model.suggest([text])[0]
 
 
-def test_explanations_have_examples_words_and_places_in_the_text(client: TestClient) -> None:
+def test_explanations_have_examples_words_and_spans_of_the_text(client: TestClient) -> None:
     text = f"Ünï {TEXTS[0]} 𝔘 {TEXTS[0]}"
     answer = client.post(f"{STORE}/explain", json={"text": text, "n": 2, "examples": 3, "features": 4}).json()
     assert 1 <= len(answer["labels"]) <= 2
@@ -144,14 +146,14 @@ def test_explanations_have_examples_words_and_places_in_the_text(client: TestCli
         assert label["spans"]
 
 
-def test_explanations_of_long_texts_show_the_strongest_places_and_the_first_labels(
+def test_explanations_of_long_texts_show_the_strongest_spans_and_the_first_labels(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = {"text": f"{TEXTS[0]} {TEXTS[5]} {TEXTS[9]}", "n": 3}
-    whole = client.post(f"{STORE}/explain", json=asked)
-    monkeypatch.setattr("ripml.server.service._SPANS", 8)
-    monkeypatch.setattr("ripml.server.service._EXAMPLE_LABELS", 1)
-    cut = client.post(f"{STORE}/explain", json=asked)
+    body = {"text": f"{TEXTS[0]} {TEXTS[5]} {TEXTS[9]}", "n": 3}
+    whole = client.post(f"{STORE}/explain", json=body)
+    monkeypatch.setattr("ripml.server.served_store._MAX_SPANS", 8)
+    monkeypatch.setattr("ripml.server.served_store._MAX_EXAMPLE_LABELS", 1)
+    cut = client.post(f"{STORE}/explain", json=body)
     for long, short in zip(whole.json()["labels"], cut.json()["labels"], strict=True):
         places = [(span["start"], span["end"]) for span in short["spans"]]
         assert 1 <= len(places) <= 8 // len(cut.json()["labels"]) < len(long["spans"])
@@ -162,17 +164,19 @@ def test_explanations_of_long_texts_show_the_strongest_places_and_the_first_labe
             assert example_after["labels"] == example_before["labels"][:1]
             assert example_after["documents"] == example_before["documents"]
     monkeypatch.undo()
-    assert client.post(f"{STORE}/explain", json=asked).content == whole.content
+    assert client.post(f"{STORE}/explain", json=body).content == whole.content
 
 
-def test_large_answers_are_written_beside_the_event_loop(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_responses_are_serialised_outside_of_the_event_loop(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     threads = []
 
-    def noted(content: Any) -> bytes:
+    def encode(content: Any) -> bytes:
         threads.append(threading.current_thread().name)
-        return written(content)
+        return encode_json(content)
 
-    monkeypatch.setattr("ripml.server.service.written", noted)
+    monkeypatch.setattr("ripml.server.served_store.encode_json", encode)
     client.post(f"{STORE}/explain", json={"text": TEXTS[0]})
     client.post(f"{STORE}/suggest/batch", json={"texts": TEXTS})
     assert len(threads) == 2
@@ -204,7 +208,7 @@ def test_documents_are_learnt_shown_relabelled_and_forgotten(client: TestClient)
     assert kinds == ["forget", "forget", "relabel"]
 
 
-def test_a_document_that_is_given_twice_is_a_conflict(client: TestClient) -> None:
+def test_a_repeated_document_id_is_a_conflict(client: TestClient) -> None:
     twice = [{"id": "same", "text": "word1", "labels": []}] * 2
     assert (
         "'same' is given twice" in problem(client.post(f"{STORE}/documents", json={"documents": twice}), 409)["detail"]
@@ -212,7 +216,7 @@ def test_a_document_that_is_given_twice_is_a_conflict(client: TestClient) -> Non
     problem(client.post(f"{STORE}/forget", json={"ids": ["0", "0"]}), 409)
 
 
-def test_what_is_learnt_is_in_the_next_suggestion(client: TestClient) -> None:
+def test_a_learnt_document_counts_in_the_next_suggestion(client: TestClient) -> None:
     text = "zebra zebu zeppelin"
     learnt = client.post(f"{STORE}/documents", json={"documents": [{"text": f"{text} word1", "labels": ["zoo"]}] * 3})
     labels = client.post(f"{STORE}/suggest", json={"text": "word1", "n": 50})
@@ -221,17 +225,17 @@ def test_what_is_learnt_is_in_the_next_suggestion(client: TestClient) -> None:
     client.post(f"{STORE}/forget", json={"ids": learnt.json()["ids"]})
 
 
-def test_labels_are_found_by_how_they_begin(client: TestClient) -> None:
+def test_labels_are_found_by_prefix(client: TestClient) -> None:
     found = client.get(f"{STORE}/labels", params={"prefix": "label", "limit": 3}).json()["labels"]
     assert len(found) == 3
     assert all(entry["name"] in LABELS and entry["count"] > 0 and not entry["retired"] for entry in found)
     assert client.get(f"{STORE}/labels", params={"prefix": "no such"}).json() == {"labels": []}
 
 
-def test_the_description_lists_every_route_and_the_page_is_there(client: TestClient) -> None:
+def test_the_description_lists_the_routes_and_the_page_has_its_headers(client: TestClient) -> None:
     paths = client.get("/openapi.json").json()["paths"]
     assert {"/v1/stores/{store}/suggest", "/v1/stores/{store}/documents/{id}/labels"} <= paths.keys()
-    assert all("422" in how["responses"] for methods in paths.values() for how in methods.values())
+    assert all("422" in operation["responses"] for methods in paths.values() for operation in methods.values())
     page = client.get("/")
     assert page.headers["content-type"].startswith("text/html")
     assert "default-src 'self'" in page.headers["content-security-policy"]
@@ -246,7 +250,7 @@ def test_the_description_lists_every_route_and_the_page_is_there(client: TestCli
     assert asset.headers["x-content-type-options"] == "nosniff"
 
 
-def test_metrics_can_be_parsed_and_have_no_name_that_a_caller_chose(client: TestClient) -> None:
+def test_metrics_can_be_parsed_and_have_no_text_from_a_request(client: TestClient) -> None:
     client.get("/v1/stores/evil-name")
     client.get("/evil-path")
     client.request("EVIL", "/health")
@@ -285,12 +289,12 @@ def test_metrics_can_be_parsed_and_have_no_name_that_a_caller_chose(client: Test
         (b"[]", 422),
     ],
 )
-def test_what_is_no_question_is_refused_in_a_sentence(client: TestClient, content: bytes, status: int) -> None:
+def test_invalid_bodies_are_refused_with_a_sentence(client: TestClient, content: bytes, status: int) -> None:
     headers = {"Content-Type": "application/json"}
     problem(client.post(f"{STORE}/suggest", content=content, headers=headers), status)
 
 
-def test_names_with_a_nul_or_of_no_length_are_refused(client: TestClient) -> None:
+def test_empty_names_and_names_with_a_nul_are_refused(client: TestClient) -> None:
     for document in ({"id": "a\0b", "labels": []}, {"id": "", "labels": []}, {"labels": ["\0"]}, {"labels": [""]}):
         body = {"documents": [{"text": "word1", **document}]}
         problem(client.post(f"{STORE}/documents", json=body), 422)
@@ -310,7 +314,9 @@ def test_names_with_a_nul_or_of_no_length_are_refused(client: TestClient) -> Non
         ("POST", "suggest", {str(i): 1 for i in range(100_000)}),
     ],
 )
-def test_what_is_wrong_many_times_is_said_once(client: TestClient, method: str, path: str, body: Any) -> None:
+def test_an_error_that_is_repeated_many_times_is_reported_once(
+    client: TestClient, method: str, path: str, body: Any
+) -> None:
     assert len(problem(client.request(method, f"{STORE}/{path}", json=body), 422)["errors"]) == 1
 
 
@@ -324,10 +330,10 @@ def test_what_is_wrong_many_times_is_said_once(client: TestClient, method: str, 
         ("PUT", "documents/0/labels", {"labels": [1] * 1001}),
     ],
 )
-def test_lists_that_are_too_long_are_refused_whatever_is_in_them(
+def test_lists_that_are_too_long_are_refused_before_their_items_are_validated(
     client: TestClient, method: str, path: str, body: Any
 ) -> None:
-    assert "are more than 1,000" in problem(client.request(method, f"{STORE}/{path}", json=body), 413)["detail"]
+    assert "the limit is 1,000" in problem(client.request(method, f"{STORE}/{path}", json=body), 413)["detail"]
 
 
 def test_labels_of_white_space_are_refused(client: TestClient) -> None:
@@ -337,7 +343,7 @@ def test_labels_of_white_space_are_refused(client: TestClient) -> None:
         problem(client.put(f"{STORE}/documents/0/labels", json={"labels": [blank]}), 422)
 
 
-def test_bodies_that_are_packed_are_refused(client: TestClient) -> None:
+def test_compressed_bodies_are_refused(client: TestClient) -> None:
     for coding, status in (("gzip", 415), ("br, identity", 415), ("identity", 200)):
         answer = client.post(f"{STORE}/suggest", json={"text": "a"}, headers={"Content-Encoding": coding})
         assert answer.status_code == status
@@ -345,7 +351,7 @@ def test_bodies_that_are_packed_are_refused(client: TestClient) -> None:
             assert f"without Content-Encoding; got '{coding}'" in problem(answer, 415)["detail"]
 
 
-def test_other_paths_methods_and_content_types_are_refused(client: TestClient) -> None:
+def test_unknown_paths_methods_and_content_types_are_refused(client: TestClient) -> None:
     problem(client.get("/nowhere"), 404)
     problem(client.get("/page/nowhere.js"), 404)
     problem(client.get("/page/..%2fapp.py"), 404)
@@ -358,9 +364,9 @@ def test_other_paths_methods_and_content_types_are_refused(client: TestClient) -
     problem(client.get(f"{STORE}/history", params={"limit": 0}), 422)
 
 
-def test_bodies_texts_and_batches_have_a_largest_size(template: Path, shared: object) -> None:
-    told = Settings(max_body=2000, max_text=100, max_texts=3, read_only=True)
-    with client_of(Store.open(template, readonly=True), told) as client:
+def test_bodies_texts_and_batches_have_a_maximum_size(template: Path, shared: object) -> None:
+    limits = Settings(max_body=2000, max_text=100, max_texts=3, read_only=True)
+    with client_of(Store.open(template, readonly=True), limits) as client:
         headers = {"Content-Type": "application/json"}
         large = json.dumps({"text": "a" * 3000}).encode()
         problem(client.post(f"{STORE}/suggest", content=large, headers=headers), 413)
@@ -375,7 +381,7 @@ def test_bodies_texts_and_batches_have_a_largest_size(template: Path, shared: ob
 
 
 def asgi(client: TestClient, path: str, pieces: list[dict[str, Any]]) -> Any:
-    """The answer to a request whose body comes as these messages, and then never ends."""
+    """The response to a request whose body arrives as these messages and never ends."""
 
     async def ask() -> list[Any]:
         sent: list[Any] = []
@@ -396,20 +402,20 @@ def asgi(client: TestClient, path: str, pieces: list[dict[str, Any]]) -> Any:
     return asyncio.run(ask())
 
 
-def test_a_body_that_does_not_arrive_is_waited_for_so_long(reader: Store) -> None:
+def test_a_body_that_does_not_arrive_in_time_is_refused(reader: Store) -> None:
     with client_of(reader, Settings(body_seconds=0.02, read_only=True)) as client:
         sent = asgi(client, f"{STORE}/suggest", [{"type": "http.request", "body": b"{", "more_body": True}])
     assert sent[0]["status"] == 408
     assert "0.02 s" in json.loads(sent[1]["body"])["detail"]
 
 
-def test_a_client_that_hangs_up_is_no_error(reader: Store, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_client_that_closes_the_connection_is_not_an_error(reader: Store, caplog: pytest.LogCaptureFixture) -> None:
     with client_of(reader, Settings(read_only=True)) as client:
         assert asgi(client, f"{STORE}/suggest", [{"type": "http.disconnect"}]) == []
     assert not caplog.records
 
 
-def test_only_so_many_requests_a_second_are_answered(reader: Store) -> None:
+def test_requests_beyond_the_rate_are_refused(reader: Store) -> None:
     with client_of(reader, Settings(rate=1e-3, read_only=True)) as client:
         assert client.get("/v1/stores").status_code == 200
         refused = client.get("/v1/stores")
@@ -418,29 +424,31 @@ def test_only_so_many_requests_a_second_are_answered(reader: Store) -> None:
         assert client.get("/health").status_code == 200
 
 
-def test_a_busy_server_says_when_to_try_again(reader: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    let_go, asked = threading.Event(), threading.Event()
+def test_requests_beyond_the_concurrency_limit_are_refused_with_retry_after(
+    reader: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release, called = threading.Event(), threading.Event()
     count = Store.__len__
 
     def slowly(store: Store) -> int:
-        asked.set()
-        let_go.wait(20)
+        called.set()
+        release.wait(20)
         return count(store)
 
     monkeypatch.setattr(Store, "__len__", slowly)
     with client_of(reader, Settings(max_requests=1, read_only=True)) as client, ThreadPoolExecutor(1) as pool:
         slow = pool.submit(client.get, "/v1/stores")
-        asked.wait(20)
+        called.wait(20)
         refused = client.get("/v1/stores")
         assert client.get("/health").status_code == 200
-        let_go.set()
+        release.set()
         assert slow.result().status_code == 200
     problem(refused, 503)
     assert refused.headers["retry-after"] == "1"
 
 
 @pytest.mark.parametrize("path", ["/v1/stores", "/page/page.css"])
-def test_who_does_not_take_an_answer_keeps_nobody_else_out(reader: Store, path: str) -> None:
+def test_a_client_that_does_not_read_its_response_holds_no_slot(reader: Store, path: str) -> None:
     async def ask(client: TestClient) -> int:
         held, statuses = asyncio.Event(), []
 
@@ -468,7 +476,7 @@ def test_who_does_not_take_an_answer_keeps_nobody_else_out(reader: Store, path: 
         assert asyncio.run(ask(client)) == 200
 
 
-def test_hosts_that_are_not_meant_are_refused(client: TestClient, reader: Store) -> None:
+def test_unknown_host_names_are_refused(client: TestClient, reader: Store) -> None:
     for host in ("evil.example", "localhost.evil.example", "[::1", ""):
         problem(client.get("/v1/stores", headers={"Host": host}), 421)
     for host in ("localhost", "LOCALHOST:99", "127.0.0.1:8000", "[::1]:8000"):
@@ -476,10 +484,15 @@ def test_hosts_that_are_not_meant_are_refused(client: TestClient, reader: Store)
     with client_of(reader, Settings(allowed_hosts=("tags.example",), read_only=True)) as other:
         assert other.get("/health", headers={"Host": "tags.example"}).status_code == 200
     twice = client.get("/v1/stores", headers=[("Host", "localhost"), ("Host", "evil.example")])
-    assert "one host; got several" in problem(twice, 400)["detail"]
+    assert "one Host header; got several" in problem(twice, 400)["detail"]
 
 
-def test_pages_from_elsewhere_change_nothing_unless_their_origin_is_listed(client: TestClient, reader: Store) -> None:
+def test_pages_of_other_origins_change_nothing_unless_their_origin_is_allowed(
+    client: TestClient, reader: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("unexpected")
+
     evil, good = {"Origin": "https://evil.example"}, {"Origin": "https://good.example"}
     problem(client.post(f"{STORE}/forget", json={"ids": ["0"]}, headers=evil), 403)
     for odd in ("null", "http://[", "http://[::1"):
@@ -488,18 +501,25 @@ def test_pages_from_elsewhere_change_nothing_unless_their_origin_is_listed(clien
     own = client.post(f"{STORE}/suggest", json={"text": "a"}, headers={"Origin": "http://localhost:8000"})
     assert own.status_code == 200
     with client_of(reader, Settings(origins=("https://good.example",), read_only=True)) as other:
-        asked = {**good, "Access-Control-Request-Method": "POST"}
-        before = other.options(f"{STORE}/suggest", headers=asked)
-        assert before.status_code == 204
-        assert before.headers["access-control-allow-origin"] == "https://good.example"
-        assert "access-control-allow-credentials" not in before.headers
+        preflight = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}
+        allowed = other.options(f"{STORE}/suggest", headers={**good, **preflight})
+        assert allowed.status_code == 200
+        assert allowed.headers["access-control-allow-origin"] == "https://good.example"
+        assert "Authorization" in allowed.headers["access-control-allow-headers"]
+        assert "access-control-allow-credentials" not in allowed.headers
         shared = other.post(f"{STORE}/suggest", json={"text": "a"}, headers=good)
         assert shared.headers["access-control-allow-origin"] == "https://good.example"
         assert shared.headers["vary"] == "Origin"
-        problem(other.options(f"{STORE}/suggest", headers={**asked, **evil}), 405)
+        refused = other.options(f"{STORE}/suggest", headers={**evil, **preflight})
+        assert refused.status_code == 400
+        assert "access-control-allow-origin" not in refused.headers
+        monkeypatch.setattr(Store, "history", fail)
+        failed = other.get(f"{STORE}/history", headers=good)
+        problem(failed, 500)
+        assert failed.headers["access-control-allow-origin"] == "https://good.example"
 
 
-def test_what_nobody_foresaw_stays_inside(
+def test_unexpected_errors_reveal_nothing(
     client: TestClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(*_: object) -> None:
@@ -514,7 +534,7 @@ def test_what_nobody_foresaw_stays_inside(
     assert secret not in caplog.text
 
 
-def test_a_store_that_cannot_be_written_is_said_without_its_path(
+def test_a_failed_write_is_reported_without_the_path(
     client: TestClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def full(*_: object) -> None:
@@ -546,7 +566,7 @@ _PATHS = ["suggest", "suggest/batch", "explain", "documents", "documents/{id}", 
     body=_BODIES,
     query=st.dictionaries(st.sampled_from(["prefix", "limit"]), st.text(max_size=4), max_size=2),
 )
-def test_nothing_that_is_sent_is_an_error_of_the_server(
+def test_no_request_causes_a_server_error(
     client: TestClient, method: str, path: str, id: str, body: Any, query: dict[str, str]
 ) -> None:
     from urllib.parse import quote
@@ -561,7 +581,7 @@ def test_nothing_that_is_sent_is_an_error_of_the_server(
 # ---------------------------------------------------------------------------------------------------------------- keys
 
 
-def test_keys_decide_who_may_read_and_who_may_write(tmp_path: Path) -> None:
+def test_keys_allow_reading_or_writing(tmp_path: Path) -> None:
     store = Store.create(tmp_path / "store", example(), quick())
     file = tmp_path / "keys.jsonl"
     read, write = add_key(file, "ana"), add_key(file, "bo", "write")
@@ -604,7 +624,7 @@ def test_keys_decide_who_may_read_and_who_may_write(tmp_path: Path) -> None:
         problem(call("GET", "/v1/stores", write), 401)
 
 
-def test_keys_that_are_added_at_the_same_time_are_all_there(tmp_path: Path) -> None:
+def test_keys_that_are_added_concurrently_are_all_kept(tmp_path: Path) -> None:
     file, names = tmp_path / "keys.jsonl", [f"key {i}" for i in range(30)]
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda name: add_key(file, name), names))
@@ -613,7 +633,7 @@ def test_keys_that_are_added_at_the_same_time_are_all_there(tmp_path: Path) -> N
     assert list_keys(file) == []
 
 
-def test_a_link_to_a_file_of_keys_stays_a_link(tmp_path: Path) -> None:
+def test_a_symbolic_link_to_a_key_file_stays_a_link(tmp_path: Path) -> None:
     (tmp_path / "secrets").mkdir()
     file, link = tmp_path / "secrets" / "keys.jsonl", tmp_path / "link"
     link.symlink_to(file)
@@ -625,17 +645,17 @@ def test_a_link_to_a_file_of_keys_stays_a_link(tmp_path: Path) -> None:
     assert file.stat().st_mode & 0o777 == 0o600
 
 
-def test_keys_have_one_name_each_and_a_known_role(tmp_path: Path) -> None:
+def test_keys_have_distinct_names_and_known_roles(tmp_path: Path) -> None:
     file = tmp_path / "keys.jsonl"
     add_key(file, "ana")
     assert [key.name for key in list_keys(file)] == ["ana"]
-    with pytest.raises(ParameterError, match="there is a key 'ana' already"):
+    with pytest.raises(ParameterError, match="a key named 'ana' exists"):
         add_key(file, "ana")
     with pytest.raises(ParameterError, match="read or write; got 'admin'"):
         add_key(file, "bo", "admin")
     with pytest.raises(ParameterError, match="printable characters"):
         add_key(file, "a\nb")
-    with pytest.raises(ParameterError, match="there is no key 'bo'"):
+    with pytest.raises(ParameterError, match="no key is named 'bo'"):
         remove_key(file, "bo")
     with pytest.raises(ParameterError, match="cannot be written"):
         add_key(tmp_path / "none" / "keys", "ana")
@@ -648,10 +668,10 @@ def test_keys_have_one_name_each_and_a_known_role(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "match"),
+    ("settings", "match"),
     [
-        ({"host": "0.0.0.0"}, "API keys are needed"),
-        ({"host": "example.org"}, "API keys are needed"),
+        ({"host": "0.0.0.0"}, "API keys are required"),
+        ({"host": "example.org"}, "API keys are required"),
         ({"port": 65536}, "at most 65535"),
         ({"port": -1}, "integer ≥ 0"),
         ({"max_texts": 0}, "integer ≥ 1"),
@@ -662,47 +682,49 @@ def test_keys_have_one_name_each_and_a_known_role(tmp_path: Path) -> None:
         ({"origins": ("https://example.org/",)}, "without a path"),
     ],
 )
-def test_settings_that_cannot_be_are_refused(told: dict[str, Any], match: str) -> None:
+def test_invalid_settings_are_refused(settings: dict[str, Any], match: str) -> None:
     with pytest.raises(ParameterError, match=match):
-        Settings(**told)
+        Settings(**settings)
 
 
-def test_stores_have_names_that_fit_into_an_address(template: Path, shared: object) -> None:
-    assert list(named([str(template), "other=a/b=c"])) == ["store", "other"]
-    assert named(["./a=b/c"]) == {"c": Path("./a=b/c")}
+def test_store_names_must_fit_into_a_url(template: Path, shared: object) -> None:
+    assert list(store_folders([str(template), "other=a/b=c"])) == ["store", "other"]
+    assert store_folders(["./a=b/c"]) == {"c": Path("./a=b/c")}
     with pytest.raises(ParameterError, match="two stores have the name 'a'"):
-        named(["x/a", "y/a"])
+        store_folders(["x/a", "y/a"])
     with pytest.raises(ParameterError, match="cannot be the name of a store"):
-        named(["my store"])
+        store_folders(["my store"])
     with pytest.raises(ParameterError, match="no store to serve"):
         run([])
     with pytest.raises(StoreError, match=r"is open for writing by .* Serve it with --read-only"):
         run([str(template)], Settings(port=0))
-    with pytest.raises(StoreError, match="is not a store"):
+    with pytest.raises(StoreError, match=r"is no(t a)? store"):
         run([str(template.parent)], Settings(port=0))
 
 
 class Lengths:
-    """An encoder of two dimensions."""
+    """An encoder with two dimensions."""
 
     def encode(self, texts: list[str]) -> Any:
-        """How long texts are."""
+        """The lengths of texts in characters and words."""
         return np.array([[len(text), 1 + text.count(" ")] for text in texts])
 
 
-def test_a_store_whose_encoder_is_not_there_is_not_served(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_store_without_its_encoder_is_not_served(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "store"
     Store.create(folder, example(), RIPML.linear(random_state=0), features=Lengths()).close()
-    with pytest.raises(ParameterError, match=r"store: this store reads texts by Lengths, which is not saved; open it"):
+    with pytest.raises(
+        ParameterError, match="store: this store encodes texts with Lengths, which is not saved; open it"
+    ):
         run([str(folder)], Settings(port=0))
     with pytest.raises(SystemExit, match="2"):
         main(["serve", str(folder), "--port", "0"])
-    assert "reads texts by Lengths" in capfd.readouterr().err
+    assert "encodes texts with Lengths" in capfd.readouterr().err
     with client_of(Store.open(folder, encoder=Lengths())) as client:
         assert client.post(f"{STORE}/suggest", json={"text": "a b"}).status_code == 200
 
 
-def test_the_log_of_a_server_is_quiet_about_texts(client: TestClient, caplog: pytest.LogCaptureFixture) -> None:
+def test_texts_are_never_logged(client: TestClient, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, "ripml.server"):
         client.post(f"{STORE}/suggest", json={"text": "confidential"})
         client.post(f"{STORE}/suggest", json={"text": "confidential", "n": 0})

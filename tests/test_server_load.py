@@ -1,4 +1,4 @@
-"""The server under load: batches, swaps, followers, a stop that loses nothing, and kill -9."""
+"""The server under load: batches, refits, followers, a clean stop, and kill -9."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ TEXTS = [" ".join(WORDS[i : i + 4]) for i in range(30)]
 STORE = "/v1/stores/store"
 
 
-def client_of(store: Store, told: Settings | None = None) -> TestClient:
-    return TestClient(create_app({"store": store}, told), base_url="http://localhost:8000")
+def client_of(store: Store, settings: Settings | None = None) -> TestClient:
+    return TestClient(create_app({"store": store}, settings), base_url="http://localhost:8000")
 
 
 @pytest.fixture
@@ -38,65 +38,65 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "store"
 
 
-def test_what_comes_while_an_answer_is_computed_is_answered_together() -> None:
-    began, let_go, batches = threading.Event(), threading.Event(), []
+def test_queries_that_arrive_during_a_batch_form_the_next_batch() -> None:
+    began, release, batches = threading.Event(), threading.Event(), []
 
-    def answer(numbers: Sequence[int]) -> list[int]:
+    def square(numbers: Sequence[int]) -> list[int]:
         batches.append(list(numbers))
         began.set()
-        let_go.wait(20)
+        release.wait(20)
         return [number**2 for number in numbers]
 
-    async def ask() -> list[int]:
-        batcher = Batcher(answer, most=4)
-        first = asyncio.ensure_future(batcher.ask(0))
+    async def submit() -> list[int]:
+        batcher = Batcher(square, max_batch=4)
+        first = asyncio.ensure_future(batcher.submit(0))
         await asyncio.to_thread(began.wait, 20)
-        rest = [asyncio.ensure_future(batcher.ask(number)) for number in range(1, 8)]
+        rest = [asyncio.ensure_future(batcher.submit(number)) for number in range(1, 8)]
         await asyncio.sleep(0)
-        let_go.set()
-        found = await asyncio.gather(first, *rest)
+        release.set()
+        results = await asyncio.gather(first, *rest)
         batcher.close()
-        return found
+        return results
 
-    assert asyncio.run(ask()) == [number**2 for number in range(8)]
+    assert asyncio.run(submit()) == [number**2 for number in range(8)]
     assert batches == [[0], [1, 2, 3, 4], [5, 6, 7]]
 
 
-def test_a_question_that_cannot_be_answered_fails_alone() -> None:
-    def answer(numbers: Sequence[int]) -> list[float]:
+def test_a_query_that_fails_fails_alone() -> None:
+    def invert(numbers: Sequence[int]) -> list[float]:
         return [1 / number for number in numbers]
 
-    async def ask() -> list[Any]:
-        batcher = Batcher(answer, most=4)
-        found = await asyncio.gather(*map(batcher.ask, [1, 0, 2]), return_exceptions=True)
+    async def submit() -> list[Any]:
+        batcher = Batcher(invert, max_batch=4)
+        results = await asyncio.gather(*map(batcher.submit, [1, 0, 2]), return_exceptions=True)
         batcher.close()
-        return found
+        return results
 
-    one, none, half = asyncio.run(ask())
+    one, error, half = asyncio.run(submit())
     assert (one, half) == (1, 0.5)
-    assert isinstance(none, ZeroDivisionError)
+    assert isinstance(error, ZeroDivisionError)
 
 
-def test_requests_at_the_same_time_share_a_batch_and_get_the_same_answers(
+def test_concurrent_requests_share_a_batch_and_get_the_same_labels(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    began, let_go = threading.Event(), threading.Event()
-    plain = DocumentModel.suggest
+    began, release = threading.Event(), threading.Event()
+    original = DocumentModel.suggest
 
     def slowly(model: DocumentModel, rows: Any, rules: Any = None) -> Any:
         if rows == ["first"]:
             began.set()
-            let_go.wait(20)
-        return plain(model, rows, rules)
+            release.wait(20)
+        return original(model, rows, rules)
 
     batchers: list[Any] = []
-    make = Batcher.__init__
+    initialise = Batcher.__init__
 
-    def noted(batcher: Any, *given: Any) -> None:
+    def remember(batcher: Any, *arguments: Any) -> None:
         batchers.append(batcher)
-        make(batcher, *given)
+        initialise(batcher, *arguments)
 
-    monkeypatch.setattr(Batcher, "__init__", noted)
+    monkeypatch.setattr(Batcher, "__init__", remember)
     store = Store.open(folder)
     bodies = [{"text": text, **({"n": 2} if i % 3 == 0 else {"threshold": 0.3})} for i, text in enumerate(TEXTS)]
     with client_of(store) as client, ThreadPoolExecutor(40) as pool:
@@ -113,11 +113,11 @@ def test_requests_at_the_same_time_share_a_batch_and_get_the_same_answers(
         first = pool.submit(client.post, f"{STORE}/suggest", json={"text": "first"})
         began.wait(20)
         together = [pool.submit(client.post, f"{STORE}/suggest", json=body) for body in bodies]
-        while batchers[0]._waiting.qsize() < len(TEXTS):  # until all of them wait for the first
+        while batchers[0]._queue.qsize() < len(TEXTS):  # all of them wait for the first
             pass
-        assert metrics()["ripml_requests_in_flight"].samples[0].value == len(TEXTS) + 2  # with the first, and this one
-        let_go.set()
-        found = [answer.result().json() for answer in together]
+        assert metrics()["ripml_requests_in_flight"].samples[0].value == len(TEXTS) + 2  # and the first, and /metrics
+        release.set()
+        found = [response.result().json() for response in together]
         assert first.result().status_code == 200
         assert batches() == before + 2
     for alone, beside in zip(one_by_one, found, strict=True):
@@ -126,40 +126,40 @@ def test_requests_at_the_same_time_share_a_batch_and_get_the_same_answers(
         assert [entry["score"] for entry in beside["labels"]] == pytest.approx(scores, abs=1e-6)
 
 
-def test_a_refit_is_swapped_in_while_requests_go_on(folder: Path) -> None:
+def test_a_refit_replaces_the_model_under_load(folder: Path) -> None:
     with client_of(Store.open(folder)) as client, ThreadPoolExecutor(4) as pool:
         assert client.get(f"{STORE}/refit").json() == {"status": "idle", "detail": None, "last": None}
         assert client.post(f"{STORE}/refit").status_code == 202
         versions, done = set(), False
         while not done:
             done = client.get(f"{STORE}/refit").json()["status"] == "idle"
-            asked = [pool.submit(client.post, f"{STORE}/suggest", json={"text": text}) for text in TEXTS[:8]]
+            responses = [pool.submit(client.post, f"{STORE}/suggest", json={"text": text}) for text in TEXTS[:8]]
             new = {"documents": [{"text": "word1", "labels": ["new"]}]}
             assert client.post(f"{STORE}/documents", json=new).status_code == 201
-            assert {answer.result().status_code for answer in asked} == {200}
-            versions |= {answer.result().json()["version"] for answer in asked}
+            assert {response.result().status_code for response in responses} == {200}
+            versions |= {response.result().json()["version"] for response in responses}
         assert client.get(f"{STORE}/refit").json()["last"] is not None
         kinds = [change["kind"] for change in client.get(f"{STORE}/history").json()["changes"]]
         assert "refit" in kinds
         assert len(versions) > 1
 
 
-def test_a_refit_that_fails_says_so(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_refit_is_reported(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(store: Store) -> None:
         raise RuntimeError("for some reason")
 
     monkeypatch.setattr(Store, "refit", fail)
     with client_of(Store.open(folder)) as client:
         client.post(f"{STORE}/refit")
-        while (found := client.get(f"{STORE}/refit").json())["status"] == "running":
+        while (refit := client.get(f"{STORE}/refit").json())["status"] == "running":
             pass
-        assert found["status"] == "failed"
-        assert "number" in found["detail"]
+        assert refit["status"] == "failed"
+        assert "number" in refit["detail"]
         assert client.post(f"{STORE}/suggest", json={"text": "word1"}).status_code == 200
 
 
-def test_a_server_that_only_reads_follows_the_writer(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ripml.server.app._LOOKS_SECONDS", 0.01)
+def test_a_read_only_server_follows_the_writer(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ripml.server.app._FOLLOW_SECONDS", 0.01)
     reader = Store.open(folder, readonly=True)
     with Store.open(folder) as writer, client_of(reader, Settings(read_only=True)) as client:
         writer.learn([{"id": "new", "text": "word1", "labels": ["new"]}])
@@ -172,29 +172,29 @@ def test_a_server_that_only_reads_follows_the_writer(folder: Path, monkeypatch: 
         assert "read-only" in refused.json()["detail"]
 
 
-def test_a_writer_that_cannot_be_followed_is_logged_when_it_begins_and_ends(
+def test_a_failure_to_follow_is_logged_once_and_so_is_its_end(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("ripml.server.app._LOOKS_SECONDS", 0.001)
+    monkeypatch.setattr("ripml.server.app._FOLLOW_SECONDS", 0.001)
     caplog.set_level("INFO", "ripml.server")
     failures: list[Exception] = [StoreError("broken."), StoreError("broken."), OSError("away"), StoreError("broken.")]
-    done, looks, refresh = threading.Event(), 0, Store.refresh
+    done, calls, refresh = threading.Event(), 0, Store.refresh
 
-    def look(store: Store) -> Any:
-        nonlocal looks
-        looks += 1
-        if looks <= len(failures):
-            raise failures[looks - 1]
-        if looks > len(failures) + 1:
+    def fail_at_first(store: Store) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls <= len(failures):
+            raise failures[calls - 1]
+        if calls > len(failures) + 1:
             done.set()
         return refresh(store)
 
-    monkeypatch.setattr(Store, "refresh", look)
+    monkeypatch.setattr(Store, "refresh", fail_at_first)
     with client_of(Store.open(folder, readonly=True), Settings(read_only=True)):
         assert done.wait(20)
     began, ended = (record.message for record in caplog.records)
     assert "broken." in began
-    assert ended == "store: the store can be followed again."
+    assert ended == "store: following the store works again."
 
 
 _LOADING = """
@@ -217,19 +217,19 @@ print("stopped")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_server_that_is_stopped_while_it_loads_closes_what_is_open(folder: Path, number: signal.Signals) -> None:
+def test_a_server_that_is_stopped_while_it_loads_closes_its_stores(folder: Path, number: signal.Signals) -> None:
     command = [sys.executable, "-c", _LOADING, str(folder), str(folder.parent / "slow")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "loading\n"
         process.send_signal(number)
-        said, log = process.communicate()
-    assert (process.returncode, said, log) == (0, "stopped\n", "")
+        output, log = process.communicate()
+    assert (process.returncode, output, log) == (0, "stopped\n", "")
     Store.open(folder).close()
 
 
-async def write_until_the_end(port: int, name: int, said: threading.Event) -> list[str]:
-    """The ids of all documents that the server said it had learnt, until it hung up."""
+async def learn_until_closed(port: int, name: int, started: threading.Event) -> list[str]:
+    """The ids of all documents that the server acknowledged before it closed the connection."""
     learnt: list[str] = []
     async with await Connection.to(port) as connection:
         for number in range(10_000):
@@ -241,14 +241,14 @@ async def write_until_the_end(port: int, name: int, said: threading.Event) -> li
             assert status == 201
             learnt += answer["ids"]
             if number == 2:
-                said.set()
+                started.set()
     return learnt
 
 
-async def no_http(port: int) -> bytes:
-    """What is answered to something else."""
+async def send_invalid(port: int) -> bytes:
+    """The response to bytes that are not HTTP."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(b"\x16\x03\x01 what is this\r\n\r\n")
+    writer.write(b"\x16\x03\x01 not HTTP\r\n\r\n")
     answer = await reader.read()
     writer.close()
     await writer.wait_closed()
@@ -256,29 +256,28 @@ async def no_http(port: int) -> bytes:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["stopped", "killed"])
-def test_what_was_acknowledged_is_there_after_the_end(folder: Path, number: signal.Signals) -> None:
-    async def writers(port: int, said: threading.Event) -> list[str]:
-        found = await asyncio.gather(*(write_until_the_end(port, name, said) for name in range(3)))
-        return [id for ids in found for id in ids]
+def test_acknowledged_documents_survive_a_stop_and_a_kill(folder: Path, number: signal.Signals) -> None:
+    async def writers(port: int) -> list[str]:
+        learnt = await asyncio.gather(*(learn_until_closed(port, name, started) for name in range(3)))
+        return [id for ids in learnt for id in ids]
 
-    said = threading.Event()
+    started = threading.Event()
     with ServerProcess(folder, access_log=True) as server, ThreadPoolExecutor(1) as pool:
-        learnt = pool.submit(asyncio.run, writers(server.port, said))
-        assert said.wait(60)
-        refused = asyncio.run(no_http(server.port))
+        learnt = pool.submit(asyncio.run, writers(server.port))
+        assert started.wait(60)
+        refused = asyncio.run(send_invalid(server.port))
         code = server.end(number)
         acknowledged = learnt.result()
     assert refused.startswith(b"HTTP/1.1 400 ")
-    assert b"application/problem+json" in refused
     assert code == (0 if number == signal.SIGTERM else -signal.SIGKILL)
-    log = "".join(server.said)
+    log = "".join(server.log)
     assert "POST /v1/stores/store/documents HTTP/1.1" in log
     assert "Traceback" not in log
     assert "word1" not in log
     with Store.open(folder) as store:
-        there = set(store.ids())
+        ids = set(store.ids())
         assert len(acknowledged) >= 3
-        assert there.issuperset(acknowledged)
-        if number == signal.SIGTERM:  # all that was begun was answered, and a snapshot was taken
-            assert {id for id in there if "." in id} == set(acknowledged)
+        assert ids.issuperset(acknowledged)
+        if number == signal.SIGTERM:  # everything learnt was acknowledged, and a snapshot was taken
+            assert {id for id in ids if "." in id} == set(acknowledged)
             assert store._changes == 0

@@ -1,8 +1,8 @@
-"""The server: stores over HTTP, with API keys, limits, metrics and the page; `ripml serve` runs it. Extra `serve`.
+"""The server: stores over HTTP, with API keys, limits, metrics and a web page. `ripml serve` runs it; needs `serve`.
 
-    a request   gate (host, origin, load) → guard (key, rate, body) → route → service → `DocumentModel`, `Store`
+    request → middleware (host, origin, load) → access (key, rate, body) → routes → `ServedStore` → `Store`
 
-Everything that decides is in the library; here it is only carried over HTTP, so that the answers are the same.
+All decisions are made by the library, so HTTP gives the same answers as Python and the shell.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ except ImportError as error:
 
 from ripml.server.app import create_app
 from ripml.server.keys import Key, add_key, list_keys, remove_key
-from ripml.server.serving import run
+from ripml.server.process import run
 from ripml.server.settings import Settings
 
 __all__ = ["Key", "Settings", "add_key", "create_app", "list_keys", "remove_key", "run"]

@@ -1,9 +1,9 @@
-"""Micro-batching: what is asked while an answer is computed is answered together next.
+"""Micro-batching: the requests that arrive while a batch is computed form the next batch.
 
-A question that comes alone is answered alone and at once, and under load the batches grow by themselves to what arrives
-during one. Callers who were answered together ask again at almost the same time; the first of them would get a batch
-of its own, and all others would wait for it. So after a batch of several, as many are waited for, but no longer than a
-small part of the time that it took.
+A single request is computed alone and at once; under load batches grow to what arrives during one. Clients that were
+answered together send their next requests at almost the same time: without a pause the first one would get a batch of
+its own and delay all others. So after a batch of several, the next one waits for the same number of requests, but no
+longer than a fraction of the time that the last batch took.
 """
 
 from __future__ import annotations
@@ -17,87 +17,83 @@ from typing import Generic, TypeVar
 
 __all__ = ["Batcher"]
 
-_PATIENCE = 0.2  # of the time that the last batch took
+_WAIT = 0.2  # at most, as a fraction of the time of the last batch
 
 Q = TypeVar("Q")
-A = TypeVar("A")
+R = TypeVar("R")
 
 
-class Batcher(Generic[Q, A]):
-    """A thread that answers questions of an event loop, up to `most` at a time.
+class Batcher(Generic[Q, R]):
+    """A thread that computes the results of queries from an event loop, up to `max_batch` at a time.
 
-    >>> async def both() -> list[int]:
-    ...     batcher = Batcher(lambda numbers: [number**2 for number in numbers], most=8)
-    ...     found = await asyncio.gather(batcher.ask(2), batcher.ask(3))
+    >>> async def squares() -> list[int]:
+    ...     batcher = Batcher(lambda numbers: [number**2 for number in numbers], max_batch=8)
+    ...     results = await asyncio.gather(batcher.submit(2), batcher.submit(3))
     ...     batcher.close()
-    ...     return found
-    >>> asyncio.run(both())
+    ...     return results
+    >>> asyncio.run(squares())
     [4, 9]
     """
 
-    def __init__(self, answer: Callable[[Sequence[Q]], Sequence[A]], most: int) -> None:
-        self._answer, self._most = answer, most
-        self._waiting: queue.SimpleQueue[tuple[Q, asyncio.Future[A]] | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._work, name="ripml suggest", daemon=True)
+    def __init__(self, compute: Callable[[Sequence[Q]], Sequence[R]], max_batch: int) -> None:
+        self._compute, self._max_batch = compute, max_batch
+        self._queue: queue.SimpleQueue[tuple[Q, asyncio.Future[R]] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="ripml suggest", daemon=True)
         self._thread.start()
 
-    async def ask(self, question: Q) -> A:
-        """The answer to a question."""
-        future: asyncio.Future[A] = asyncio.get_running_loop().create_future()
-        self._waiting.put((question, future))
+    async def submit(self, query: Q) -> R:
+        """The result of a query."""
+        future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        self._queue.put((query, future))
         return await future
 
     def close(self) -> None:
-        """Answer what was asked, then end."""
-        self._waiting.put(None)
+        """Compute what was submitted, then end the thread."""
+        self._queue.put(None)
         self._thread.join()
 
-    def _work(self) -> None:
-        size, seconds = 1, 0.0  # of the last batch
-        while (first := self._waiting.get()) is not None:
+    def _run(self) -> None:
+        last_size, last_seconds = 1, 0.0
+        while (first := self._queue.get()) is not None:
             start = time.perf_counter()
             batch = [first]
-            while len(batch) < self._most:
-                # Those who were answered together ask again together.
-                left = start + _PATIENCE * seconds - time.perf_counter() if len(batch) < size else 0.0
+            while len(batch) < self._max_batch:
+                wait = start + _WAIT * last_seconds - time.perf_counter() if len(batch) < last_size else 0.0
                 try:
-                    more = self._waiting.get(block=left > 0, timeout=max(left, 0))
+                    item = self._queue.get(block=wait > 0, timeout=max(wait, 0))
                 except queue.Empty:
                     break
-                if more is None:
-                    self._waiting.put(None)  # to be met again, after this batch
+                if item is None:
+                    self._queue.put(None)  # ends the outer loop after this batch
                     break
-                batch.append(more)
+                batch.append(item)
             start = time.perf_counter()
-            self._settle(batch)
-            size, seconds = len(batch), time.perf_counter() - start
+            self._process(batch)
+            last_size, last_seconds = len(batch), time.perf_counter() - start
 
-    def _settle(self, batch: Sequence[tuple[Q, asyncio.Future[A]]]) -> None:
-        """Answer a batch; if that fails, one by one, so that a question fails for itself alone."""
+    def _process(self, batch: Sequence[tuple[Q, asyncio.Future[R]]]) -> None:
+        """Compute a batch; if that fails, one query at a time, so that a bad one fails alone."""
+        outcomes: list[tuple[asyncio.Future[R], R | Exception]]
         try:
-            answers = self._answer([question for question, _ in batch])
+            results = self._compute([query for query, _ in batch])
         except Exception as error:
             if len(batch) > 1:
-                for one in batch:
-                    self._settle([one])
+                for item in batch:
+                    self._process([item])
                 return
-            self._deliver([(batch[0][1], error)])
-            return
-        self._deliver([(future, answer) for (_, future), answer in zip(batch, answers, strict=True)])
+            outcomes = [(batch[0][1], error)]
+        else:
+            outcomes = [(future, result) for (_, future), result in zip(batch, results, strict=True)]
 
-    @staticmethod
-    def _deliver(answers: Sequence[tuple[asyncio.Future[A], A | Exception]]) -> None:
-        """Hand answers over to the loop in one go."""
-
-        def settle() -> None:
-            for future, answer in answers:
-                if future.done():  # who asked is gone
+        def deliver() -> None:
+            for future, outcome in outcomes:
+                if future.done():  # cancelled: the client is gone
                     continue
-                if isinstance(answer, Exception):
-                    future.set_exception(answer)
+                if isinstance(outcome, Exception):
+                    future.set_exception(outcome)
                 else:
-                    future.set_result(answer)
+                    future.set_result(outcome)
 
-        loop = answers[0][0].get_loop()
+        loop = outcomes[0][0].get_loop()
         if not loop.is_closed():
-            loop.call_soon_threadsafe(settle)
+            loop.call_soon_threadsafe(deliver)

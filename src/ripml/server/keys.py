@@ -1,7 +1,7 @@
-"""API keys: who may ask, and who may change. The file has a line of JSON a key, {name, role, sha256, created}.
+"""API keys and their roles. A key file has one JSON object per line: {name, role, sha256, created}.
 
-A key is 256 random bits, so nobody can guess one or try them all, and a plain SHA-256 hides it as well as anything:
-salt and slowness protect passwords, which people choose.
+A key is 256 random bits, so a plain SHA-256 cannot be reversed by guessing; salts and slow hashes are for passwords,
+which people choose.
 """
 
 from __future__ import annotations
@@ -24,49 +24,51 @@ from ripml.base.errors import ParameterError
 
 __all__ = ["ROLES", "Key", "KeyRing", "add_key", "list_keys", "remove_key"]
 
-ROLES = ("read", "write")  # each may do what those before it may
-_MOST = 100  # characters of a name
+ROLES = ("read", "write")  # each includes the ones before it
+_MAX_NAME = 100  # characters
 _log = logging.getLogger("ripml.server")
 
 
 @dataclass(frozen=True)
 class Key:
-    """What is known of a key; the key itself is not."""
+    """An entry of a key file; it has the hash of the key, not the key."""
 
     name: str
     role: str
     sha256: str
     created: str
 
-    def may(self, role: str) -> bool:
-        """Whether its role is at least this one."""
+    def allows(self, role: str) -> bool:
+        """Whether the key may do what a role may."""
         return ROLES.index(self.role) >= ROLES.index(role)
 
 
 def add_key(file: Path, name: str, role: str = "read") -> str:
-    """Make a key, enter it in the file (which is created, readable by its owner only) and return it, this once.
+    """Make a key, add it to the file (created if missing, readable by its owner only) and return it.
+
+    The file has only the hash: nothing can show the key again.
 
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     key = add_key(Path(folder) / "keys.jsonl", "ana", "write")
-    ...     [(known.name, known.role) for known in list_keys(Path(folder) / "keys.jsonl")]
+    ...     [(entry.name, entry.role) for entry in list_keys(Path(folder) / "keys.jsonl")]
     [('ana', 'write')]
     """
     if role not in ROLES:
-        raise ParameterError(f"a role is read or write; got {role!r}.")
-    if not name or len(name) > _MOST or not name.isprintable():
-        raise ParameterError(f"a key's name has 1 to {_MOST} printable characters; got {name!r}.")
-    with _turn(file):
-        known = list_keys(file) if file.exists() else []
-        if any(key.name == name for key in known):
-            raise ParameterError(f"{file}: there is a key {name!r} already; remove it first, or choose another name.")
+        raise ParameterError(f"a role must be read or write; got {role!r}.")
+    if not name or len(name) > _MAX_NAME or not name.isprintable():
+        raise ParameterError(f"a key's name must have 1 to {_MAX_NAME} printable characters; got {name!r}.")
+    with _locked(file):
+        keys = list_keys(file) if file.exists() else []
+        if any(key.name == name for key in keys):
+            raise ParameterError(f"{file}: a key named {name!r} exists; remove it first, or choose another name.")
         key = secrets.token_urlsafe(32)
         now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        _write(file, [*known, Key(name, role, _digest(key), now)])
+        _write(file, [*keys, Key(name, role, _digest(key), now)])
     return key
 
 
 def remove_key(file: Path, name: str) -> None:
-    """Take a key out of the file; a server that runs refuses it from then on.
+    """Remove a key from the file; a running server refuses it from then on.
 
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     key = add_key(Path(folder) / "keys.jsonl", "ana")
@@ -74,27 +76,27 @@ def remove_key(file: Path, name: str) -> None:
     ...     list_keys(Path(folder) / "keys.jsonl")
     []
     """
-    with _turn(file):
-        known = list_keys(file)
-        left = [key for key in known if key.name != name]
-        if len(left) == len(known):
-            raise ParameterError(f"{file}: there is no key {name!r}.")
-        _write(file, left)
+    with _locked(file):
+        keys = list_keys(file)
+        kept = [key for key in keys if key.name != name]
+        if len(kept) == len(keys):
+            raise ParameterError(f"{file}: no key is named {name!r}.")
+        _write(file, kept)
 
 
 def list_keys(file: Path) -> list[Key]:
-    """The keys of a file, in the order in which they were added.
+    """The keys of a file, oldest first.
 
     >>> list_keys(Path("no/such/file"))
     Traceback (most recent call last):
-    ripml.base.errors.ParameterError: no/such/file: this file of keys cannot be read (No such file or directory).
+    ripml.base.errors.ParameterError: no/such/file: the key file cannot be read (No such file or directory).
     """
     try:
         lines = file.read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise ParameterError(f"{file}: this file of keys cannot be read ({reason}).") from None
-    found = []
+        raise ParameterError(f"{file}: the key file cannot be read ({reason}).") from None
+    keys = []
     for number, line in enumerate(lines, 1):
         try:
             key = Key(**json.loads(line))
@@ -102,9 +104,9 @@ def list_keys(file: Path) -> list[Key]:
         except (ValueError, TypeError, RecursionError):
             valid = False
         if not valid:
-            raise ParameterError(f"{file}:{number}: this is no key; `ripml keys add` makes one.")
-        found.append(key)
-    return found
+            raise ParameterError(f"{file}:{number}: this line is not a key; add keys with `ripml keys add`.")
+        keys.append(key)
+    return keys
 
 
 def _digest(key: str) -> str:
@@ -112,14 +114,14 @@ def _digest(key: str) -> str:
 
 
 @contextlib.contextmanager
-def _turn(file: Path) -> Iterator[None]:
-    """Keep others from changing the file meanwhile. It is replaced, so the lock is on its folder."""
+def _locked(file: Path) -> Iterator[None]:
+    """Keep other processes from changing the file. The file is replaced, so the lock is on its folder."""
     try:
         folder = os.open(file.resolve().parent, os.O_RDONLY)
     except OSError as error:
-        raise ParameterError(f"{file}: this file of keys cannot be written ({error.strerror}).") from None
+        raise ParameterError(f"{file}: the key file cannot be written ({error.strerror}).") from None
     try:
-        with contextlib.suppress(OSError):  # network file systems that cannot lock a folder
+        with contextlib.suppress(OSError):  # some network file systems cannot lock a folder
             fcntl.flock(folder, fcntl.LOCK_EX)
         yield
     finally:
@@ -127,8 +129,7 @@ def _turn(file: Path) -> Iterator[None]:
 
 
 def _write(file: Path, keys: list[Key]) -> None:
-    """Replace the file as a whole, or the one that it links to; a temporary file is its owner's only (0600), and its
-    renaming keeps that."""
+    """Replace the file, or the one that it links to, at once; a temporary file has mode 0600, and renaming keeps it."""
     file = file.resolve()
     try:
         handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
@@ -142,43 +143,43 @@ def _write(file: Path, keys: list[Key]) -> None:
             os.unlink(name)
             raise
     except OSError as error:
-        raise ParameterError(f"{file}: this file of keys cannot be written ({error.strerror}).") from None
+        raise ParameterError(f"{file}: the key file cannot be written ({error.strerror}).") from None
 
 
 class KeyRing:
-    """The keys of a file, read again when it changes. One that cannot be read any more lets nobody in.
+    """The keys of a file, read again when it changes. While it cannot be read, no key is accepted.
 
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     key = add_key(Path(folder) / "keys.jsonl", "ana")
-    ...     KeyRing(Path(folder) / "keys.jsonl").owner(key).name
+    ...     KeyRing(Path(folder) / "keys.jsonl").find(key).name
     'ana'
     """
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        self._stamp, self._keys = self._look(), list_keys(file)
+        self._state, self._keys = self._file_state(), list_keys(file)
         if not self._keys:
-            raise ParameterError(f"{file}: this file of keys is empty; `ripml keys add {file} NAME` makes one.")
+            raise ParameterError(f"{file}: the key file is empty; add a key with `ripml keys add {file} NAME`.")
 
-    def owner(self, key: str) -> Key | None:
-        """The known key that this is."""
-        if (stamp := self._look()) != self._stamp:
-            self._stamp = stamp
+    def find(self, key: str) -> Key | None:
+        """The entry of a key, if it is in the file; takes the same time wherever it is."""
+        if (state := self._file_state()) != self._state:
+            self._state = state
             try:
                 self._keys = list_keys(self._file)
             except ParameterError as error:
                 self._keys = []
-                _log.error("%s Nobody is let in until it can be read.", error)
-        digest, found = _digest(key), None
-        for known in self._keys:
-            if hmac.compare_digest(known.sha256.encode(), digest.encode()):
-                found = known
+                _log.error("%s No key is accepted until it can be read.", error)
+        digest, found = _digest(key).encode(), None
+        for entry in self._keys:
+            if hmac.compare_digest(entry.sha256.encode(), digest):
+                found = entry
         return found
 
-    def _look(self) -> tuple[int, ...]:
-        """What tells the file from a changed one."""
+    def _file_state(self) -> tuple[int, ...]:
+        """Numbers that differ when the file has changed."""
         try:
-            seen = self._file.stat()
+            status = self._file.stat()
         except OSError:
             return ()
-        return seen.st_ino, seen.st_size, seen.st_mtime_ns
+        return status.st_ino, status.st_size, status.st_mtime_ns

@@ -1,4 +1,4 @@
-"""Numbers about a running server, for Prometheus. No label of a metric comes from a request."""
+"""Prometheus metrics of a running server. No label value comes from a request."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import GaugeMetricFamily
 
 if TYPE_CHECKING:
-    from ripml.server.service import ServedStore
+    from ripml.server.served_store import ServedStore
 
 __all__ = ["Metrics"]
 
@@ -19,7 +19,7 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"
 
 
 class Metrics:
-    """The counters of one app.
+    """The metrics of one app.
 
     >>> metrics = Metrics({})
     >>> metrics.answered("GET", "/health", 200, 0.001)
@@ -28,51 +28,38 @@ class Metrics:
     """
 
     def __init__(self, stores: Mapping[str, ServedStore]) -> None:
-        self._stores, self._registry = stores, CollectorRegistry()
-        names = ("method", "route", "status")
-        self._requests = Counter("ripml_requests_total", "Requests answered.", names, registry=self._registry)
+        self._stores = stores
+        self._registry = registry = CollectorRegistry()
+        labels = ("method", "route", "status")
+        self._requests = Counter("ripml_requests_total", "Requests answered.", labels, registry=registry)
         self._seconds = Histogram(
-            "ripml_request_seconds", "Time to answer.", ("route",), buckets=_SECONDS, registry=self._registry
+            "ripml_request_seconds", "Time to answer.", ("route",), buckets=_SECONDS, registry=registry
         )
-        self.in_flight = Gauge("ripml_requests_in_flight", "Requests being answered.", registry=self._registry)
-        self._batches = Histogram(
-            "ripml_batch_size", "Texts answered together.", ("store",), buckets=_SIZES, registry=self._registry
+        self.in_flight = Gauge("ripml_requests_in_flight", "Requests being answered.", registry=registry)
+        self.batch_sizes = Histogram(
+            "ripml_batch_size", "Texts scored together.", ("store",), buckets=_SIZES, registry=registry
         )
-        self._writes = Counter("ripml_writes_total", "Writes on the disk.", ("store", "kind"), registry=self._registry)
-        self._refits = Counter(
-            "ripml_refits_total", "Refits that ended.", ("store", "outcome"), registry=self._registry
-        )
-        self._registry.register(self)
+        self.writes = Counter("ripml_writes_total", "Writes to the disk.", ("store", "kind"), registry=registry)
+        self.refits = Counter("ripml_refits_total", "Refits that ended.", ("store", "outcome"), registry=registry)
+        registry.register(self)
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
-        """A request was answered; `route` is its template."""
+        """Count a request; `route` is the path's template."""
         self._requests.labels(method if method in _METHODS else "other", route, str(status)).inc()
         self._seconds.labels(route).observe(seconds)
 
-    def batch(self, store: str, size: int) -> None:
-        """Texts were answered together."""
-        self._batches.labels(store).observe(size)
-
-    def wrote(self, store: str, kind: str) -> None:
-        """A write is on the disk."""
-        self._writes.labels(store, kind).inc()
-
-    def refitted(self, store: str, outcome: str) -> None:
-        """A refit ended."""
-        self._refits.labels(store, outcome).inc()
-
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """The state of the stores; called by the registry."""
+        """The sizes of the stores; called by the registry."""
         gauges = {
-            "documents": GaugeMetricFamily("ripml_documents", "Documents in a store.", labels=["store"]),
+            "documents": GaugeMetricFamily("ripml_documents", "Documents of a store.", labels=["store"]),
             "labels": GaugeMetricFamily("ripml_labels", "Labels of a store.", labels=["store"]),
             "version": GaugeMetricFamily("ripml_version", "Number of a store's last change.", labels=["store"]),
         }
         for name, store in self._stores.items():
-            for fact, value in store.facts().items():
-                gauges[fact].add_metric([name], value)
+            for size, value in store.sizes().items():
+                gauges[size].add_metric([name], value)
         yield from gauges.values()
 
     def text(self) -> bytes:
-        """All of it in Prometheus' text format."""
+        """All metrics in Prometheus' text format."""
         return generate_latest(self._registry)

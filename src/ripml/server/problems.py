@@ -1,7 +1,7 @@
-"""What is answered when something is wrong: problem+json (RFC 9457), one sentence, and nothing of the inside.
+"""Error responses: problem details (RFC 9457) with one sentence and no internals.
 
-Errors of the library that are about the request are shown. Those about files, and those nobody foresaw, stay in the
-log under a number; the answer has the number only.
+Errors about the request are shown as the library words them. Errors about files and unexpected errors stay in the log
+under a number, and the response has the number only.
 """
 
 from __future__ import annotations
@@ -22,96 +22,94 @@ from starlette.routing import Match
 
 from ripml.base.errors import DataError, ParameterError, RipmlError, StoreError
 
-__all__ = ["MEDIA_TYPE", "Problem", "install", "unexpected"]
+__all__ = ["MEDIA_TYPE", "Problem", "install_handlers", "problem_of", "unavailable", "unexpected"]
 
 MEDIA_TYPE = "application/problem+json"
-_MOST_ERRORS, _MOST_CHARACTERS = 20, 200
-_FRAMES = -10  # the innermost
+_MAX_ERRORS = 20
+_MAX_CHARACTERS = 200  # of a value from the request that is quoted
+_INNERMOST_FRAMES = -10
 _log = logging.getLogger("ripml.server")
 
 
 class Problem(HTTPException):
-    """A refusal with its sentence; `more` goes into the answer beside it.
+    """An error response; `extra` holds members beside the four standard ones.
 
-    >>> Problem(404, "there is no store 'x'.").response().status_code
+    >>> Problem(404, "no store is named 'x'.").response().status_code
     404
     """
 
     def __init__(
-        self, status: int, detail: str, headers: Mapping[str, str] | None = None, more: Mapping[str, Any] | None = None
+        self, status: int, detail: str, headers: Mapping[str, str] | None = None, extra: Mapping[str, Any] | None = None
     ) -> None:
         super().__init__(status, detail, headers)
-        self.more = more or {}
+        self.extra = extra or {}
 
     def response(self) -> Response:
-        """The answer."""
+        """The HTTP response."""
         title = http.HTTPStatus(self.status_code).phrase
-        body = {"type": "about:blank", "title": title, "status": self.status_code, "detail": self.detail, **self.more}
+        body = {"type": "about:blank", "title": title, "status": self.status_code, "detail": self.detail, **self.extra}
         return Response(to_json(body), self.status_code, self.headers, MEDIA_TYPE)
 
 
-def busy(detail: str, seconds: int = 1) -> Problem:
-    """The server cannot answer now."""
-    return Problem(503, detail, {"Retry-After": str(seconds)})
+def unavailable(detail: str, retry_after: int = 1, extra: Mapping[str, Any] | None = None) -> Problem:
+    """503: the server cannot answer now."""
+    return Problem(503, detail, {"Retry-After": str(retry_after)}, extra)
 
 
-def unexpected(error: BaseException, what: str = "This was not foreseen") -> Problem:
-    """Log an error's kind and place under a number and answer the number; its message may hold a text or a path."""
+def unexpected(error: BaseException) -> Problem:
+    """500: the log gets the error's type and place, but not its message, which may hold a text or a path."""
     number = secrets.token_hex(4)
-    places = "".join(traceback.format_tb(error.__traceback__, _FRAMES))
-    _log.error("error %s: %s\n%s", number, type(error).__name__, places)
-    return Problem(500, f"{what}; the log has it under number {number}.", more={"number": number})
+    frames = "".join(traceback.format_tb(error.__traceback__, _INNERMOST_FRAMES))
+    _log.error("error %s: %s\n%s", number, type(error).__name__, frames)
+    detail = f"Unexpected error; the server's log has the details under number {number}."
+    return Problem(500, detail, extra={"number": number})
 
 
-def of(error: RipmlError) -> Problem:
-    """An error of the library."""
-    if isinstance(error, StoreError):  # whose sentence has the path of the store
+def problem_of(error: Exception) -> Problem:
+    """The problem that an exception is reported as."""
+    if isinstance(error, StoreError):  # its message has the store's path
         number = secrets.token_hex(4)
         _log.error("error %s: %s", number, error)
-        problem = busy(f"the store cannot do this now; the log says why under number {number}.", 5)
-        problem.more = {"number": number}
-        return problem
+        detail = f"the store cannot do this now; the server's log has the reason under number {number}."
+        return unavailable(detail, 5, {"number": number})
     if isinstance(error, DataError | ParameterError):
         return Problem(422, str(error))
     return unexpected(error)
 
 
-def install(app: FastAPI) -> None:
-    """Answer every error of an app as a problem."""
+def install_handlers(app: FastAPI) -> None:
+    """Report every error of an app as a problem."""
 
-    def refused(request: Request, error: Exception) -> Response:
+    def http_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         if isinstance(error, Problem):
             return error.response()
         if error.status_code == 404:
-            return Problem(404, "there is nothing at this path; /openapi.json lists what there is.").response()
+            return Problem(404, "nothing is at this path; /openapi.json lists all paths.").response()
         if error.status_code == 405:
-            allowed = ", ".join(sorted(_methods(app, request)))
-            sentence = f"this path takes {allowed}; got {request.method[:_MOST_CHARACTERS]}."
-            return Problem(405, sentence, {"Allow": allowed}).response()
+            allowed = ", ".join(sorted(_allowed_methods(app, request)))
+            detail = f"this path allows {allowed}; got {request.method[:_MAX_CHARACTERS]}."
+            return Problem(405, detail, {"Allow": allowed}).response()
         return Problem(error.status_code, f"{error.detail}.", error.headers).response()
 
-    def invalid(request: Request, error: Exception) -> Response:
+    def validation_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
-        found = [{"at": _place(e["loc"]), "message": e["msg"]} for e in error.errors()[:_MOST_ERRORS]]
-        sentence = f"{found[0]['at']}: {found[0]['message']}."
-        return Problem(422, sentence, more={"errors": found}).response()
+        errors = [
+            {"at": ".".join(map(str, one["loc"]))[:_MAX_CHARACTERS], "message": one["msg"]}
+            for one in error.errors()[:_MAX_ERRORS]
+        ]
+        return Problem(422, f"{errors[0]['at']}: {errors[0]['message']}.", extra={"errors": errors}).response()
 
-    def ours(request: Request, error: Exception) -> Response:
-        assert isinstance(error, RipmlError)
-        return of(error).response()
+    def library_error(request: Request, error: Exception) -> Response:
+        return problem_of(error).response()
 
-    app.add_exception_handler(HTTPException, refused)
-    app.add_exception_handler(RequestValidationError, invalid)
-    app.add_exception_handler(RipmlError, ours)
-
-
-def _place(location: tuple[Any, ...]) -> str:
-    return ".".join(str(step) for step in location)[:_MOST_CHARACTERS]
+    app.add_exception_handler(HTTPException, http_error)
+    app.add_exception_handler(RequestValidationError, validation_error)
+    app.add_exception_handler(RipmlError, library_error)
 
 
-def _methods(app: FastAPI, request: Request) -> set[str]:
-    """The methods of all routes at a path."""
+def _allowed_methods(app: FastAPI, request: Request) -> set[str]:
+    """The methods of all routes at the request's path; Starlette names those of the first one only."""
     return {
         method
         for route in app.routes

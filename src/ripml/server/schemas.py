@@ -1,8 +1,8 @@
-"""What requests look like, from which the OpenAPI description is made.
+"""The JSON bodies of requests and responses, from which the OpenAPI description is made.
 
-They are strict: no field that is not known, no number for a string or the reverse, nothing infinite. Sizes that a
-setting bounds (texts and how many of them) are checked where the settings are, and answered 413. What is wrong many
-times is said once: a list is read up to its first mistake, and an object only if it has no more fields than there are.
+Requests are strict: no unknown fields, no strings for numbers or the reverse, nothing infinite. The limits that are
+settings (the lengths of texts and lists) are checked elsewhere and answered 413. A list is validated up to its first
+error, and an object only if it has no more fields than its schema, so that a large wrong body costs little.
 """
 
 from __future__ import annotations
@@ -23,61 +23,46 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-__all__ = [
-    "BatchQuestion",
-    "DocumentId",
-    "Ids",
-    "Labels",
-    "NewDocuments",
-    "Question",
-    "StoreName",
-    "Why",
-]
+# -------------------------------------------------------------------------------------------------------- value types
 
 _NO_NUL = r"^[^\x00]*$"
-Name = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=1000, pattern=_NO_NUL)]
+_NOT_BLANK = r"^[^\x00]*[^\x00\x1c-\x1f\x85\s][^\x00]*$"  # JSON Schema for "`str.strip` leaves something"
 T = TypeVar("T")
-Listed = Annotated[list[T], FailFast()]
-Some = Annotated[list[T], Field(min_length=1), FailFast()]
 
 
-def _not_blank(name: str) -> str:
+def _check_not_blank(name: str) -> str:
     if not name.strip():
         raise PydanticCustomError("blank", "A label should be more than white space")
     return name
 
 
-# What `str.strip` takes for white space, as JSON Schema says it.
-_NOT_BLANK = r"^[^\x00]*[^\x00\x1c-\x1f\x85\s][^\x00]*$"
-LabelName = Annotated[Name, AfterValidator(_not_blank), Field(json_schema_extra={"pattern": _NOT_BLANK})]
-Threshold = Annotated[
-    FiniteFloat | Literal["auto"] | None,
-    Field(
-        description="Only labels of at least this score; auto: the one learnt; null: all. The model's own if absent."
-    ),
-]
-
-
-def _unquoted(value: object) -> object:
-    """A segment of a path, which is matched before it is decoded, so that an id may hold a slash."""
+def _unquote(value: object) -> object:
+    """Decode a path segment; paths are matched before they are decoded, so that an id may contain a slash."""
     try:
         return unquote(value, errors="strict") if isinstance(value, str) else value
     except UnicodeDecodeError:
         raise PydanticCustomError("not_utf8", "Input should be UTF-8, percent-encoded") from None
 
 
-StoreName = Annotated[str, BeforeValidator(_unquoted), StringConstraints(min_length=1, max_length=100)]
-DocumentId = Annotated[
-    str, BeforeValidator(_unquoted), StringConstraints(min_length=1, max_length=1000, pattern=_NO_NUL)
-]
-
-
-def _whole(value: object) -> object:
-    """JSON has one kind of number: 5.0 is an integer."""
+def _to_integer(value: object) -> object:
+    """JSON has one type of number: 5.0 is an integer."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-_WHOLE = BeforeValidator(_whole)  # last in an annotation, or the description loses the bounds before it
+Name = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=1000, pattern=_NO_NUL)]
+LabelName = Annotated[Name, AfterValidator(_check_not_blank), Field(json_schema_extra={"pattern": _NOT_BLANK})]
+Items = Annotated[list[T], FailFast()]
+NonEmptyItems = Annotated[list[T], Field(min_length=1), FailFast()]
+StoreName = Annotated[str, BeforeValidator(_unquote), StringConstraints(min_length=1, max_length=100)]
+DocumentId = Annotated[
+    str, BeforeValidator(_unquote), StringConstraints(min_length=1, max_length=1000, pattern=_NO_NUL)
+]
+_INTEGER = BeforeValidator(_to_integer)  # must be last in an annotation, or the description loses the bounds
+_COUNT = "The most labels to return; default: the model's rules."
+_THRESHOLD = "The lowest score to return; auto: the learnt threshold; null: none; default: the model's rules."
+
+
+# ----------------------------------------------------------------------------------------------------------- requests
 
 
 class _Request(BaseModel):
@@ -85,67 +70,253 @@ class _Request(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _few_fields(cls, value: Any) -> Any:
+    def _check_number_of_fields(cls, value: Any) -> Any:
         if isinstance(value, dict) and len(value) > len(cls.model_fields):
             known = ", ".join(cls.model_fields)
-            raise PydanticCustomError("too_many_fields", "Input should have no fields but {known}", {"known": known})
+            raise PydanticCustomError("too_many_fields", "Input should have only the fields {known}", {"known": known})
         return value
 
-
-class _Asked(_Request):
-    n: Annotated[
-        int, Field(ge=1, le=1000, description="At most so many labels; the model's own if absent."), _WHOLE
-    ] = 5
-    threshold: Threshold = None
-
-    @property
-    def limits(self) -> dict[str, Any]:
-        """What was said of `n` and `threshold`; the model's own rules hold for the rest."""
-        return {name: getattr(self, name) for name in ("n", "threshold") if name in self.model_fields_set}
+    def given(self, *names: str) -> dict[str, Any]:
+        """Those of the fields that the request has; the model's rules hold for the others."""
+        return {name: getattr(self, name) for name in names if name in self.model_fields_set}
 
 
-class Question(_Asked):
-    """A text to be labelled."""
+class _SuggestOptions(_Request):
+    n: Annotated[int, Field(ge=1, le=1000, description=_COUNT), _INTEGER] = 5
+    threshold: Annotated[FiniteFloat | Literal["auto"] | None, Field(description=_THRESHOLD)] = None
+
+
+class SuggestRequest(_SuggestOptions):
+    """A text to suggest labels for."""
 
     text: str
 
 
-class BatchQuestion(_Asked):
-    """Texts to be labelled."""
+class BatchSuggestRequest(_SuggestOptions):
+    """Texts to suggest labels for."""
 
-    texts: Some[str]
+    texts: NonEmptyItems[str]
 
 
-class Why(_Request):
-    """A text whose labels are to be explained."""
+class ExplainRequest(_Request):
+    """A text whose labels are explained."""
 
     text: str
-    n: Annotated[int, Field(ge=1, le=100, description="At most so many labels; the model's own if absent."), _WHOLE] = 5
-    examples: Annotated[int, Field(ge=1, le=50, description="Documents that speak for a label."), _WHOLE] = 5
-    features: Annotated[int, Field(ge=1, le=200, description="Words that pull towards it, or away."), _WHOLE] = 10
+    n: Annotated[int, Field(ge=1, le=100, description=_COUNT), _INTEGER] = 5
+    examples: Annotated[int, Field(ge=1, le=50, description="The most examples per label."), _INTEGER] = 5
+    features: Annotated[int, Field(ge=1, le=200, description="The most words per label."), _INTEGER] = 10
 
 
 class NewDocument(_Request):
-    """A document to be learnt; one with the same id is replaced."""
+    """A document to learn; it replaces a document with the same id."""
 
     id: Name | None = None
     text: str
-    labels: Listed[LabelName]
+    labels: Items[LabelName]
 
 
-class NewDocuments(_Request):
-    """Documents to be learnt, all or none."""
+class LearnRequest(_Request):
+    """Documents to learn, all or none."""
 
-    documents: Some[NewDocument]
-
-
-class Ids(_Request):
-    """Documents to be forgotten, all or none."""
-
-    ids: Some[Name]
+    documents: NonEmptyItems[NewDocument]
 
 
-class Labels(_Request):
-    """All labels of a document from now on."""
+class ForgetRequest(_Request):
+    """Documents to forget, all or none."""
 
-    labels: Listed[LabelName]
+    ids: NonEmptyItems[Name]
+
+
+class RelabelRequest(_Request):
+    """The new labels of a document, in place of all that it has."""
+
+    labels: Items[LabelName]
+
+
+# ---------------------------------------------------------------------------------------------------------- responses
+
+
+class ScoredLabel(BaseModel):
+    """A label and its score."""
+
+    label: str
+    score: float
+
+
+class LabelScores(BaseModel):
+    """The labels of a text, best first."""
+
+    labels: list[ScoredLabel]
+
+
+class Suggestions(BaseModel):
+    """The labels of a text, best first, by the model after change `version`."""
+
+    version: int
+    labels: list[ScoredLabel]
+
+
+class BatchSuggestions(BaseModel):
+    """The labels of several texts, by one version of the model."""
+
+    version: int
+    results: list[LabelScores]
+
+
+class ExampleDocument(BaseModel):
+    """A document behind an example, and the beginning of its text."""
+
+    id: str
+    text: str | None
+
+
+class ExampleShare(BaseModel):
+    """The part of a score that comes from a training row or a label set."""
+
+    labels: list[str]
+    share: float
+    n_rows: int
+    row: int | None
+    how: str
+    documents: list[ExampleDocument]
+
+
+class Span(BaseModel):
+    """A piece of the text, in characters, and its pull towards the label."""
+
+    start: int
+    end: int
+    pull: float
+
+
+class LabelExplanation(ScoredLabel):
+    """The parts of a label's score."""
+
+    regression: float
+    others: float
+    value: float
+    intercept: float
+    examples: list[ExampleShare]
+    features: list[tuple[str | int, float]]
+    spans: list[Span]
+
+
+class Explanations(BaseModel):
+    """The explained labels of a text."""
+
+    version: int
+    labels: list[LabelExplanation]
+
+
+class ChangedDocuments(BaseModel):
+    """The ids of the documents that were learnt or forgotten; the change is on the disk."""
+
+    version: int
+    ids: list[str]
+
+
+class RemovedDocument(BaseModel):
+    """The id of the document that was forgotten."""
+
+    version: int
+    id: str
+
+
+class RelabelledDocument(BaseModel):
+    """The labels of a document, and those that it had before."""
+
+    version: int
+    id: str
+    labels: list[str]
+    before: list[str]
+
+
+class StoredDocument(BaseModel):
+    """A document of a store."""
+
+    id: str
+    text: str
+    labels: list[str]
+
+
+class LabelCount(BaseModel):
+    """A label, the number of its documents, and whether it is retired: no longer suggested."""
+
+    name: str
+    count: int
+    retired: bool
+
+
+class LabelList(BaseModel):
+    """Labels of a store."""
+
+    labels: list[LabelCount]
+
+
+class StoreSummary(BaseModel):
+    """The name and size of a store."""
+
+    name: str
+    documents: int
+    labels: int
+
+
+class StoreList(BaseModel):
+    """The stores, and the role of the caller."""
+
+    stores: list[StoreSummary]
+    role: Literal["read", "write"]
+
+
+class Features(BaseModel):
+    """The features that the model computes from a text."""
+
+    kind: str
+    count: int
+
+
+class Limits(BaseModel):
+    """The limits of a request: characters of a text, texts of a batch, bytes of a body."""
+
+    text: int
+    batch: int
+    body: int
+
+
+class ModelCard(BaseModel):
+    """A store and its model."""
+
+    name: str
+    version: int
+    documents: int
+    labels: int
+    features: Features
+    settings: dict[str, Any]
+    chosen: dict[str, Any]
+    left_out_precision: dict[str, float] | None
+    warm: dict[str, Any]
+    rules: dict[str, Any]
+    limits: Limits
+
+
+class Change(BaseModel):
+    """An entry of a store's history; the other fields depend on its kind."""
+
+    model_config = ConfigDict(extra="allow")
+    number: int
+    time: str
+    kind: str
+
+
+class History(BaseModel):
+    """The last changes of a store, newest first."""
+
+    changes: list[Change]
+
+
+class RefitStatus(BaseModel):
+    """Whether a refit is running, why the last one failed, and when the last one succeeded."""
+
+    status: Literal["idle", "running", "failed"]
+    detail: str | None = None
+    last: str | None = None

@@ -1,4 +1,4 @@
-"""The settings of a server: where it listens, who may ask, and how much at once."""
+"""The settings of a server: its address, its callers and its limits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _REMOTE_RATE = 100.0
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a server that listens there.
+    """Whether only this machine can reach a server at an address.
 
     >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0")
     (True, True, False)
@@ -30,31 +30,31 @@ def is_loopback(host: str) -> bool:
 
 @dataclass(frozen=True)
 class Settings:
-    """What a server is told; sizes are in bytes, characters and pieces.
+    """The settings of a server.
 
     >>> Settings(port=9000).max_texts
     1000
     >>> Settings(host="0.0.0.0")
     Traceback (most recent call last):
-    ripml.base.errors.ParameterError: others can reach 0.0.0.0, so API keys are needed; make one with `ripml keys add
-    FILE NAME` and give --keys FILE.
+    ripml.base.errors.ParameterError: 0.0.0.0 can be reached from other machines, so API keys are required; make one
+    with `ripml keys add FILE NAME` and pass --keys FILE.
     """
 
     host: str = "127.0.0.1"
     port: int = 8000
     keys: Path | None = None
-    allowed_hosts: tuple[str, ...] = ()  # names in the Host header, besides the obvious ones
-    origins: tuple[str, ...] = ()  # of pages elsewhere that may call
+    allowed_hosts: tuple[str, ...] = ()  # further names of the server in the Host header
+    origins: tuple[str, ...] = ()  # of web pages on other servers that may call this one
     read_only: bool = False
     access_log: bool = False
-    max_body: int = 5_000_000
-    max_text: int = 1_000_000
-    max_texts: int = 1000  # texts, documents or ids in a request
+    max_body: int = 5_000_000  # bytes
+    max_text: int = 1_000_000  # characters
+    max_texts: int = 1000  # texts, documents or ids of a request
     max_labels: int = 1000  # of a document
     max_requests: int = 256  # at the same time
-    rate: float | None = None  # requests a second and caller; 0: no limit; None: none on loopback, else 100
-    max_batch: int = 64  # questions that are answered together
-    body_seconds: float = 60.0  # for a body to arrive
+    rate: float | None = None  # requests per second and caller; 0: no limit; None: none on loopback, else 100
+    max_batch: int = 64  # texts of several requests that are scored together
+    body_seconds: float = 60.0  # until a body must have arrived
 
     def __post_init__(self) -> None:
         for name in ("max_body", "max_text", "max_texts", "max_labels", "max_requests", "max_batch"):
@@ -70,12 +70,12 @@ class Settings:
             if not _ORIGIN.fullmatch(origin):
                 raise ParameterError(f"an origin is like https://example.org, without a path or *; got {origin!r}.")
         if self.keys is None and not is_loopback(self.host):
-            remedy = "make one with `ripml keys add FILE NAME` and give --keys FILE"
-            raise ParameterError(f"others can reach {self.host}, so API keys are needed; {remedy}.")
+            remedy = "make one with `ripml keys add FILE NAME` and pass --keys FILE"
+            raise ParameterError(f"{self.host} can be reached from other machines, so API keys are required; {remedy}.")
 
     @property
-    def requests_a_second(self) -> float:
-        """The rate that a caller is held to; 0 for none."""
+    def requests_per_second(self) -> float:
+        """The limit of each caller; 0 for none."""
         if self.rate is not None:
             return self.rate
         return 0.0 if is_loopback(self.host) else _REMOTE_RATE

@@ -1,4 +1,4 @@
-// The server's routes. A failure is a Problem in the server's words; a 401 asks for a key.
+// The server's routes. An error is a Problem with the server's message; a 401 asks for a key.
 
 import { $, kept } from "./dom.js";
 
@@ -6,7 +6,7 @@ const KEY = "ripml-key";
 let key = kept("sessionStorage", KEY);
 let asking = null;
 
-/** What went wrong; `away`: the server is not ready; `gone`: there is no such thing. */
+/** An error; `away`: the server is not available; `gone`: not found. */
 export class Problem extends Error {
   constructor(status, sentence) {
     super(sentence.charAt(0).toUpperCase() + sentence.slice(1));
@@ -15,18 +15,18 @@ export class Problem extends Error {
   }
 }
 
-/** One prompt, however many requests wait for the key. */
+/** One dialog, even if several requests need the key. */
 function askKey() {
   asking ??= new Promise((resolve, reject) => {
     const dialog = $("key");
-    $("key-wrong").textContent = key ? "The server does not know that key." : "";
+    $("key-wrong").textContent = key ? "The server does not accept this key." : "";
     dialog.returnValue = "";
     dialog.onclose = () => {
-      const given = dialog.returnValue && $("key-value").value.trim();
+      const typed = dialog.returnValue && $("key-value").value.trim();
       $("key-value").value = "";
       asking = null;
-      if (!given) return reject(new Problem(401, "Without a key this server answers nothing."));
-      kept("sessionStorage", KEY, (key = given));
+      if (!typed) return reject(new Problem(401, "This server requires an API key."));
+      kept("sessionStorage", KEY, (key = typed));
       resolve();
     };
     dialog.showModal();
@@ -42,7 +42,7 @@ async function request(method, path, body, signal) {
     response = await fetch(path, { method, headers, signal, body: body && JSON.stringify(body) });
     answer = await response.json().catch(() => ({}));
   } catch {
-    throw new Problem(0, "The server does not answer.");
+    throw new Problem(0, "The server does not respond.");
   }
   if (response.status === 401) {
     if (key === used) await askKey();
@@ -75,7 +75,7 @@ export function store(name) {
   };
 }
 
-/** Only the last request counts: others are answered null. */
+/** Only the last request counts: earlier ones give null. */
 export function latest() {
   let last;
   const ask = async (call) => {

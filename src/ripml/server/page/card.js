@@ -3,12 +3,12 @@
 import { $, count, element, number, precise, when } from "./dom.js";
 
 const POLL = 1000; // milliseconds
-const TABLES = { settings: "Settings", chosen: "Chosen", rules: "What is suggested" };
+const TABLES = { settings: "Settings", chosen: "Chosen automatically", rules: "Suggestion rules" };
 
 const rows = (values, write = written) =>
   Object.entries(values).map(([name, value]) => element("div", "", element("dt", name), element("dd", write(value))));
 
-/** A setting, as people write it. */
+/** A setting as text. */
 function written(value) {
   if (value === null || value === "") return "—";
   if (typeof value === "boolean") return value ? "yes" : "no";
@@ -25,7 +25,7 @@ function table(title, values) {
 }
 
 export class Card {
-  /** `refitted()`: there is another model. */
+  /** `refitted()`: a new model is in use. */
   constructor({ refitted, failed }) {
     Object.assign(this, { refitted, failed });
     $("refit").addEventListener("click", () => this.#refit());
@@ -58,9 +58,9 @@ export class Card {
     $("card-precision-part").hidden = !bars.length;
     const { learnt, forgotten, relabelled, labels_added } = warm;
     const changes = { learnt, forgotten, relabelled, "labels added": labels_added };
-    const said = Object.entries(changes).filter(([, n]) => n).map(([what, n]) => `${number(n)} ${what}`);
-    const advice = warm.refit_pays ? " A refit pays." : "";
-    $("card-since").textContent = `${said.join(", ") || "Nothing"} since the model was fitted.${advice}`;
+    const parts = Object.entries(changes).filter(([, n]) => n).map(([what, n]) => `${number(n)} ${what}`);
+    const advice = warm.refit_pays ? " A refit is recommended." : "";
+    $("card-since").textContent = `${parts.join(", ") || "No changes"} since the model was fitted.${advice}`;
     const tables = { ...card, settings: { features: features.kind, ...card.settings } };
     const filled = Object.keys(TABLES).filter((name) => Object.keys(tables[name] ?? {}).length);
     $("card-tables").replaceChildren(...filled.map((name) => table(TABLES[name], tables[name])));
@@ -69,8 +69,8 @@ export class Card {
   #state({ status, detail, last }) {
     this.running = status === "running";
     $("refit").ariaDisabled = String(this.running);
-    const said = { running: "Fitting; the model in use answers meanwhile.", failed: detail };
-    $("refit-state").textContent = said[status] ?? (last ? `Last refit: ${when(last)}.` : "");
+    const texts = { running: "Refitting; the current model stays in use.", failed: detail };
+    $("refit-state").textContent = texts[status] ?? (last ? `Last refit: ${when(last)}.` : "");
   }
 
   async #refit() {
@@ -79,7 +79,7 @@ export class Card {
     await this.#tried(() => this.store.refit());
   }
 
-  /** Ask until it is done, also when the card is closed meanwhile. */
+  /** Poll until it is done, even if the card is closed. */
   #follow() {
     const { store } = this;
     clearTimeout(this.timer);

@@ -1,4 +1,4 @@
-// A combobox over all labels (ARIA's list with automatic selection).
+// A combobox over all labels (ARIA: list autocomplete with automatic selection).
 
 import { latest } from "./api.js";
 import { $, count, element, later, say } from "./dom.js";
@@ -8,11 +8,11 @@ const list = $("options");
 
 export class Completion {
   #active = 0;
-  #picks = false; // Enter came before the answer
+  #picks = false; // Enter was pressed before the response
   #ask = latest();
   #soon = later(() => this.#look(), 120);
 
-  /** `search(prefix, signal)` finds labels, `pick(name)` takes one, `leave()` is Escape in an empty field. */
+  /** `search(prefix, signal)` finds labels, `pick(name)` adds one, `leave()` is Escape in an empty field. */
   constructor({ search, pick, leave, failed }) {
     Object.assign(this, { search, pick, leave, failed });
     field.addEventListener("input", () => {

@@ -3,15 +3,15 @@
 import { $, chips, made, when } from "./dom.js";
 
 const KINDS = { learn: "learnt", relabel: "tags changed", replace: "text changed", forget: "forgotten" };
-const ASKED = 60; // changes
+const LIMIT = 60; // changes
 const SHOWN = 8; // documents
 const EXCERPT = 200; // characters
 
 export class Decisions {
   #store = null;
-  #texts = new Map(); // id → text, also of those forgotten here
+  #texts = new Map(); // id → text, also of documents forgotten here
 
-  /** `undone(sentence, id, labels)`: what it carries now, or null; `edit(document)`. */
+  /** `undone(sentence, id, labels)`: its labels now, or null; `edit(document)`. */
   constructor({ undone, edit, failed }) {
     Object.assign(this, { undone, edit, failed });
   }
@@ -29,7 +29,7 @@ export class Decisions {
   async load() {
     const store = this.#store;
     const last = new Map();
-    for (const change of (await store.history(ASKED)).changes)
+    for (const change of (await store.history(LIMIT)).changes)
       if (change.kind in KINDS && change.id != null && !last.has(change.id)) last.set(change.id, change);
     const known = [...last.values()].filter(({ id, kind }) => kind !== "forget" || this.#texts.has(id));
     const shown = known.slice(0, SHOWN);
@@ -43,7 +43,7 @@ export class Decisions {
 
   async #read(store, { id, kind }) {
     if (kind === "forget" || this.#texts.has(id)) return;
-    const { text = "" } = await store.document(id).catch(() => ({})); // gone meanwhile
+    const { text = "" } = await store.document(id).catch(() => ({})); // forgotten by now
     this.#texts.set(id, text);
   }
 

@@ -1,8 +1,8 @@
-// What every part of the page needs. Names and texts are data: set as textContent, always.
+// Helpers. Names and texts are untrusted: always set them as textContent.
 
 export const $ = (id) => document.getElementById(id);
 
-/** The element of a template, as new. */
+/** A copy of a template's element. */
 export const made = (template) => $(template).content.firstElementChild.cloneNode(true);
 
 /** An element with a text and children. */
@@ -14,7 +14,7 @@ export function element(tag, text, ...children) {
 
 export const chips = (labels) => labels.map((label) => element("li", "", element("bdi", label)));
 
-/** Tell those who listen instead of look. */
+/** Tell screen readers. */
 export function say(sentence) {
   $("say").textContent = "";
   requestAnimationFrame(() => ($("say").textContent = sentence));
@@ -31,7 +31,7 @@ export const count = (n, thing) => `${number(n)} ${thing}${n === 1 ? "" : "s"}`;
 
 export const when = (time) => new Date(time).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" });
 
-/** A call that is made when it was not asked for again so long. */
+/** Debounce: call after a pause without further calls. */
 export function later(call, milliseconds) {
   let timer;
   const wait = () => {
@@ -42,7 +42,7 @@ export function later(call, milliseconds) {
   return wait;
 }
 
-/** A value in storage, which may be refused; `value`: a new one, null for none. */
+/** A value in storage, which may be blocked; `value`: a new one, null removes it. */
 export function kept(storage, name, value) {
   try {
     if (value) window[storage].setItem(name, value);

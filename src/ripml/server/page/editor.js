@@ -1,13 +1,12 @@
-// The text: typed, pasted, dropped or opened; further files wait. Words are marked on a layer behind the field, which has
-// the same measures.
+// The text field and the queue of files. Words are highlighted on a layer of the same size behind the field.
 
 import { $, element } from "./dom.js";
 
 const field = $("text");
 const layer = $("marks");
-const FAINT = 0.04; // of the strongest pull: not marked
+const FAINT = 0.04; // of the strongest pull: not highlighted
 
-/** The words of a web page, parsed inert; styles would be complained of. */
+/** The text of a web page, parsed inert; blocked styles would be logged. */
 function wordsOf(html) {
   const plain = html.replace(/<style[^]*?<\/style>/gi, "").replace(/<[^>]+>/g, (tag) => tag.replace(/\sstyle\s*=/gi, " data-s="));
   const page = new DOMParser().parseFromString(plain, "text/html");
@@ -21,7 +20,7 @@ async function read(file) {
   return /\.html?$/i.test(file.name) ? wordsOf(text) : text;
 }
 
-/** From code points, as the server counts, to JavaScript's own units. */
+/** From code points, as the server counts, to UTF-16 units. */
 function places(text) {
   if (!/[\ud800-\udfff]/.test(text)) return (place) => place;
   const starts = [0];
@@ -29,7 +28,7 @@ function places(text) {
   return (place) => starts[place];
 }
 
-/** Spans with pulls, which may overlap, as pieces side by side. */
+/** Split spans, which may overlap, into pieces that do not. */
 function pieces(spans) {
   const steps = new Map();
   const step = (place, pull) => steps.set(place, (steps.get(place) ?? 0) + pull);
@@ -40,11 +39,11 @@ function pieces(spans) {
 }
 
 export class Editor {
-  source = ""; // the file's name
+  source = ""; // file name
   #files = [];
   #total = 0;
 
-  /** `changed(whole, typed)`; `whole`: another text, so that nothing decided before holds. */
+  /** `changed(whole, typed)`; `whole`: another text, so earlier verdicts are void. */
   constructor(changed) {
     this.changed = changed;
     let whole = false;
@@ -75,7 +74,7 @@ export class Editor {
     return this.#files.length;
   }
 
-  /** The file's name, and which one of how many it is. */
+  /** The name and number of the file. */
   get about() {
     const place = this.#total > 1 ? `${this.#total - this.waiting} of ${this.#total}` : "";
     return [place, this.source].filter(Boolean).join(" · ");
@@ -88,7 +87,7 @@ export class Editor {
     this.changed(true);
   }
 
-  /** Read the first file now, the others when it is their turn. */
+  /** Read the first file now, the others later. */
   async open(files) {
     const idle = !this.waiting;
     this.#total = (idle ? 0 : this.#total) + files.length;
@@ -109,7 +108,7 @@ export class Editor {
     field.focus();
   }
 
-  /** Mark words that pull towards a label or away from it, by strength. */
+  /** Highlight words that support or oppose a label, by strength. */
   mark(spans) {
     const text = this.text;
     const place = places(text);

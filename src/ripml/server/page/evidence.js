@@ -1,20 +1,20 @@
-// Why a label is suggested.
+// The evidence for a label.
 
 import { change, chips, element, made, percent, score } from "./dom.js";
 
 export function evidence({ score: all, examples, others, regression, features }) {
   const node = made("evidence");
   const named = examples.reduce((sum, { share }) => sum + share, 0);
-  const parts = Object.entries({ "from the examples below": named, "from others": others, "from the words": regression });
-  const said = parts.filter(([, share]) => share / all >= 0.005).map(([from, share]) => `${percent(share / all)} ${from}`);
-  node.querySelector("p").textContent = `Score ${score(all)}${said.length ? `: ${said.join(", ")}` : ""}.`;
+  const parts = Object.entries({ "from the examples below": named, "from other examples": others, "from words": regression });
+  const texts = parts.filter(([, share]) => share / all >= 0.005).map(([from, share]) => `${percent(share / all)} ${from}`);
+  node.querySelector("p").textContent = `Score ${score(all)}${texts.length ? `: ${texts.join(", ")}` : ""}.`;
   const most = Math.max(...features.map(([, pull]) => Math.abs(pull)));
   fill(node.querySelector(".words"), features.map(([name, pull]) => word(name, pull, Math.abs(pull) / most)));
   fill(node.querySelector(".examples"), merged(examples).map((shown) => example(shown, all)));
   return node;
 }
 
-/** A document may speak as a row and by its labels: once is enough. */
+/** Show a document once that is an example as a row and by its labels. */
 function merged(examples) {
   const found = new Map();
   for (const one of examples) {

@@ -1,25 +1,25 @@
-// Everything by keys. Letters are keys outside of fields only, and can be switched off (WCAG 2.1.4).
+// Keyboard shortcuts. Letters work outside text fields only, and can be turned off (WCAG 2.1.4).
 
 import { $, element, kept } from "./dom.js";
 
 const OFF = "ripml-letters-off";
 const HELP = [
-  ["Ctrl Enter", "Suggest at once; to the tags"],
-  ["j k", "Next, previous tag; also arrows"],
+  ["Ctrl Enter", "Suggest now and go to the tags"],
+  ["j k", "Next or previous tag (or arrow keys)"],
   ["a", "Accept the tag", "writes"],
   ["x", "Reject the tag", "writes"],
-  ["Shift A", "Accept all that are left", "writes"],
-  ["e", "Evidence of the tag"],
+  ["Shift A", "Accept all remaining tags", "writes"],
+  ["e", "Evidence for the tag"],
   ["/", "Add a tag", "writes"],
   ["Ctrl S", "Learn", "writes"],
-  ["Ctrl Z", "Undo, outside of the fields", "writes"],
-  ["t", "To the text; Esc: to the tags"],
-  ["n", "New text, or the next file"],
+  ["Ctrl Z", "Undo (outside text fields)", "writes"],
+  ["t", "Go to the text (Esc: to the tags)"],
+  ["n", "New text or next file"],
   ["m", "Model card"],
   ["?", "This help"],
 ];
 
-/** The letter of a key, on keyboards of any script. */
+/** The Latin letter of a key, on any keyboard. */
 function letter({ key, code, shiftKey }) {
   const [, latin] = (key > "~" && /^Key(.)$/.exec(code)) || [];
   return latin ? (shiftKey ? latin : latin.toLowerCase()) : key;

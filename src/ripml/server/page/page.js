@@ -1,4 +1,4 @@
-// The page: a text → its tags → what the person thinks → the store, and again.
+// The page: text → suggested tags → decisions → the store, and again.
 
 import * as api from "./api.js";
 import { Card } from "./card.js";
@@ -10,18 +10,18 @@ import { evidence } from "./evidence.js";
 import { listen } from "./keys.js";
 import { Tags } from "./tags.js";
 
-const PAUSE = 300; // milliseconds without typing, then tags are asked for
-const MOST = 1000; // tags that the server gives at once
-const AGAIN = 3000; // milliseconds between looks for a lost server
+const PAUSE = 300; // milliseconds without typing before tags are requested
+const MOST = 1000; // tags of one request
+const AGAIN = 3000; // milliseconds between checks for the server
 
 const state = {
   stores: [],
-  store: null, // the one in use
-  writes: false, // whether this person may change it
+  store: null, // the selected one
+  writes: false, // whether the user may change it
   stored: null, // {id, text, labels}, if the text is a document of the store
-  n: null, // how many tags are asked for; null: as the store's rules say
-  undo: [], // for Ctrl+Z: {run, then, id}, the last at the end; an id if it is in the store
-  busy: false, // a change is on its way
+  n: null, // number of tags to request; null: the store's rules
+  undo: [], // for Ctrl+Z: {run, then, id}, latest last; with an id if it changed the store
+  busy: false, // a change is in progress
 };
 
 const asking = { suggest: api.latest(), explain: api.latest() };
@@ -74,9 +74,9 @@ const decisions = new Decisions({
   failed,
 });
 
-const card = new Card({ refitted: () => changed("The model was fitted anew."), failed });
+const card = new Card({ refitted: () => changed("The model was refitted."), failed });
 
-/** Another text, with these labels. */
+/** Start another text, with these labels. */
 function begin(labels = []) {
   state.stored = state.n = null;
   state.undo = state.undo.filter((entry) => entry.id !== undefined);
@@ -99,7 +99,7 @@ async function suggest({ compare = false, focus = false } = {}) {
     tags.show(answer.labels, compare);
     if (open !== undefined) tags.toggleEvidence(open);
     const best = answer.labels.slice(0, 5).map(({ label, score: value }) => `${label} ${score(value)}`);
-    say(best.length ? `${count(answer.labels.length, "tag")}: ${best.join(", ")}` : "No tag");
+    say(best.length ? `${count(answer.labels.length, "tag")}: ${best.join(", ")}` : "No tags");
   } catch (error) {
     failed(error, suggest);
   }
@@ -109,17 +109,17 @@ async function suggest({ compare = false, focus = false } = {}) {
 }
 
 async function showEvidence(label, place) {
-  place.textContent = "Looking …";
+  place.textContent = "Loading …";
   try {
     const answer = await asking.explain((signal) => state.store.explain(editor.text, tags.suggested.indexOf(label) + 1, signal));
     if (!answer) return;
     const found = answer.labels.find((one) => one.label === label);
-    if (!found) return (place.textContent = "There is none.");
+    if (!found) return (place.textContent = "No evidence.");
     place.replaceChildren(evidence(found));
     editor.mark(found.spans);
     $("legend-label").textContent = label;
     $("legend").hidden = !found.spans.length;
-    say(`Evidence of ${label}`);
+    say(`Evidence for ${label}`);
   } catch (error) {
     place.textContent = error.message;
   }
@@ -127,14 +127,14 @@ async function showEvidence(label, place) {
 
 const same = (a, b) => a.length === b.length && a.every((label) => b.includes(label));
 
-/** What the button does now. */
+/** The main button. */
 function task() {
-  if (!state.stored) return editor.waiting ? "Learn, next" : "Learn";
+  if (!state.stored) return editor.waiting ? "Learn and next" : "Learn";
   if (state.stored.text !== editor.text) return "Save text";
   return same(state.stored.labels, tags.accepted) ? "Learnt" : "Save tags";
 }
 
-/** One at a time. */
+/** Unless one is in progress. */
 async function change(call) {
   if (!state.writes || state.busy) return;
   state.busy = true;
@@ -153,7 +153,7 @@ const learn = () =>
     const { store, stored } = state;
     const text = editor.text;
     const labels = tags.accepted;
-    if (editor.blank || !labels.length) return note(editor.blank ? "There is no text yet." : "Accept or add a tag first.");
+    if (editor.blank || !labels.length) return note(editor.blank ? "Enter a text first." : "Accept or add a tag first.");
     if (task() === "Learnt") return;
     let id = stored?.id;
     let run = () => store.forget(id);
@@ -182,12 +182,12 @@ const learn = () =>
 const undo = () =>
   change(async () => {
     const entry = state.undo.at(-1);
-    if (!entry) return note("There is nothing to undo.");
+    if (!entry) return note("Nothing to undo.");
     const drop = () => (state.undo = state.undo.filter((one) => one !== entry));
     try {
       await entry.run();
     } catch (error) {
-      if (error.gone) drop(); // else it can be tried again
+      if (error.gone) drop(); // otherwise the user can retry
       throw error;
     }
     drop();
@@ -195,7 +195,7 @@ const undo = () =>
     if (entry.id !== undefined) await changed("Undone.");
   });
 
-/** The store has changed: ask again for all that shows it. */
+/** The store has changed: reload what shows it. */
 async function changed(sentence, compare = true) {
   note(sentence);
   await Promise.all([decisions.load(), look(), compare && suggest({ compare })]).catch(failed);
@@ -222,10 +222,10 @@ async function start() {
   }
 }
 
-/** Use the store that the address names, or the first. */
+/** Select the store named in the URL, or the first. */
 async function choose() {
   const named = state.stores.find(({ name }) => `#${encodeURIComponent(name)}` === location.hash) ?? state.stores[0];
-  if (!named) return failed(new Error("This server has no store."));
+  if (!named) return failed(new Error("This server has no stores."));
   if (named.name === state.store?.name) return;
   if (state.store) begin();
   state.store = api.store(named.name);
@@ -240,7 +240,7 @@ async function choose() {
 
 // Problems.
 
-let again = null; // what failed
+let again = null; // the failed call
 let timer;
 
 function failed(error, repeat = null) {
@@ -252,7 +252,7 @@ function failed(error, repeat = null) {
   if (error.away && again) timer = setTimeout(wait, AGAIN);
 }
 
-/** The server is away: go on when it is back. */
+/** The server is down: continue when it is back. */
 async function wait() {
   if (await api.ready()) retry();
   else timer = setTimeout(wait, AGAIN);
@@ -270,7 +270,7 @@ function calm() {
   $("banner").hidden = true;
 }
 
-// What is shown.
+// Rendering.
 
 function note(sentence) {
   $("note").textContent = sentence;

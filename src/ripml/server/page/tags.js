@@ -1,9 +1,9 @@
-// What the model suggests, and what the person thinks of each.
+// The suggested tags, and the user's verdict on each.
 
 import { $, change, made, score } from "./dom.js";
 
 const list = $("tags");
-const VISIBLE = 0.005; // a change that two digits show
+const VISIBLE = 0.005; // the smallest change that two digits show
 
 export class Tags {
   open = undefined; // the label whose evidence is shown
@@ -11,7 +11,7 @@ export class Tags {
   #scores = new Map(); // label → score, best first
   #verdicts = new Map(); // label → true (accepted) or false (rejected)
 
-  /** `decided(label, verdict, before)`; `opened(label, place)`: its evidence is wanted there; `closed()`. */
+  /** `decided(label, verdict, before)`; `opened(label, place)`: show its evidence there; `closed()`. */
   constructor({ decided, opened, closed }) {
     Object.assign(this, { decided, opened, closed });
     list.addEventListener("click", (event) => {
@@ -34,7 +34,7 @@ export class Tags {
     return [...this.#rows.keys()].filter((label) => this.#verdicts.get(label));
   }
 
-  /** Other suggestions for the text; `compare`: each shows how its score changed. */
+  /** Show suggestions; `compare`: with the change of each score. */
   show(suggestions, compare) {
     const before = compare ? this.#scores : new Map();
     this.#scores = new Map(suggestions.map(({ label, score }) => [label, score]));
@@ -47,7 +47,7 @@ export class Tags {
     }
   }
 
-  /** Nothing is suggested, and these labels are accepted. */
+  /** Drop all suggestions and accept these labels. */
   reset(labels = []) {
     this.close();
     this.#scores = new Map();
@@ -77,14 +77,14 @@ export class Tags {
     return document.activeElement.closest(".tag")?.label;
   }
 
-  /** To the row of a label, or the first, if there is one. */
+  /** Focus the row of a label, or the first. */
   focus(label) {
     const row = this.#rows.get(label) ?? list.firstElementChild;
     row?.querySelector(".label").focus();
     return Boolean(row);
   }
 
-  /** To the next row, or the one before. */
+  /** Focus the next or previous row. */
   step(by) {
     const labels = [...this.#rows.keys()];
     const at = labels.indexOf(this.current);
@@ -148,7 +148,7 @@ function newRow(label) {
   return row;
 }
 
-/** Make these the rows; those that stay in place keep focus and motion. */
+/** Replace the rows; those that stay keep focus and animation. */
 function place(rows) {
   for (const old of [...list.children]) if (!rows.includes(old)) old.remove();
   rows.forEach((row, i) => row === list.children[i] || list.insertBefore(row, list.children[i]));

@@ -1,7 +1,7 @@
-// Before anything is painted: the colours chosen here, if any.
+// Before the first paint: apply the saved theme.
 try {
   const theme = localStorage.getItem("ripml-theme");
   if (theme) document.documentElement.dataset.theme = theme;
 } catch {
-  // Storage is refused.
+  // Storage is blocked.
 }

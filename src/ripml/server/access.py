@@ -1,0 +1,175 @@
+"""Access to a route: the caller's key has the role, the caller is within the rate, the body is JSON within the limits.
+
+The checks run in this order before FastAPI parses anything: a body is read only if everything else is in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+from fastapi import Request
+from fastapi.responses import Response
+from fastapi.routing import APIRoute
+from pydantic_core import from_json
+
+from ripml.server.keys import Key, KeyRing
+from ripml.server.problems import Problem
+from ripml.server.settings import Settings
+
+__all__ = ["AccessControl", "RateLimiter", "ReadRoute", "WriteRoute"]
+
+_MAX_CALLERS = 10_000  # whose rates are remembered
+_ANYBODY = Key("anybody", "write", "", "")  # the caller, where the server has no keys
+
+
+class ReadRoute(APIRoute):
+    """A route for callers that may read; it checks key, rate and body before FastAPI's handler runs."""
+
+    role = "read"
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """The handler behind the checks."""
+        handle, has_body = super().get_route_handler(), self.body_field is not None
+
+        async def checked(request: Request) -> Response:
+            state = request.app.state
+            request.state.role = state.access.authorize(request, self.role)
+            return await handle(await ParsedRequest.read(request, state.settings) if has_body else request)
+
+        return checked
+
+
+class WriteRoute(ReadRoute):
+    """A route for callers that may write."""
+
+    role = "write"
+
+
+class RateLimiter:
+    """A token bucket per caller: `rate` requests per second, and at once the number of two seconds.
+
+    >>> limiter = RateLimiter(1.0)
+    >>> [limiter.wait("ana", now) for now in (0.0, 0.0, 0.0, 1.0)]
+    [0.0, 0.0, 1.0, 0.0]
+    """
+
+    def __init__(self, rate: float) -> None:
+        self._rate, self._capacity = rate, max(1.0, 2 * rate)
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # caller → tokens, time of the last call
+
+    def wait(self, caller: str, now: float) -> float:
+        """The seconds until the caller may send a request; 0 takes a token."""
+        tokens, last = self._buckets.pop(caller, (self._capacity, now))
+        tokens = min(self._capacity, tokens + (now - last) * self._rate)
+        allowed = tokens >= 1
+        self._buckets[caller] = tokens - allowed, now
+        if len(self._buckets) > _MAX_CALLERS:
+            self._buckets.popitem(last=False)
+        return 0.0 if allowed else (1 - tokens) / self._rate
+
+
+class AccessControl:
+    """The keys and rates of one app."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._keys = None if settings.keys is None else KeyRing(settings.keys)
+        self._rate, self._read_only = settings.requests_per_second, settings.read_only
+        self._limiter = RateLimiter(self._rate) if self._rate else None
+
+    def authorize(self, request: Request, role: str) -> str:
+        """The role of the caller, if it includes the required one and the caller is within the rate."""
+        key = self._key(request)
+        if self._limiter is not None:
+            caller = key.name if self._keys is not None else request.client.host if request.client else ""
+            if wait := self._limiter.wait(caller, time.monotonic()):
+                seconds = str(int(wait) + 1)
+                detail = f"more than {self._rate:g} requests per second; try again in {seconds} s."
+                raise Problem(429, detail, {"Retry-After": seconds})
+        if role == "write" and self._read_only:
+            raise Problem(403, "this server is read-only; nothing was changed.")
+        if not key.allows(role):
+            raise Problem(403, f"the key {key.name!r} may only read; nothing was changed.")
+        return "read" if self._read_only else key.role
+
+    def _key(self, request: Request) -> Key:
+        if self._keys is None:
+            return _ANYBODY
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        key = self._keys.find(token.strip()) if scheme.lower() == "bearer" else None
+        if key is None:
+            remedy = "send `Authorization: Bearer KEY` with a key from `ripml keys add`"
+            raise Problem(401, f"an API key is required; {remedy}.", {"WWW-Authenticate": 'Bearer realm="ripml"'})
+        return key
+
+
+class ParsedRequest(Request):
+    """A request whose JSON body is read and parsed, within the limits of the settings.
+
+    FastAPI would accept NaN and lone surrogates, and answer a body that is not JSON as a validation error.
+    """
+
+    def __init__(self, request: Request, raw: bytes, content: Any) -> None:
+        super().__init__(request.scope, request.receive)
+        self._raw, self._content = raw, content
+
+    @classmethod
+    async def read(cls, request: Request, settings: Settings) -> ParsedRequest:
+        """Read and parse the body, or raise the problem with it."""
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != "application/json":
+            raise Problem(415, f"the body must be application/json; got {kind[:100] or 'no content type'!r}.")
+        coding = request.headers.get("content-encoding", "identity").strip().lower()
+        if coding not in {"identity", ""}:
+            raise Problem(415, f"the body must be sent without Content-Encoding; got {coding[:100]!r}.")
+        seconds = settings.body_seconds
+        try:
+            raw = await asyncio.wait_for(_read_bytes(request, settings.max_body), seconds)
+        except asyncio.TimeoutError:
+            raise Problem(408, f"the body did not arrive within {seconds:g} s.", {"Connection": "close"}) from None
+        try:
+            content = from_json(raw, allow_inf_nan=False)
+        except ValueError as error:
+            raise Problem(400, f"the body is not JSON ({error}).") from None
+        for name, length, limit in _list_lengths(content, settings):
+            if length > limit:
+                raise Problem(413, f"{length:,} {name} in one request; the limit is {limit:,}.")
+        return cls(request, raw, content)
+
+    async def body(self) -> bytes:
+        """The bytes that were read."""
+        return self._raw
+
+    async def json(self) -> Any:
+        """The parsed body."""
+        return self._content
+
+
+async def _read_bytes(request: Request, limit: int) -> bytes:
+    """The body, if it is within the limit; its Content-Length may be missing or wrong."""
+    content = bytearray()
+    declared = request.headers.get("content-length", "0")
+    too_large = Problem(413, f"the body is larger than {limit:,} bytes.", {"Connection": "close"})
+    if declared.isdecimal() and (len(declared) > 18 or int(declared) > limit):
+        raise too_large
+    async for chunk in request.stream():
+        content += chunk
+        if len(content) > limit:
+            raise too_large
+    return bytes(content)
+
+
+def _list_lengths(body: Any, settings: Settings) -> Iterator[tuple[str, int, int]]:
+    """Name, length and limit of each bounded list, so that long ones are refused before their items are validated."""
+    if not isinstance(body, dict):
+        return
+    for name in ("texts", "documents", "ids"):
+        if isinstance(body.get(name), list):
+            yield name, len(body[name]), settings.max_texts
+    documents = body.get("documents")
+    for item in (body, *(documents if isinstance(documents, list) else ())):
+        if isinstance(item, dict) and isinstance(item.get("labels"), list):
+            yield "labels of one document", len(item["labels"]), settings.max_labels

@@ -1,0 +1,159 @@
+"""The server process: opens the stores, binds the socket, runs uvicorn, and stops without losing anything."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import signal
+import socket
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
+
+from ripml.base.errors import ParameterError, StoreError
+from ripml.server.app import create_app
+from ripml.server.settings import Settings, is_loopback
+from ripml.store import Store
+
+__all__ = ["bound_socket", "run", "store_folders", "uvicorn_config"]
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_BACKLOG = 2048  # connections that wait while models are loaded
+_SWITCH_SECONDS = 5e-4  # a thread that computes lets the event loop run
+_IDLE_SECONDS = 75  # between two requests of a connection
+_UNREAD_SECONDS = 30  # during which a client reads nothing of its response
+_STOP_SECONDS = 60  # to answer the requests in progress
+_MAX_HEAD = 65_536  # bytes of a request line and headers
+
+
+def store_folders(arguments: Sequence[str]) -> dict[str, Path]:
+    """The folders of stores by name, from arguments NAME=FOLDER or FOLDER, whose last part is the name.
+
+    >>> store_folders(["stores/news", "wiki=stores/w"])
+    {'news': PosixPath('stores/news'), 'wiki': PosixPath('stores/w')}
+    """
+    folders: dict[str, Path] = {}
+    for argument in arguments:
+        name, equals, folder = argument.partition("=")
+        if not equals or "/" in name:
+            name, folder = Path(argument).resolve().name, argument
+        if not _NAME.fullmatch(name):
+            raise ParameterError(f"{name!r} cannot be the name of a store in a URL; choose another: NAME={folder}")
+        if name in folders:
+            raise ParameterError(f"two stores have the name {name!r}; choose another for one of them: NAME={folder}")
+        folders[name] = Path(folder)
+    if not folders:
+        raise ParameterError("there is no store to serve; name at least one folder.")
+    return folders
+
+
+def run(stores: Sequence[str], settings: Settings | None = None) -> None:
+    """Serve stores until SIGINT or SIGTERM; then answer the requests in progress, close the stores and return."""
+    settings = Settings() if settings is None else settings
+    folders = store_folders(stores)
+    with _stopped_by_signals(), contextlib.ExitStack() as stack, bound_socket(settings) as listener:
+        opened = {name: stack.enter_context(_open_store(folder, settings)) for name, folder in folders.items()}
+        app = create_app(opened, settings)
+        config = uvicorn_config(app, settings)
+        _log_to_stderr(settings)
+        host, port = listener.getsockname()[:2]
+        url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        print(f"Serving {', '.join(opened)} on {url}; Ctrl+C stops it.", file=sys.stderr, flush=True)
+        sys.setswitchinterval(min(sys.getswitchinterval(), _SWITCH_SECONDS))
+        _Server(config, app).run([listener])
+
+
+def uvicorn_config(app: Any, settings: Settings) -> uvicorn.Config:
+    """uvicorn's options. Its httptools parser is the faster one; h11 bounds the size of a request's head, which matters
+    where other machines can connect."""
+    return uvicorn.Config(
+        app,
+        http="httptools" if is_loopback(settings.host) else "h11",
+        h11_max_incomplete_event_size=_MAX_HEAD,
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=settings.access_log,
+        server_header=False,
+        timeout_keep_alive=_IDLE_SECONDS,
+        timeout_graceful_shutdown=_STOP_SECONDS,
+    )
+
+
+def _open_store(folder: Path, settings: Settings) -> Store:
+    try:
+        return Store.open(folder, settings.read_only)
+    except StoreError as error:
+        if settings.read_only or "is open for writing" not in str(error):
+            raise
+        raise StoreError(f"{error} Serve it with --read-only.") from None
+
+
+@contextlib.contextmanager
+def bound_socket(settings: Settings) -> Iterator[socket.socket]:
+    """A listening socket, bound before any model is loaded, so that a port in use is reported at once."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux closes the connections of clients that do not read
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * _UNREAD_SECONDS))
+        try:
+            listener.bind((settings.host, settings.port))
+            listener.listen(_BACKLOG)
+        except OSError as error:
+            address = f"{settings.host}:{settings.port}"
+            raise ParameterError(f"{address}: cannot listen ({error.strerror}); choose another --port.") from None
+        yield listener
+
+
+class _Stop(BaseException):
+    """SIGINT or SIGTERM arrived."""
+
+
+@contextlib.contextmanager
+def _stopped_by_signals() -> Iterator[None]:
+    """Leave the block at SIGINT or SIGTERM, also while models are loaded. uvicorn handles the signals while it runs,
+    and raises them again when it has stopped."""
+
+    def stop(*_: object) -> None:
+        raise _Stop
+
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    handlers = [signal.signal(number, stop) for number in numbers]
+    try:
+        yield
+    except _Stop:
+        pass
+    finally:
+        for number, handler in zip(numbers, handlers, strict=True):
+            signal.signal(number, handler)
+
+
+def _log_to_stderr(settings: Settings) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    levels = {"ripml.server": logging.INFO, "uvicorn.error": logging.WARNING}
+    if settings.access_log:
+        levels["uvicorn.access"] = logging.INFO
+    for name, level in levels.items():
+        logger = logging.getLogger(name)
+        logger.setLevel(level)
+        logger.addHandler(handler)
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, with /ready at 503 from the signal to stop on."""
+
+    def __init__(self, config: uvicorn.Config, app: FastAPI) -> None:
+        super().__init__(config)
+        self._app = app
+
+    def handle_exit(self, sig: int, frame: Any) -> None:
+        """Start to stop."""
+        self._app.state.status = "stopping"
+        super().handle_exit(sig, frame)
