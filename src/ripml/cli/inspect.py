@@ -12,7 +12,7 @@ from ripml.cli import options, output
 
 if TYPE_CHECKING:
     from ripml.datasets import Dataset
-    from ripml.labels.ensembles import Isometry
+    from ripml.labels.isometry import Isometry
 
 __all__ = ["app"]
 
@@ -93,7 +93,7 @@ def _measure(
 
     from ripml.base import registry
     from ripml.labels.encoding import encode_names
-    from ripml.labels.ensembles import measure_isometry, smallest_dims
+    from ripml.labels.isometry import measure_isometry, smallest_dims
     from ripml.labels.vocabulary import Vocabulary
 
     family = registry.resolve("ensemble", ensemble)

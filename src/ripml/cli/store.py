@@ -107,14 +107,14 @@ def _learn_rows(store: Store, rows: Dataset) -> dict[str, Any]:
 def _rows_to_learn(model: DocumentModel, data: str, file: options.FileOptions) -> Dataset:
     """The rows to learn, without the fields that a store does not keep, checked before any of them is learnt."""
     from ripml.cli.inputs import read_rows
-    from ripml.store.entries import checked_ids
+    from ripml.store.documents import check_ids
 
     rows = read_rows(data, file, model)
     if not len(rows):
         raise DataError(f"{rows.name} has no rows.")
     rows = replace(rows, X=None, feature_names=None) if model.text is not None else replace(rows, texts=None)
     model.check(model.same_form(rows))
-    checked_ids(rows.ids or [])
+    check_ids(rows.ids or [])
     return rows
 
 
@@ -266,7 +266,7 @@ def labels_list(
     Example: ripml labels list store/ --prefix bill
     """
     model = _estimator(_open(store, readonly=True))
-    labels = zip(model.classes_.tolist(), model.frequency_.tolist(), model.labels_.retired.tolist(), strict=True)
+    labels = zip(model.classes_.tolist(), model.frequency_.tolist(), model.vocabulary_.retired.tolist(), strict=True)
     for name, n_documents, retired in sorted(label for label in labels if label[0].startswith(prefix)):
         text = "\t".join([output.printable(name), str(n_documents), *(["retired"] if retired else [])])
         output.print_result({"label": name, "documents": n_documents, "retired": retired}, text, json)
