@@ -1,1 +1,1 @@
-"""The laboratory: the paper's experiments, losses, missing labels, builders of data sets and generated data."""
+"""Research code: the paper's experiments, losses, missing labels, builders of data sets and generated data."""
