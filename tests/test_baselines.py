@@ -426,6 +426,6 @@ def test_the_shell_trains_predicts_and_inspects_a_baseline(tmp_path: Path, capfd
             "--method plst does not take --clusters; it takes --dims, --jobs, --seed, --ridge.",
         ),
         (("train", data, folder, "--method", "plst", "--preset", "linear"), "--preset is for RIPML only"),
-        (("predict", folder, data, "--probabilities"), "--probabilities are learnt by RIPML only"),
+        (("predict", folder, data, "--probabilities"), "--probabilities requires a RIPML model"),
     ):
         assert message in run(*words, code=2)
