@@ -270,8 +270,8 @@ def test_the_remains_of_another_build_are_not_used(dump: Path, tmp_path: Path) -
         (xml(*world())[:-400], r"this is not well-formed XML \(.*\); download the dump again\.$"),
         (xml("<page><title>A</page>"), r"this is not well-formed XML \(.*\); download the dump again\.$"),
         (b"", r"this is not well-formed XML \(no element found.*\); download the dump again\.$"),
-        (b"<html><body>Not found</body></html>", r"(no dump of MediaWiki|there is no <siteinfo>)"),
-        (b"<mediawiki></mediawiki>", r"(no dump of MediaWiki|there is no <siteinfo>)"),
+        (b"<html><body>Not found</body></html>", r"(not a pages-articles dump of MediaWiki|there is no <siteinfo>)"),
+        (b"<mediawiki></mediawiki>", r"(not a pages-articles dump of MediaWiki|there is no <siteinfo>)"),
         (xml(), r"no page has any text; use a pages-articles dump, not one of stubs\.$"),
         (
             xml(page("A", None), page("B", None)),
