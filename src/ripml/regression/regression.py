@@ -84,7 +84,7 @@ class Regression(ABC):
 
     @abstractmethod
     def widened(self, n_targets: int) -> Regression:
-        """With more targets, which are zero for all rows so far."""
+        """With more targets, which are zero for all rows so far; a system in use gets them with the next change."""
 
     @abstractmethod
     def compacted(self, alive: Ints) -> Regression:
@@ -135,10 +135,13 @@ class Regression(ABC):
         assert system is not None
         with system.lock:
             system.version = None  # until the change is whole
+            wider = self.n_targets > system.n_targets
+            if wider:
+                system.widen(self.n_targets)
             try:
                 self._apply(system, change)
             except DataError:
-                if isinstance(system, IncrementalRidge):  # sums take back what did not work
+                if isinstance(system, IncrementalRidge) and not wider:  # sums take back what did not work
                     system.version = self.version
                 raise
             # Solve before the version counts: nobody goes on from a system that could not be solved.
@@ -182,7 +185,8 @@ class Regression(ABC):
         if isinstance(self.in_use, IncrementalRidge):
             with self.in_use.lock:
                 self.in_use.settle()
-                sums = None if rows_are_stored else PackedSums.of(self.in_use.sums, self.in_use.added_up)
+                if not rows_are_stored:
+                    sums = PackedSums.of(self.in_use.sums, self.in_use.added_up).widened(self.n_targets)
         return replace(self, system=sums)
 
     def packed_sums(self) -> PackedSums | None:
@@ -243,8 +247,6 @@ class LinearRegression(Regression):
         more, system = n_targets - self.n_targets, self.system
         if isinstance(system, (Sums, PackedSums)):
             system = replace(system, moment=np.pad(system.moment, ((0, 0), (0, more))))
-        elif self.in_use is not None:
-            _widen(self.in_use, n_targets)
         Psi = np.pad(self.Psi, ((0, 0), (0, more)))
         return replace(self, Psi=Psi, intercept=np.pad(self.intercept, (0, more)), system=system)
 
@@ -347,8 +349,6 @@ class KernelRegression(Regression):
 
     def widened(self, n_targets: int) -> Regression:
         """With more targets."""
-        if self.in_use is not None:
-            _widen(self.in_use, n_targets)
         return replace(self, coefficients=np.pad(self.coefficients, ((0, 0), (0, n_targets - self.n_targets))))
 
     def compacted(self, alive: Ints) -> Regression:
@@ -390,11 +390,6 @@ def _training(training: Training | None) -> tuple[Any, Any]:
             "this version of the model has nothing to learn on from; take the newest one, or fit again."
         )
     return training()
-
-
-def _widen(system: System, n_targets: int) -> None:
-    with system.lock:
-        system.widen(n_targets)
 
 
 def _entries(x: Any) -> tuple[Ints, NDArray[np.float64]]:
