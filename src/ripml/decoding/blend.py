@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ripml.base.arrays import ArraySpec, check_arrays
 from ripml.base.parallel import blocks, map_blocks
 
 __all__ = ["Candidates", "Trees", "fit_blend", "fit_trees"]
@@ -97,22 +98,19 @@ class Trees:
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], n_signals: int) -> Trees:
         """The inverse of `to_arrays`; ValueError where they contradict each other."""
-        feature, threshold, value, start = (arrays[f"tree_{n}"] for n in ("feature", "threshold", "value", "start"))
-        depth = _depth(value) if value.ndim == 2 else 0
-        consistent = (
-            feature.ndim == value.ndim == 2
-            and feature.shape == threshold.shape == (len(value), 2**depth - 1)
-            and value.shape[1] == 2**depth
-            and feature.dtype == np.uint8
-            and threshold.dtype.kind == value.dtype.kind == start.dtype.kind == "f"
-            and start.shape == (1,)
-            and int(feature.max(initial=0)) < n_signals
-            and np.isfinite(value).all()
-            and np.isfinite(start).all()
-            and not np.isnan(threshold).any()
-        )
-        if not consistent:
-            raise ValueError("the trees do not fit together")
+        specs = {
+            "tree_value": ArraySpec("f", ("trees", "leaves"), finite=True),
+            "tree_feature": ArraySpec("uint8", ("trees", "nodes"), below=n_signals),
+            "tree_threshold": ArraySpec("f", ("trees", "nodes")),
+            "tree_start": ArraySpec("f", (1,), finite=True),
+        }
+        try:
+            value, feature, threshold, start = check_arrays(specs, arrays).values()
+        except ValueError as error:
+            raise ValueError(f"the trees do not fit together: {error}") from error
+        leaves = value.shape[1]
+        if not leaves or leaves != 2 ** _depth(value) or feature.shape[1] != leaves - 1 or np.isnan(threshold).any():
+            raise ValueError("the trees do not fit together: they are not full binary trees with thresholds")
         return cls(feature, threshold, value, float(start[0]))
 
     def probabilities(self, table: Floats, n_jobs: int | None = None) -> Floats:

@@ -342,7 +342,7 @@ class Blend(SignalDecoder):
         """With the trees, if they were learnt already."""
         few, local = labels_at_fit <= DENSE_LABELS, kernel.nearby
         n_signals = 6 + (choices.n_neighbors > 0) + (choices.n_similar > 0) + (local is not None)
-        trees = Trees.from_arrays(arrays, n_signals) if "tree_feature" in arrays else None
+        trees = Trees.from_arrays(arrays, n_signals) if any(name.startswith("tree_") for name in arrays) else None
         return FittedBlend(embedding, choices, frequency, few, local, trees)
 
     def _learnt(
