@@ -31,9 +31,10 @@ from ripml import RIPML, metrics
 from ripml.base import model_folder
 from ripml.base.errors import DataError, ModelFolderError, NoLabelsError, ParameterError
 from ripml.decoding import blend as blending
-from ripml.decoding.calibration import expected_calibration_error
+from ripml.decoding.calibration import Calibration, expected_calibration_error
 from ripml.decoding.decoders import Blend, LeastSquares, WeightedVotes
 from ripml.decoding.scores import outcomes
+from ripml.decoding.signals import FittedBlend
 from ripml.labels.encoding import label_keys
 from ripml.labels.ensembles import Bernoulli, Ensemble, Gaussian, Identity, PolynomialPhase, SparseSign, Structured
 from ripml.labels.projection import Projection
@@ -139,9 +140,14 @@ def paper_votes(
     return D
 
 
-@pytest.mark.parametrize("world", [PLANTED, BLOCKS, ZIPF], ids=["planted", "blocks", "zipf"])
-@pytest.mark.parametrize("normalize", [True, False])
-@pytest.mark.parametrize(("m", "k", "ridge"), [(100, 5, "auto"), (30, 3, 0.5), (30, 1, 5.0)])
+@pytest.mark.parametrize(
+    ("world", "normalize", "m", "k", "ridge"),
+    [
+        *((PLANTED, True, 100, 5, "auto"), (PLANTED, False, 30, 3, 0.5), (PLANTED, True, 30, 1, 5.0)),
+        *((BLOCKS, False, 100, 5, "auto"), (BLOCKS, True, 30, 3, 0.5), (BLOCKS, False, 30, 1, 5.0)),
+        *((ZIPF, True, 100, 5, "auto"), (ZIPF, False, 30, 3, 0.5), (ZIPF, True, 30, 1, 5.0)),
+    ],
+)
 def test_the_paper_preset_is_the_papers_algorithm(
     world: worlds.World, normalize: bool, m: int, k: int, ridge: Any
 ) -> None:
@@ -507,7 +513,7 @@ def test_the_scale_of_a_feature_row_does_not_matter_when_rows_are_normalised() -
         ({"ridge": None}, "`ridge` must be 'auto' or a finite number ≥ 0; got None"),
         ({"ridge": True}, "`ridge` must be 'auto' or a finite number ≥ 0; got True"),
         ({"ensemble": "normal"}, "`ensemble` must be one of gaussian, bernoulli, .* got 'normal'"),
-        ({"solver": "lsqr"}, "`solver` must be auto, primal, dual, cg, gd or a RidgeSolver; got 'lsqr'"),
+        ({"solver": "lsqr"}, "`solver` must be one of primal, dual, cg, gd or a RidgeSolver; got 'lsqr'"),
         ({"index": "flat"}, "`index` must be one of exact, auto, ivf, hnsw, lsh or an Index; got 'flat'"),
         ({"normalize": "l2"}, "`normalize` must be True or False; got 'l2'"),
         ({"n_jobs": 0}, "`n_jobs` must be None, an integer ≥ 1, or negative to count from all cores; got 0"),
@@ -591,14 +597,44 @@ def test_an_unfitted_model_says_so(tmp_path: Path) -> None:
             unfitted.training_labels()
 
 
-def test_a_fit_that_fails_leaves_the_model_as_it_was() -> None:
-    fitted = model().fit(ZIPF.X, ZIPF.names)
-    expected = fitted.decision_function(ZIPF.X_new)
+@pytest.mark.parametrize("settings", [{}, {"decoder": "blend", "n_neighbors": 5}], ids=str)
+def test_a_fit_that_fails_leaves_the_estimator_as_it_was(settings: dict[str, Any], tmp_path: Path) -> None:
+    columns = [f"feature {number}" for number in range(ZIPF.X.shape[1])]
+    fitted = model(**settings).fit(pandas.DataFrame(ZIPF.X, columns=columns), ZIPF.names)
+    X_new = pandas.DataFrame(ZIPF.X_new, columns=columns)
+    attributes, expected = dict(vars(fitted)), fitted.decision_function(X_new)
     for X, Y in ((ZIPF.X[:, 1:], ZIPF.Y[:9]), (np.eye(9), [[]] * 9), (ZIPF.X[:3], ZIPF.names[:3])):
         with pytest.raises(ValueError, match="rows"):
             fitted.fit(X, Y)
-        laws.assert_same_scores(fitted.decision_function(ZIPF.X_new), expected)
+        with pytest.raises(ValueError, match="rows"):
+            fitted.fit_blocks([(X, Y)], tmp_path / str(len(list(tmp_path.iterdir()))))
+        assert vars(fitted).keys() == attributes.keys()
+        assert all(vars(fitted)[name] is value for name, value in attributes.items())
+        laws.assert_same_scores(fitted.decision_function(X_new), expected)
         assert fitted.classes_.dtype == object
+
+
+@pytest.mark.parametrize("settings", [{}, {"decoder": "blend"}], ids=str)
+def test_a_fit_that_runs_out_of_memory_at_its_end_leaves_the_estimator_as_it_was(
+    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any) -> None:
+        raise MemoryError("no more")
+
+    monkeypatch.setattr(Calibration, "fit", fails)
+    unfitted = model(**settings)
+    attributes = dict(vars(unfitted))
+    for _ in range(2):
+        with pytest.raises(MemoryError, match="no more"):
+            unfitted.fit(ZIPF.X, ZIPF.Y)
+        assert vars(unfitted) == attributes
+
+
+def test_a_fit_without_feature_names_forgets_those_of_the_fit_before() -> None:
+    X = pandas.DataFrame(ZIPF.X, columns=[f"feature {number}" for number in range(ZIPF.X.shape[1])])
+    fitted = model().fit(X, ZIPF.Y).fit(ZIPF.X, ZIPF.Y)
+    assert not hasattr(fitted, "feature_names_in_")
+    laws.assert_same_scores(fitted.decision_function(ZIPF.X_new), _fitted(0).decision_function(ZIPF.X_new))
 
 
 def test_a_stage_of_ones_own_can_be_used_but_not_saved(tmp_path: Path) -> None:
@@ -608,7 +644,7 @@ def test_a_stage_of_ones_own_can_be_used_but_not_saved(tmp_path: Path) -> None:
     fitted = model(index=Mine()).fit(ZIPF.X, ZIPF.Y)
     expected = model().fit(ZIPF.X, ZIPF.Y).decision_function(ZIPF.X_new)
     laws.assert_same_scores(fitted.decision_function(ZIPF.X_new), expected)
-    with pytest.raises(ParameterError, match=r"a model with index=.* cannot be saved; only ripml's own stages can\."):
+    with pytest.raises(ParameterError, match=r"a model with index=.* cannot be saved; only registered stages can\."):
         fitted.save(tmp_path / "model")
 
 
@@ -679,6 +715,84 @@ def test_arrays_that_contradict_each_other_are_refused(changes: dict[str, Any]) 
         RIPML.from_state(parameters, arrays)
 
 
+# Models that among them have every array that a model folder may hold, with the values below, at or above which the
+# numbers of an array are out of its range.
+WIDE = np.random.default_rng(0).normal(size=(len(ZIPF.X), 2100)).astype(np.float32)
+WITH_ARRAYS: dict[str, tuple[RIPML, Any]] = {
+    "paper": (model(n_clusters=2, n_dims=4, n_learners=2), ZIPF.X),
+    "blend": (model(decoder="blend"), ZIPF.X),
+    "blend, sparse": (model(decoder="blend", n_clusters=2), scipy.sparse.csr_array(ZIPF.X)),
+    "linear": (RIPML.linear(random_state=0), scipy.sparse.csr_array(ZIPF.X)),
+    "wide": (model(n_dims=4, ridge=0.5), WIDE),
+    "wide, sparse": (model(n_dims=4, ridge=0.5), scipy.sparse.csr_array(WIDE * (WIDE > 1.5))),
+    "eight bits": (model(n_dims=4, index=Exact(storage="int8")), ZIPF.X),
+    "trees": (model(decoder="blend"), worlds.zipf(450, seed=1).X),
+}
+OUT_OF_RANGE: dict[str, float] = {
+    **dict.fromkeys(("part_ends", "row_ends", "set_of_row", "kept_set_of_row", "kept_parts", "frequency"), -1),
+    **dict.fromkeys(("sets_indices", "sets_indptr", "rows_indices", "rows_indptr", "kept_indices", "kept_indptr"), -1),
+    **dict.fromkeys(("summed", "added_up", "name_ends"), -1),
+    **dict.fromkeys(("counts", "scale"), 0),
+    **dict.fromkeys(("row_numbers", "label_keys", "label_slots"), 7),  # each of them
+}
+OPTIONAL = {"row_numbers", "label_keys", "label_slots", "label_retired", "weights", "scale", "added_up"}
+
+
+@functools.cache
+def _state_with(name: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    settings, X = WITH_ARRAYS[name]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(blending, "_LEAST_ROWS", 50)  # so that a blend has trees
+        fitted = settings.fit(X, worlds.zipf(450, seed=1).names if name == "trees" else ZIPF.names)
+    if name == "paper":
+        fitted.rename_label(ZIPF.names[0][0], "renamed").add_labels(["new"]).retire_label("new")
+    return fitted.to_state()
+
+
+def wrong_types(array: NDArray[Any]) -> list[NDArray[Any]]:
+    """Arrays of the same shape in types that it must not have."""
+    kinds: list[Any] = [np.float64, bool] if array.dtype.kind in "iu" else [np.int32]
+    return [np.ones(array.shape, kind) for kind in kinds]
+
+
+@pytest.mark.parametrize("kind", WITH_ARRAYS)
+def test_an_array_that_is_missing_or_of_a_wrong_type_shape_or_range_is_named(kind: str, tmp_path: Path) -> None:
+    parameters, arrays = _state_with(kind)
+    hostile: dict[str, list[Any]] = {}
+    for name, array in arrays.items():
+        hostile[name] = [*wrong_types(array), array[None], array.reshape(-1)[:1].reshape(())]
+        if name not in OPTIONAL:
+            hostile[name].append(None)
+        if name in OUT_OF_RANGE:
+            hostile[name].append(np.full_like(array, OUT_OF_RANGE[name]))
+        if array.dtype.kind in "iu" and name not in ("names", "label_keys", "label_slots"):
+            hostile[name].append(np.full(array.shape, 2**64 - 1, np.uint64))
+    for name, changes in hostile.items():
+        for number, change in enumerate(changes):
+            others = {other: array for other, array in arrays.items() if other != name}
+            folder = tmp_path / f"{name}-{number}"
+            model_folder.save(folder, "RIPML", parameters, others if change is None else {**others, name: change})
+            saved = "missing" if change is None else f"{change.dtype} {change.shape}"
+            with pytest.raises(ModelFolderError) as caught:
+                ripml.load(folder)
+            sentence = str(caught.value)
+            assert sentence.startswith("the model's parameters and arrays do not fit together: "), sentence
+            # Without their ends, or without dense rows, others are looked at in their place.
+            missing_for = {"name_ends": "'names'", "rows": "'rows_indptr'", "kept": "'kept_indptr'"}
+            named = missing_for.get(name, f"'{name}'") if change is None else f"'{name}'"
+            assert named in sentence, (name, saved, sentence)
+
+
+@pytest.mark.parametrize("kind", WITH_ARRAYS)
+def test_arrays_of_contradicting_lengths_are_refused(kind: str) -> None:
+    parameters, arrays = _state_with(kind)
+    for name, array in arrays.items():
+        for axis in range(array.ndim - (name == "calibration")):  # the calibration may have any number of steps
+            shorter = np.take(array, range(array.shape[axis] - 1), axis)
+            with pytest.raises(ModelFolderError, match="the model's parameters and arrays do not fit together: "):
+                RIPML.from_state(parameters, {**arrays, name: shorter})
+
+
 HOSTILE_PARAMETERS: list[tuple[str, Any]] = [
     ("settings", None),
     ("settings", {"n_dims": 4, "unheard_of": 1}),
@@ -722,7 +836,7 @@ def test_parameters_that_contradict_the_arrays_are_refused(name: str, value: Any
         RIPML.from_state(parameters, arrays)
 
 
-def test_a_state_is_the_model() -> None:
+def test_a_model_made_from_its_state_is_the_same_model() -> None:
     fitted = model(n_clusters=2).fit(ZIPF.X, ZIPF.names)
     again = RIPML.from_state(*fitted.to_state())
     laws.assert_same_scores(again.decision_function(ZIPF.X_new), fitted.decision_function(ZIPF.X_new))
@@ -918,7 +1032,8 @@ def test_enough_rows_teach_a_blend_whose_probabilities_are_calibrated(
     monkeypatch.setattr(blending, "_LEAST_ROWS", 50)
     world = worlds.zipf(450, seed=1)
     fitted = model(decoder="blend").fit(world.X, world.Y)
-    assert fitted.trees_ is not None
+    assert isinstance(fitted.model_.decoder, FittedBlend)
+    assert fitted.model_.decoder.trees is not None
     assert fitted.calibration_error_ <= 0.02
     assert off_by(fitted, world.X_new, world.Y_new) <= 0.02
     fitted.save(tmp_path / "model")
