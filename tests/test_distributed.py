@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
+from numpy.typing import NDArray
 
 from ripml import RIPML, datasets, load
 from ripml.base.errors import DataError, MemoryLimitError, MissingExtraError, NoLabelsError, ParameterError
@@ -27,6 +28,8 @@ from ripml.distributed.columns import Head, merged_heads
 from ripml.distributed.memory import reused_memory
 from ripml.distributed.workers import Workers
 from ripml.lab.generated import generate
+from ripml.model.cluster import Cluster
+from ripml.regression.regression import LinearRegression
 from ripml.tagging.documents import DocumentModel
 
 dask = pytest.importorskip("dask")
@@ -56,18 +59,23 @@ def paper(**settings: Any) -> RIPML:
     return RIPML.paper(**{"n_dims": 16, "n_neighbors": 3, "ridge": 1.0, "random_state": 0, **settings})
 
 
+def psi(cluster: Cluster) -> NDArray[Any]:
+    """The coefficients of a cluster's linear regression, (d, M)."""
+    assert isinstance(cluster.regression, LinearRegression)
+    return cluster.regression.Psi
+
+
 def same_model(spread: RIPML, whole: RIPML, rows: Any = X) -> None:
     assert spread.classes_.tolist() == whole.classes_.tolist()
     assert (spread.n_rows_, spread.n_unlabelled_) == (whole.n_rows_, whole.n_unlabelled_)
     np.testing.assert_array_equal(spread.frequency_, whole.frequency_)
     np.testing.assert_allclose(spread.centres_, whole.centres_, rtol=1e-6)
     np.testing.assert_allclose(spread.ridge_, whole.ridge_)
-    for part, other in zip(spread.parts_, whole.parts_, strict=True):
-        for name in ("Psi", "Z"):
-            one, two = getattr(part, name), getattr(other, name)
+    for cluster, other in zip(spread.clusters_, whole.clusters_, strict=True):
+        for one, two in ((psi(cluster), psi(other)), (cluster.index.Z, other.index.Z)):
             assert np.abs(one - two).max() <= 1e-5 * np.abs(two).max()
-        np.testing.assert_array_equal(part.counts, other.counts)
-        np.testing.assert_array_equal(part.sets.toarray(), other.sets.toarray())
+        np.testing.assert_array_equal(cluster.index.counts, other.index.counts)
+        np.testing.assert_array_equal(cluster.index.sets.toarray(), other.index.sets.toarray())
     assert spread.threshold_ == pytest.approx(whole.threshold_, rel=1e-5)
     assert spread.left_out_precision_ == pytest.approx(whole.left_out_precision_)
     difference = spread.decision_function(rows[:100]) - whole.decision_function(rows[:100])
@@ -142,14 +150,14 @@ def test_tables_keep_the_order_and_the_names_of_their_columns(tmp_path: Path, cl
 def test_label_sets_that_many_rows_share_are_counted_once(tmp_path: Path, client: Any) -> None:
     few = [NAMES[i % 9] for i in range(700)]
     spread = fit(paper(n_clusters=2), cut(X, few), client, tmp_path)
-    assert spread.parts_[0].n_sets <= 9
+    assert spread.clusters_[0].n_sets <= 9
     same_model(spread, paper(n_clusters=2).fit(X, few))
 
 
 def test_clusters_of_fewer_rows_than_features_and_empty_ones_are_as_in_one_fit(tmp_path: Path, client: Any) -> None:
     rows = np.repeat(X[:3], [20, 20, 4], axis=0)  # of five clusters two have no row
     spread = fit(paper(n_clusters=5), cut(rows, NAMES[:44], (0, 10, 44)), client, tmp_path)
-    assert len(spread.parts_) == 3
+    assert len(spread.clusters_) == 3
     assert spread.solutions_[-1]["solver"] == "primal"
     same_model(spread, paper(n_clusters=5).fit(rows, NAMES[:44]), rows)
 
@@ -329,9 +337,9 @@ def test_nothing_of_the_size_of_the_rows_reaches_the_client(
     monkeypatch.setattr(Workers, "fetched", measured)
     monkeypatch.setattr(engine, "BUCKET_BYTES", 1 << 16)
     spread = fit(paper(), cut(rows, labels, (0, 1000, 2000, 3000, 4000)), client, tmp_path)
-    bucket = 4 * 5 * 16 * spread.parts_[0].n_sets / 16  # embeddings of a sixteenth of the label sets
+    bucket = 4 * 5 * 16 * spread.clusters_[0].n_sets / 16  # embeddings of a sixteenth of the label sets
     most_left_out, sums = 500 * (12 + 10) * 8, 8 * 12 * (12 + 80)
-    assert max(sizes) <= max(1.5 * bucket, most_left_out, sums) < spread.parts_[0].Z.nbytes / 8
+    assert max(sizes) <= max(1.5 * bucket, most_left_out, sums) < spread.clusters_[0].index.Z.nbytes / 8
     same_model(spread, paper().fit(rows, labels), rows)
 
 
@@ -503,6 +511,6 @@ def test_the_shell_trains_on_the_workers(tmp_path: Path, client: Any) -> None:
             main([*words[:2], str(tmp_path / name), *words[3:], *more])
         assert stop.value.code == 0
     one, other = (load(tmp_path / name) for name in ("whole", "spread"))
-    np.testing.assert_allclose(other.parts_[0].Psi, one.parts_[0].Psi, atol=1e-5)
+    np.testing.assert_allclose(psi(other.clusters_[0]), psi(one.clusters_[0]), atol=1e-5)
     np.testing.assert_array_equal(other.decision_function(X[:20]).toarray(), one.decision_function(X[:20]).toarray())
     assert not (tmp_path / "spread.work").exists()

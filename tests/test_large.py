@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,9 @@ def test_probing_all_clusters_with_one_regression_is_searching_all_rows() -> Non
     """With one cluster's Psi everywhere, neighbours of all clusters are those of the whole."""
     whole = paper().fit(X, Y)
     cut = paper(n_clusters=5, n_probe=5).fit(X, Y)
-    for part in cut.parts_:
-        part.Psi[:] = whole.parts_[0].Psi
+    regression = whole.clusters_[0].regression
+    clusters = tuple(replace(cluster, regression=regression) for cluster in cut.clusters_)
+    cut.model_ = replace(cut.model_, clusters=clusters)
     np.testing.assert_allclose(
         cut.decision_function(X_NEW).toarray(), whole.decision_function(X_NEW).toarray(), atol=1e-5
     )
@@ -72,7 +74,7 @@ def test_few_bits_are_kept_in_memory_and_on_disk_and_hardly_change_precision(
 ) -> None:
     plain = paper(**settings).fit(X, Y)
     short = paper(index=Exact(storage=storage), **settings).fit(X, Y)
-    assert {part.Z.dtype.name for part in short.parts_} == {storage}
+    assert {cluster.index.Z.dtype.name for cluster in short.clusters_} == {storage}
     assert abs(precision(short) - precision(plain)) <= 0.03
     short.save(tmp_path / "short")
     plain.save(tmp_path / "plain")

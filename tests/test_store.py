@@ -28,6 +28,7 @@ from ripml.datasets import Dataset, jsonl
 from ripml.datasets.source import Source
 from ripml.labels.ensembles import PolynomialPhase
 from ripml.model.estimator import RIPML
+from ripml.regression.regression import LinearRegression
 from ripml.store import Store, StoreError, store
 from ripml.store.database import SCHEMA
 from ripml.store.journal import Draft, Label, State, all_documents, all_labels, delta_since
@@ -151,9 +152,9 @@ def test_after_every_kind_of_call_the_model_is_the_one_that_the_documents_give(f
         assert set(opened.model.model.classes_) == {
             *("label 0", "label 1", "label 2", "third", "high", "new", "newer", "declared")
         }
-        assert opened.model.model.classes_[opened.model.model.labels_.retired].tolist() == ["label 0"]
+        assert opened.model.model.classes_[opened.model.model.vocabulary_.retired].tolist() == ["label 0"]
         opened.refit()
-        assert opened.model.model.classes_[opened.model.model.labels_.retired].tolist() == ["label 0"]
+        assert opened.model.model.classes_[opened.model.model.vocabulary_.retired].tolist() == ["label 0"]
         everything_again = opened.learn([{"id": "x", **body(form, 1), "labels": ["label 1", "last"]}])
         assert everything_again == ["x"]
         assert_is_that_of_its_documents(opened)
@@ -221,7 +222,7 @@ def test_a_reader_follows_the_writer_through_snapshots_refits_and_compactions(sm
             reader.refresh()
             assert reader.ids() == small.ids()
             assert reader.model.model.classes_.tolist() == small.model.model.classes_.tolist()
-            assert (reader.model.model.labels_.retired == small.model.model.labels_.retired).all()
+            assert (reader.model.model.vocabulary_.retired == small.model.model.vocabulary_.retired).all()
             np.testing.assert_allclose(dense_scores(reader), dense_scores(small), atol=1e-8)
 
 
@@ -266,10 +267,10 @@ def test_a_reused_name_is_the_same_label_for_the_writer_and_for_readers(folder: 
             step()
             reader.refresh()
             again = Store.open(crash_image(folder), readonly=True)
-            keys = opened.model.model.labels_.keys.tolist()
+            keys = opened.model.model.vocabulary_.keys.tolist()
             assert [label.key for label in opened._database.read(all_labels)] == keys
             for other in (reader, again):
-                assert other.model.model.labels_.keys.tolist() == keys
+                assert other.model.model.vocabulary_.keys.tolist() == keys
                 np.testing.assert_allclose(dense_scores(other), dense_scores(opened), atol=2e-6)
             assert_is_that_of_its_documents(opened, 2e-6)
 
@@ -846,7 +847,8 @@ def test_nothing_of_a_forgotten_text_is_left_after_compacting(folder: Path) -> N
     ]
     with Store.create(folder, data, settings()) as opened:
         model = opened.model.model
-        embedding = model.parts_[0].Z[:, model.parts_[0].sets[:, [6]].toarray()[:, 0] > 0]
+        index = model.clusters_[0].index
+        embedding = index.Z[:, index.sets[:, [6]].toarray()[:, 0] > 0]
         assert embedding.size
         opened.learn([later])
         opened.relabel("third-secret-id", ["another secret"])
@@ -1052,8 +1054,9 @@ def test_no_number_of_forgotten_features_is_left_after_compacting(folder: Path, 
         opened.forget(["outlier"])
         opened.compact()
         assert_is_that_of_its_documents(opened)
-        for part in opened.model.model.parts_:
-            assert not part.Psi[5].any()
+        for cluster in opened.model.model.clusters_:
+            assert isinstance(cluster.regression, LinearRegression)
+            assert not cluster.regression.Psi[5].any()
     unit = np.array(outlier) / np.linalg.norm(outlier)
     numbers = numbers_in(folder)
     for number in (*outlier, *unit, *unit**2):

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
+from numpy.typing import NDArray
 
 from ripml import RIPML, load
 from ripml.base.errors import DataError, NoLabelsError, ParameterError
@@ -18,9 +19,12 @@ from ripml.lab.generated import generate
 from ripml.labels.encoding import LabelColumns
 from ripml.labels.ensembles import Gaussian
 from ripml.labels.projection import Embedder, Projection
-from ripml.model.spool import Spool
+from ripml.model import streaming
+from ripml.model.cluster import Cluster
+from ripml.model.streaming import RowFiles
 from ripml.neighbors import Exact
 from ripml.neighbors.exact import BlockwiseExact
+from ripml.regression.regression import LinearRegression
 
 X, Y = generate(700, n_features=12, n_labels=90, labels_per_row=4.0, n_topics=5)
 Y.indices = Y.indices.astype(np.int32)
@@ -36,15 +40,20 @@ def paper(**settings: Any) -> RIPML:
     return RIPML.paper(**{"n_dims": 16, "n_neighbors": 3, "random_state": 0, **settings})
 
 
+def psi(cluster: Cluster) -> NDArray[Any]:
+    """The coefficients of a cluster's linear regression, (d, M)."""
+    assert isinstance(cluster.regression, LinearRegression)
+    return cluster.regression.Psi
+
+
 def same_model(streamed: RIPML, whole: RIPML, tolerance: float = 1e-5) -> None:
     assert streamed.classes_.tolist() == whole.classes_.tolist()
     assert (streamed.n_rows_, streamed.n_unlabelled_) == (whole.n_rows_, whole.n_unlabelled_)
-    for part, other in zip(streamed.parts_, whole.parts_, strict=True):
-        for name in ("Psi", "Z"):
-            one, two = getattr(part, name), getattr(other, name)
+    for cluster, other in zip(streamed.clusters_, whole.clusters_, strict=True):
+        for one, two in ((psi(cluster), psi(other)), (cluster.index.Z, other.index.Z)):
             assert np.abs(one - two).max() <= tolerance * np.abs(two).max()
-        np.testing.assert_array_equal(part.counts, other.counts)
-        np.testing.assert_array_equal(part.sets.toarray(), other.sets.toarray())
+        np.testing.assert_array_equal(cluster.index.counts, other.index.counts)
+        np.testing.assert_array_equal(cluster.index.sets.toarray(), other.index.sets.toarray())
     assert streamed.threshold_ == pytest.approx(whole.threshold_, rel=1e-5)
     difference = streamed.decision_function(X[:100]) - whole.decision_function(X[:100])
     assert abs(difference).max() <= tolerance
@@ -109,25 +118,23 @@ def test_an_interrupted_run_goes_on_after_its_last_block(tmp_path: Path, monkeyp
     with pytest.raises(Interrupted):
         model.fit_blocks(some(), tmp_path / "work", memory=MEMORY)
     assert not hasattr(model, "classes_")
-    assert Spool(tmp_path / "work" / "rows", "normalize=True").resumed == 3
+    assert RowFiles(tmp_path / "work" / "rows", "normalize=True").resumed == 3
 
     written: list[int] = []
-    original = Spool._commit
+    original = RowFiles._commit
 
-    def commit(self: Spool, journal: Any) -> None:
+    def commit(self: RowFiles, journal: Any) -> None:
         written.append(journal.blocks)
         original(self, journal)
 
-    monkeypatch.setattr(Spool, "_commit", commit)
+    monkeypatch.setattr(RowFiles, "_commit", commit)
     same_model(model.fit_blocks(cut(X, Y), tmp_path / "work", memory=MEMORY), paper(ridge=1.0).fit(X, Y))
     assert written == [4, 5, 6]
 
 
 def test_an_interrupted_pass_goes_on_after_its_last_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ripml.model import passes
-
     monkeypatch.setattr(DiskWorkspace, "rows_per_block", lambda self, row_bytes, most: 100)
-    original, calls = passes.sums_by_cluster, []
+    original, calls = streaming.sums_by_cluster, []
 
     def failing(*args: Any) -> Any:
         calls.append(1)
@@ -135,7 +142,7 @@ def test_an_interrupted_pass_goes_on_after_its_last_block(tmp_path: Path, monkey
             raise Interrupted
         return original(*args)
 
-    monkeypatch.setattr(passes, "sums_by_cluster", failing)
+    monkeypatch.setattr(streaming, "sums_by_cluster", failing)
     with pytest.raises(Interrupted):
         paper(ridge=1.0).fit_blocks(cut(X, Y), tmp_path / "work", memory=MEMORY)
     same_model(paper(ridge=1.0).fit_blocks(cut(X, Y), tmp_path / "work", memory=MEMORY), paper(ridge=1.0).fit(X, Y))
@@ -158,14 +165,13 @@ def test_other_blocks_than_before_are_refused(tmp_path: Path) -> None:
         paper(normalize=False).fit_blocks(cut(X, Y), tmp_path / "work")
 
 
-def test_after_a_start_of_the_machine_rows_are_written_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_written_again_after_a_restart_of_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from ripml.base import workspace
-    from ripml.model import spool
 
     paper(ridge=1.0).fit_blocks(cut(X, Y), tmp_path / "work", memory=MEMORY)
-    for module in (workspace, spool):
+    for module in (workspace, streaming):
         monkeypatch.setattr(module, "boot_id", lambda: "another")
-    assert Spool(tmp_path / "work" / "rows", "normalize=True").resumed == 0
+    assert RowFiles(tmp_path / "work" / "rows", "normalize=True").resumed == 0
     same_model(paper(ridge=1.0).fit_blocks(cut(X, Y), tmp_path / "work"), paper(ridge=1.0).fit(X, Y))
 
 
@@ -185,7 +191,10 @@ def test_a_folder_with_other_files_is_refused_and_left_alone(tmp_path: Path) -> 
     [
         ([(X[:9], Y[:8])], "a block has 9 rows of X and 8 of Y"),
         ([(X[:9], Y[:9]), (X[:9, :5], Y[:9])], "block 2 has 5 features, but the blocks before have 12"),
-        ([(X[:9], Y[:9]), (scipy.sparse.csr_array(X[:9]), Y[:9])], "block 2 has X dense or sparse where"),
+        (
+            [(X[:9], Y[:9]), (scipy.sparse.csr_array(X[:9]), Y[:9])],
+            "block 2 has X dense where the blocks before have it sparse, or the reverse",
+        ),
         ([(X[:9], Y[:9]), (X[:9], Y[:9, :7])], "have 7 columns, but earlier blocks have 90"),
         ([(X[:2], Y[:2]), (X[:2], [["a"], ["b"]])], "labels of this block are names, but those of earlier blocks"),
         ([(X[:2], [["a"], ["b"]]), (X[:2], [[1], [2]])], "all strings or all integers"),
@@ -285,11 +294,11 @@ def test_other_names_of_the_same_labels_give_their_own_model(tmp_path: Path) -> 
 
 
 def test_a_run_that_ended_in_its_first_block_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(self: Spool, name: str, array: Any, at: int) -> None:
+    def fails(self: RowFiles, name: str, array: Any, at: int) -> None:
         raise Interrupted
 
     with monkeypatch.context() as patch:
-        patch.setattr(Spool, "_write", fails)
+        patch.setattr(RowFiles, "_write", fails)
         with pytest.raises(Interrupted):
             paper().fit_blocks(cut(X, Y), tmp_path / "work")
     same_model(paper(ridge=1.0).fit_blocks(cut(X, Y), tmp_path / "work"), paper(ridge=1.0).fit(X, Y))
