@@ -61,8 +61,8 @@ def _made(
 def world(name: str) -> World:
     """A world by its name.
 
-    The blend learns trees from 200 left-out rows in each of two halves: of "sparse", "dense" and "wide-dense" always, of
-    "single" and "blended" only where features are not weighed (relevance=0), of the small ones never.
+    The blend learns trees of 200 left-out rows in each of two halves: of "sparse", "dense" and "wide-dense" with every
+    solver that is exact, of "single" and "blended" where features are not weighed (relevance=0), of small ones never.
     """
     return {
         "sparse": lambda: _made(840, 40, 45, 220, True),
