@@ -62,7 +62,7 @@ class GrowingArray:
         return self.view
 
     def appended(self, more: NDArray[Any]) -> GrowingArray:
-        """Another array with these entries behind the last one; it shares the memory of this one, which stays as it is."""
+        """Another array with these entries behind the last one; it shares memory with this one, which stays as it is."""
         longer = copy(self)
         longer.append(more)
         return longer

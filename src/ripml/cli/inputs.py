@@ -20,8 +20,7 @@ from ripml.base.errors import DataError, ParameterError
 from ripml.cli.options import FileOptions
 from ripml.cli.output import progress_bar, working
 from ripml.datasets import Dataset
-from ripml.datasets.formats import annif
-from ripml.datasets.formats import suffix_format
+from ripml.datasets.formats import annif, suffix_format
 from ripml.datasets.source import fault, open_source
 from ripml.store import Store
 from ripml.store.database import FILE, is_unfinished

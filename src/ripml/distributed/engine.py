@@ -32,7 +32,7 @@ from ripml.labels.vocabulary import Vocabulary
 from ripml.model.estimator import RIPML
 from ripml.model.fitting import ClusterFit, Settings, VotesFitting, assemble, choose_embedding
 from ripml.model.tuning import Choice
-from ripml.regression import Primal, Sums, resolve_solver
+from ripml.regression import Primal, RidgeSolver, Sums, resolve_solver
 from ripml.regression.kernels import Linear
 from ripml.tagging.documents import DocumentModel
 
@@ -298,12 +298,12 @@ class _Walk:
         return centres[occupied], cluster, counts[occupied]
 
 
-def _primal(settings: Settings, n: int, d: int) -> tuple[Primal, str]:
+def _primal(settings: Settings, n: int, d: int) -> tuple[RidgeSolver, str]:
     """The solver of a cluster of n rows, which sums are enough for, and why."""
     solver, reason = resolve_solver(settings.solver, n, d)
-    if settings.solver == "auto" and not isinstance(solver, Primal):
+    if settings.solver == "auto" and not solver.solves_sums:
         solver, reason = resolve_solver("auto", d, d)[0], f"n = {n:,} < d = {d:,}, but rows are on workers: XᵀX"
-    if not isinstance(solver, Primal):
+    if not solver.solves_sums:
         raise ParameterError(
             f"d = {d:,} features are too many for solver='auto' on workers, which factorise XᵀX only; use fewer "
             "features, or solver='primal' if there is memory for it."

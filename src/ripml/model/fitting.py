@@ -4,7 +4,8 @@
            → left-out rows → neighbours, blend, threshold, calibration
 
 Everything chosen here is chosen on training rows, each left out of the model that predicts it. The two families of
-decoders fit their clusters in two ways: `VotesFitting` chooses the ridge, which the paper leaves open, by the votes; `SignalsFitting` takes the ridge that was tuned on a sample.
+decoders fit their clusters in two ways: `VotesFitting` chooses the ridge, which the paper leaves open, by the votes;
+`SignalsFitting` takes the ridge that was tuned on a sample.
 """
 
 from __future__ import annotations
@@ -406,9 +407,8 @@ class VotesFitting(ClusterFitting):
         `asked` are the rows to leave out, by their numbers as the solution knows them; `mean_square` is that of a row.
         """
         truth = index.sets[asked_sets]
-        unsolved = LinearRegression(
-            Linear(), 0.0, sums, 0, np.empty((0, 0), np.float32), np.zeros(draft.embedding.n_targets, np.float32), False
-        )
+        nothing, intercept = np.empty((0, 0), np.float32), np.zeros(draft.embedding.n_targets, np.float32)
+        unsolved = LinearRegression(Linear(), 0.0, nothing, intercept, False, sums=sums)
         found = Cluster(unsolved, index, kept)
 
         def attempt(ridge: float) -> _Attempt:
@@ -499,7 +499,7 @@ class SignalsFitting(ClusterFitting):
         elif len(asked):
             left_out = np.asarray(predict_embedding(wide[asked], solution.Psi, settings.n_jobs), np.float32)
         Psi, intercept = solution.Psi[:-1].astype(np.float32), solution.Psi[-1].astype(np.float32)
-        regression = LinearRegression(kernel, ridge, None, 0, np.ascontiguousarray(Psi), intercept, True)
+        regression = LinearRegression(kernel, ridge, np.ascontiguousarray(Psi), intercept, True)
         # Rows are kept where answers need them, or where the regression can go on learning from them.
         rows = None
         if self.draft.choices.n_similar or kernel.nearby:
@@ -522,7 +522,7 @@ class SignalsFitting(ClusterFitting):
         _log.info("%s", reason)
         K = kernel.lower_triangle(X, self.settings.n_jobs)
         solution = solve_kernel(K, dense(targets[order]).astype(np.float32, copy=False), ridge, len(asked))
-        regression = KernelRegression(kernel, ridge, None, 0, np.ascontiguousarray(solution.coefficients))
+        regression = KernelRegression(kernel, ridge, np.ascontiguousarray(solution.coefficients))
         rows = TrainingRows(Rows(X), of_row, numbers, kernel)
         facts = {"ridge": ridge, "solver": "kernel", "reason": reason, "converged": True, "steps": 0, "residual": 0.0}
         held = LeftOut(index.sets[of_row[asked]], None, X[asked], solution.left_out, asked, of_row[asked])

@@ -135,13 +135,12 @@ def _clusters_to_arrays(clusters: Sequence[Cluster]) -> dict[str, NDArray[Any]]:
 
 def _coefficients_to_arrays(regressions: Sequence[Regression]) -> dict[str, NDArray[Any]]:
     """Psi (C, d, M) of linear regressions, or the coefficients (n, M) of all rows end to end."""
-    linear = [regression for regression in regressions if isinstance(regression, LinearRegression)]
-    if linear:
-        intercept = np.stack([regression.intercept for regression in linear])
-        return {"Psi": np.stack([regression.Psi for regression in linear]), "intercept": intercept}
-    kernels = [regression for regression in regressions if isinstance(regression, KernelRegression)]
-    Psi = np.concatenate([regression.coefficients for regression in kernels])
-    return {"Psi": Psi, "intercept": np.zeros((len(kernels), Psi.shape[1]), np.float32)}
+    arrays = [regression.arrays() for regression in regressions]
+    join = np.stack if regressions[0].kernel.linear else np.concatenate
+    return {
+        "Psi": join([some["Psi"] for some in arrays]),
+        "intercept": np.stack([some["intercept"] for some in arrays]),
+    }
 
 
 def _sums_to_arrays(regressions: Sequence[Regression]) -> dict[str, NDArray[Any]]:
@@ -313,13 +312,13 @@ def _regressions(
     if not kernel.linear:
         places = _places(arrays["row_ends"])
         return [
-            KernelRegression(kernel, ridge, None, 0, np.ascontiguousarray(Psi[place]))
+            KernelRegression(kernel, ridge, np.ascontiguousarray(Psi[place]))
             for ridge, place in zip(ridges, places, strict=True)
         ]
     sums = _sums(arrays, len(Psi))
     intercept, with_intercept = arrays["intercept"], embedding.with_intercept
     return [
-        LinearRegression(kernel, ridge, sums.get(c), 0, np.ascontiguousarray(Psi[c]), intercept[c], with_intercept)
+        LinearRegression(kernel, ridge, np.ascontiguousarray(Psi[c]), intercept[c], with_intercept, sums=sums.get(c))
         for c, ridge in enumerate(ridges)
     ]
 

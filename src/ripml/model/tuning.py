@@ -87,7 +87,7 @@ def choose(
             K = products[choice.power].copy()
             squares = K.diagonal().copy()
             choice.kernel.of_products(K, squares, squares)
-            if isinstance(choice.kernel, Linear):
+            if choice.kernel.linear:
                 K += 1  # the intercept
             left_out = leave_out(K, targets, choice.ridge, n_asked)
             precisions[key] = _precisions(targets[-n_asked:], left_out)
