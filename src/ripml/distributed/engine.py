@@ -233,6 +233,7 @@ class _Walk:
 
         with ThreadPoolExecutor(_CLUSTERS_AT_A_TIME) as pool:
             fits = list(pool.map(fit_cluster, range(len(centres))))
+        self.model._settings_at_fit = self.model._settings()
         self.model.model_ = assemble(
             settings, choice, draft, fits, centres, None, vocabulary, n, head.n_unlabelled, seed, written.workspace
         )

@@ -266,6 +266,7 @@ class RIPML(Updatable):
 
     def _fit_rows(self, X: Any, Y: Any, names: NDArray[Any], n_unlabelled: int, workspace: Workspace) -> None:
         seed = self._seed(X.shape[0], n_unlabelled)
+        self._settings_at_fit = self._settings()
         self.model_ = fit(self.stages(), X, Y, names, n_unlabelled, seed, workspace)
 
     def _seed(self, n_rows: int, n_unlabelled: int) -> int:
@@ -319,11 +320,16 @@ class RIPML(Updatable):
 
     def _check_unchanged(self) -> None:
         """Raise if `set_params` made a fitted model contradict itself."""
+        if self._settings_at_fit == self._settings():
+            return
         self.check_settings()
         fitted = self.model_.structure
         changed = [name for name, value in self._structure().items() if value != fitted.get(name)]
         if changed:
             raise ParameterError(f"{', '.join(f'`{n}`' for n in changed)} was changed after the fit; fit again.")
+
+    def _settings(self) -> list[Any]:
+        return [getattr(self, name) for name in _SETTINGS]
 
     def _structure(self) -> dict[str, str]:
         """The settings that a fitted model cannot change, as text."""
@@ -508,6 +514,7 @@ class RIPML(Updatable):
 
     def _restore(self, parameters: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
         self.model_ = state.from_state(self.stages(), parameters, arrays)
+        self._settings_at_fit = self._settings()
         self.n_features_in_ = self.model_.n_features
         names = parameters["feature_names"]
         if type(names) is not list or not all(type(name) is str for name in names):
@@ -529,3 +536,6 @@ class RIPML(Updatable):
         super().__setstate__(pickled)
         if learnt is not None:
             self.model_ = state.from_state(self.stages(), *learnt)
+
+
+_SETTINGS = RIPML._get_param_names()

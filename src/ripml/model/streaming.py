@@ -123,7 +123,8 @@ class RowFiles:
     def append(self, X: Any, Y: Any) -> None:
         """Add a block: X (n, d) dense or CSR, Y CSR (n, L).
 
-        Later blocks may have more sparse columns and labels, never fewer. A block that an earlier run wrote is only compared.
+        Later blocks may have more sparse columns and labels, never fewer. A block that an earlier run wrote is only
+        compared.
         """
         self._n_given += 1
         self._checksum = _checksum(X, Y, self._checksum)

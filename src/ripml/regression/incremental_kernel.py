@@ -406,7 +406,7 @@ class Compared:
 
         if scipy.sparse.issparse(self.X):
             self._prepared.products(self.X[:0], cast(Any, out[:0]))  # before threads ask for it
-        each(fill, list(blocks(n, _TILE)))
+        each(fill, blocks(n, _TILE))
         return out
 
 

@@ -358,7 +358,7 @@ def _solve(upper: Doubles, V: Doubles) -> Doubles:
     for block in blocks(len(L), _BLOCK):
         out[block] -= L[block, : block.start] @ out[: block.start]
         out[block] = scipy.linalg.blas.dtrsm(1.0, L[block, block], out[block], lower=1)
-    for block in reversed(list(blocks(len(L), _BLOCK))):
+    for block in reversed(blocks(len(L), _BLOCK)):
         out[block] -= L[block.stop :, block].T @ out[block.stop :]
         out[block] = scipy.linalg.blas.dtrsm(1.0, L[block, block], out[block], lower=1, trans_a=1)
     return out
