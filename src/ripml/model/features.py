@@ -27,7 +27,7 @@ _ROW_BLOCK = 1024  # dense rows at a time: they stay in the cache from the first
 def unit_rows(X: Any, n_jobs: int | None = None) -> Any:
     """X (n, d), dense or CSR, with its rows scaled to length 1; rows of zeros stay.
 
-    Where squares of very large or small numbers would overflow or vanish, rows are first divided by their largest entry.
+    Where squares would overflow or vanish, rows are first divided by their largest entry.
 
     >>> unit_rows(np.array([[3e200, 4e200], [0, 0]])).round(3).tolist()
     [[0.6, 0.8], [0.0, 0.0]]
