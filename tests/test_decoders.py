@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import worlds
 
+from ripml import RIPML
+from ripml.base import registry
 from ripml.base.errors import ParameterError
-from ripml.decoding.decoders import Blend, Decoder, LeastSquares, Sketch, Votes, WeightedVotes, resolve_decoder
-from ripml.base.registry import from_json, to_json
+from ripml.decoding.decoders import Blend, Decoder, LeastSquares, Sketch, Votes, WeightedVotes
 
 WORDS: dict[str, Decoder] = {
     "votes": Votes(),
@@ -22,8 +24,12 @@ WORDS: dict[str, Decoder] = {
 
 @pytest.mark.parametrize("word", WORDS)
 def test_a_word_names_a_decoder(word: str) -> None:
-    assert resolve_decoder(word) == WORDS[word]
-    assert WORDS[word].word == word
+    assert registry.resolve("decoder", word) == WORDS[word]
+    assert type(WORDS[word]) is registry.named("decoder", word)
+
+
+def test_every_decoder_has_a_word() -> None:
+    assert set(registry.words("decoder")) == set(WORDS)
 
 
 @pytest.mark.parametrize(
@@ -32,15 +38,15 @@ def test_a_word_names_a_decoder(word: str) -> None:
     ids=repr,
 )
 def test_a_decoder_is_itself_and_comes_back_from_json(decoder: Decoder) -> None:
-    assert resolve_decoder(decoder) is decoder
-    assert from_json(to_json("decoder", decoder)) == decoder
+    assert registry.resolve("decoder", decoder) is decoder
+    assert registry.from_json(registry.to_json("decoder", decoder)) == decoder
 
 
 @pytest.mark.parametrize("wrong", ["vote", "", "auto", None, 3, Votes])
 def test_other_words_are_refused(wrong: Any) -> None:
-    sentence = r"^`decoder` must be one of votes, weighted, sketch, least-squares, blend or a Decoder; got .*\.$"
+    sentence = r"^`decoder` must be one of blend, votes, weighted, sketch, least-squares or a Decoder; got .*\.$"
     with pytest.raises(ParameterError, match=sentence):
-        resolve_decoder(wrong)
+        registry.resolve("decoder", wrong)
 
 
 @pytest.mark.parametrize("wrong", [0, -1.0, float("nan"), float("inf"), True, "warm", None, 1j, [0.1]])
@@ -63,15 +69,20 @@ def test_options_may_be_numpy_numbers() -> None:
     assert Blend(n_similar=np.int64(3)).n_similar == 3
 
 
-def test_each_decoder_reads_the_signal_it_is_named_after() -> None:
-    signals = {word: decoder.signal for word, decoder in WORDS.items()}
-    assert signals == {
-        "votes": "votes",
-        "weighted": "votes",
-        "sketch": "value",
-        "least-squares": "value",
-        "blend": "value",
+@pytest.mark.parametrize("word", WORDS)
+def test_a_fitted_decoder_reads_the_signals_that_make_its_scores(word: str) -> None:
+    world = worlds.planted()
+    kernel = "linear" if word == "votes" else "rbf"
+    decoder = RIPML(decoder=word, kernel=kernel, random_state=0).fit(world.X, world.Y).model_.decoder
+    found = {signal for signal in ("votes", "value", "similar") if decoder.reads(signal)}
+    expected = {
+        "votes": {"votes"},
+        "weighted": {"votes"},
+        "sketch": {"value"},
+        "least-squares": {"value"},
+        "blend": {"votes", "value", "similar"},
     }
+    assert found == expected[word]
 
 
 def test_decoders_of_the_same_options_are_equal_and_of_others_are_not() -> None:
