@@ -438,3 +438,49 @@ def the_order_of_rows_does_not_matter(model: RIPML, X: Array, Y: Any, X_new: Arr
     fitted = clone(model).fit(X[shuffled], Y[shuffled])
     assert_same_scores(fitted.decision_function(X_new), expected.decision_function(X_new))
     assert fitted.threshold_ == expected.threshold_
+
+
+def learnt_then_forgotten_equals_never_learnt(fitted: RIPML, X: Any, names: Any, X_new: Any) -> None:
+    """Rows that were learnt, also with labels that are new, and forgotten again leave no trace in any score.
+
+    The version from before the change goes on giving its answers, to the bit.
+    """
+    before, expected = fitted.__copy__(), fitted.decision_function(X_new)
+    n_labels, n_rows = len(fitted.classes_), fitted.n_rows_
+    changed = fitted.__copy__().partial_fit(X, names)
+    assert changed.n_rows_ == n_rows + len(names)
+    assert np.abs(changed.decision_function(X_new)[:, :n_labels] - expected).max() > 0  # so forgetting has an effect
+    for row in reversed(range(len(names))):  # one by one, in another order than they were learnt
+        changed.forget(X[row : row + 1], [names[row]])
+        assert changed.n_rows_ == n_rows + row
+    found = changed.decision_function(X_new)
+    assert not found[:, n_labels:].nnz
+    assert_scores_agree(fitted, found[:, :n_labels], expected)
+    np.testing.assert_array_equal(changed.frequency_[:n_labels], fitted.frequency_)
+    assert_same_scores(before.decision_function(X_new), expected)
+
+
+def a_new_label_leaves_old_scores_unchanged(fitted: RIPML, X_new: Any) -> None:
+    """A label that no row carries changes no score of another label by a bit, and has no score itself."""
+    expected = fitted.decision_function(X_new)
+    wider = fitted.__copy__().add_labels(["a label that no row carries", "another one"])
+    found = wider.decision_function(X_new)
+    assert found.shape[1] == expected.shape[1] + 2
+    assert not found[:, -2:].nnz
+    assert_same_scores(found[:, :-2], expected)
+
+
+def contributions_add_up_to_the_score(fitted: RIPML, X_new: Any) -> None:
+    """The shares of examples and regression in a score are not negative and add up to it; the pulls of the features and
+    the intercept add up to the value of the regression."""
+    n_features = X_new.shape[1]
+    explained = fitted.explain(X_new, n=4, n_examples=10_000, n_features=n_features)
+    recommended = fitted.recommend(X_new, n=4)
+    assert [[(one.label, one.score) for one in row] for row in explained] == recommended
+    assert any(explained)
+    for one in (one for row in explained for one in row):
+        shares = [example.share for example in one.examples]
+        assert min([*shares, one.regression], default=0) >= 0
+        assert one.others == 0  # no example is left out of the list
+        assert sum(shares) + one.regression == pytest.approx(one.score, rel=1e-9, abs=1e-15)
+        assert sum(pull for _, pull in one.features) + one.intercept == pytest.approx(one.value, rel=1e-9, abs=1e-12)
