@@ -115,7 +115,8 @@ class Votes(Decoder):
 
     def check(self, kernel: Kernel | None, n_probe: int) -> None:
         """Votes go with the linear kernel."""
-        if kernel is not None and not (kernel.linear and kernel.nearby is None):
+        _refuse_local(kernel, self)
+        if kernel is not None and not kernel.linear:
             raise ParameterError(
                 f"decoder='votes' is the paper's, with kernel='linear'; got kernel={kernel!r}: use 'weighted'."
             )
@@ -169,10 +170,8 @@ class SignalDecoder(Decoder):
 
     def check(self, kernel: Kernel | None, n_probe: int) -> None:
         """Only the blend has a signal for the local kernel, and only votes search several clusters."""
-        if kernel is not None and kernel.nearby is not None and not self._blends:
-            raise ParameterError(
-                f"kernel='local' is a signal among others, with decoder='blend'; got decoder={self!r}."
-            )
+        if not self._blends:
+            _refuse_local(kernel, self)
         if n_probe > 1:
             raise ParameterError(f"`n_probe` > 1 is for decoder='votes'; got n_probe={n_probe} and decoder={self!r}.")
 
@@ -352,6 +351,13 @@ class Blend(SignalDecoder):
         assert isinstance(draft, FittedBlend)
         trees, values = fit_blend(candidates, scoring.carried(truth, candidates.labels), seed, n_jobs)
         return replace(draft, trees=trees), values
+
+
+def _refuse_local(kernel: Kernel | None, decoder: Decoder) -> None:
+    if kernel is not None and kernel.nearby is not None:
+        raise ParameterError(
+            f"kernel='local' is a signal among others, with decoder='blend'; got decoder={decoder!r}."
+        )
 
 
 def _choices(

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from ripml.base import parallel as resources
 from ripml.base.errors import DataError, MemoryLimitError, ParameterError
-from ripml.regression import kernel_memory, linear_memory
-from ripml.regression.inverse import Inverse, started
-from ripml.regression.incremental_kernel import IncrementalDualRidge, IncrementalKernelRidge
-from ripml.regression.kernels import RBF, Kernel, Linear
+from ripml.regression import incremental, incremental_kernel
 from ripml.regression.incremental import IncrementalRidge
+from ripml.regression.incremental_kernel import IncrementalDualRidge, IncrementalKernelRidge
+from ripml.regression.inverse import Inverse, started
+from ripml.regression.kernels import RBF, Kernel, Linear
 from ripml.regression.sums import Sums
 
 Doubles = NDArray[np.float64]
@@ -54,30 +54,30 @@ def kernel_matrix(kernel: Kernel, X: Doubles) -> Doubles:
     return np.asarray(K)
 
 
-class Linearly:
-    """A linear memory and the rows that it should know."""
+class LinearWorld:
+    """A linear regression and the rows that it should know."""
 
     def __init__(self, X: Doubles, Z: Doubles, alpha: float, kind: Callable[[Any], Any] = np.asarray) -> None:
         self.X, self.Z, self.alpha, self.kind = X, Z, alpha, kind
-        self.memory = IncrementalRidge.of(kind(X), Z, alpha)
+        self.system = IncrementalRidge.of(kind(X), Z, alpha)
 
     def change(self, X: Doubles, Z: Doubles, gone: Any = ()) -> None:
         gone = np.asarray(gone, np.int64)
-        self.memory.change((self.kind(X), Z), (self.kind(self.X[gone]), self.Z[gone]))
+        self.system.change((self.kind(X), Z), (self.kind(self.X[gone]), self.Z[gone]))
         self.X = np.concatenate([np.delete(self.X, gone, axis=0), X])
         self.Z = np.concatenate([np.delete(self.Z, gone, axis=0), Z])
 
     def retarget(self, rows: Any, change: Doubles) -> None:
-        self.memory.retarget(self.kind(self.X[rows]), change)
+        self.system.retarget(self.kind(self.X[rows]), change)
         self.Z = self.Z.copy()
         self.Z[rows] += change
 
     def widen(self, n: int) -> None:
-        self.memory.widen(n)
+        self.system.widen(n)
         self.Z = np.pad(self.Z, ((0, 0), (0, n - self.Z.shape[1])))
 
-    def live(self, steps: int, seed: int = 1, most: int = 3) -> None:
-        """A random life."""
+    def change_at_random(self, steps: int, seed: int = 1, most: int = 3) -> None:
+        """Learn, forget, retarget and widen at random."""
         rng = np.random.default_rng(seed)
         for step in range(steps):
             n, m = self.Z.shape
@@ -93,11 +93,11 @@ class Linearly:
 
     @property
     def error(self) -> float:
-        return error(self.memory.Psi, ridge(self.X, self.Z, self.alpha))
+        return error(self.system.Psi, ridge(self.X, self.Z, self.alpha))
 
 
-class Kernelly:
-    """A kernel memory, its rows and targets by place, and which of them it should know."""
+class KernelWorld:
+    """A kernel regression, its rows and targets by place, and which of them it should know."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class Kernelly:
         self.X, self.Z, self.alpha, self.kind = X.astype(dtype), Z.astype(dtype), alpha, kind
         self.kernel = kernel or Linear()
         self.places = np.arange(n)  # of the rows that are alive
-        self.memory = (
+        self.system = (
             IncrementalKernelRidge(kernel, kind(self.X), self.Z, alpha)
             if kernel is not None
             else IncrementalDualRidge(Linear(), kind(self.X), self.Z, alpha)
@@ -120,29 +120,29 @@ class Kernelly:
 
     def learn(self, X: Doubles, Z: Doubles) -> None:
         X, Z = X.astype(self.X.dtype), Z.astype(self.Z.dtype)
-        places = self.memory.learn(self.kind(X), Z)
+        places = self.system.learn(self.kind(X), Z)
         assert places.tolist() == list(range(len(self.X), len(self.X) + len(X)))
         self.X, self.Z = np.concatenate([self.X, X]), np.concatenate([self.Z, Z])
         self.places = np.concatenate([self.places, places])
 
     def forget(self, places: Any) -> None:
-        self.memory.forget(places)
+        self.system.forget(places)
         self.places = np.setdiff1d(self.places, places)
 
     def retarget(self, places: Any, Z: Doubles) -> None:
-        self.memory.retarget(places, Z)
+        self.system.retarget(places, Z)
         self.Z = self.Z.copy()
         self.Z[places] = Z
 
     def widen(self, n: int) -> None:
-        self.memory.widen(n)
+        self.system.widen(n)
         self.Z = np.pad(self.Z, ((0, 0), (0, n - self.Z.shape[1])))
 
     def compact(self) -> None:
-        self.memory.compact()
+        self.system.compact()
         self.X, self.Z, self.places = self.X[self.places], self.Z[self.places], np.arange(len(self.places))
 
-    def live(self, steps: int, seed: int = 1, most: int = 3) -> None:
+    def change_at_random(self, steps: int, seed: int = 1, most: int = 3) -> None:
         rng = np.random.default_rng(seed)
         for step in range(steps):
             m = self.Z.shape[1]
@@ -162,16 +162,16 @@ class Kernelly:
 
     @property
     def error(self) -> float:
-        """Of all that is to be known of the memory."""
+        """Of all that is to be known of the system."""
         X, Z = self.X[self.places].astype(np.float64), self.Z[self.places].astype(np.float64)
         expected = np.zeros((len(self.X), Z.shape[1]))
         K = kernel_matrix(self.kernel, X)
         expected[self.places] = np.linalg.solve(K + self.alpha * np.eye(len(K)), Z)
-        assert np.flatnonzero(self.memory.alive).tolist() == self.places.tolist()
-        assert not np.delete(self.memory.coefficients, self.places, axis=0).any()
-        errors = [error(self.memory.coefficients, expected)]
-        if isinstance(self.memory, IncrementalDualRidge):
-            errors.append(error(self.memory.Psi, self.X.T.astype(np.float64) @ expected))
+        assert np.flatnonzero(self.system.alive).tolist() == self.places.tolist()
+        assert not np.delete(self.system.coefficients, self.places, axis=0).any()
+        errors = [error(self.system.coefficients, expected)]
+        if isinstance(self.system, IncrementalDualRidge):
+            errors.append(error(self.system.Psi, self.X.T.astype(np.float64) @ expected))
         return max(errors)
 
 
@@ -196,8 +196,8 @@ def held_back(monkeypatch: pytest.MonkeyPatch) -> None:
         threading.Thread(target=run, daemon=True).start()
         return late
 
-    for memory in (kernel_memory, linear_memory):
-        monkeypatch.setattr(memory, "started", begun)
+    for module in (incremental_kernel, incremental):
+        monkeypatch.setattr(module, "started", begun)
 
 
 def done_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,8 +208,8 @@ def done_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         future.set_result(work())
         return future
 
-    for memory in (kernel_memory, linear_memory):
-        monkeypatch.setattr(memory, "started", begun)
+    for module in (incremental_kernel, incremental):
+        monkeypatch.setattr(module, "started", begun)
 
 
 class TestAnInverse:
@@ -220,14 +220,14 @@ class TestAnInverse:
         inverse, gone = Inverse(G.copy()), np.empty(0, np.int64)
         for step in range(60):
             r = int(rng.integers(1, 4))
-            there = np.setdiff1d(np.arange(len(G)), gone)
+            present = np.setdiff1d(np.arange(len(G)), gone)
             if step % 3 == 0:
                 V, D = rng.standard_normal((len(G), r)), 50 * np.eye(r)
                 V[gone] = 0
                 inverse.bordered(V, D)
                 G = np.block([[G, V], [V.T, D]])
             elif step % 3 == 1:
-                places = rng.choice(there, r, replace=False)
+                places = rng.choice(present, r, replace=False)
                 inverse.removed(places)
                 gone = np.concatenate([gone, places])
             else:
@@ -237,9 +237,9 @@ class TestAnInverse:
                 G = G + X.T @ X
                 inverse.shifted(X[:1], -1, G.__matmul__)
                 G = G - X[:1].T @ X[:1]
-            there = np.setdiff1d(np.arange(len(G)), gone)
+            present = np.setdiff1d(np.arange(len(G)), gone)
             expected = np.zeros_like(G)
-            expected[np.ix_(there, there)] = np.linalg.inv(G[np.ix_(there, there)])
+            expected[np.ix_(present, present)] = np.linalg.inv(G[np.ix_(present, present)])
             found = inverse.apply(np.eye(len(G)))
             assert error(found, expected) < 1e-12
             assert not found[gone].any()
@@ -260,10 +260,10 @@ class TestAnInverse:
         with pytest.raises(np.linalg.LinAlgError, match="not positive definite"):
             Inverse(G)
 
-    def test_features_of_different_scale_are_not_taken_for_singular(self) -> None:
+    def test_features_of_different_scale_are_not_mistaken_for_a_singular_matrix(self) -> None:
         assert Inverse(np.diag([1e-9, 1.0, 1e9])).condition > 0.1
 
-    def test_what_alone_speaks_of_a_direction_is_not_taken_away(self) -> None:
+    def test_a_correction_that_would_lose_all_digits_is_refused(self) -> None:
         G = np.diag([1e9, 1.0])
         inverse = Inverse(G.copy())
         with pytest.raises(np.linalg.LinAlgError, match=r"rounding|positive"):
@@ -278,45 +278,45 @@ class TestAnInverse:
 class TestLinearRows:
     @pytest.mark.parametrize("alpha", [0.0, 1e-3, 1.0])
     @pytest.mark.parametrize("shape", [(60, 12), (15, 40), (1, 1), (3, 6)], ids=str)
-    def test_a_random_life_ends_in_the_solution_of_the_rows_left(
+    def test_random_changes_end_in_the_solution_of_the_remaining_rows(
         self, kind: Callable[[Any], Any], alpha: float, shape: tuple[int, int]
     ) -> None:
-        world = Linearly(*rows_of(*shape), alpha, kind)
+        world = LinearWorld(*rows_of(*shape), alpha, kind)
         for part in range(8):
-            world.live(10, seed=part)
+            world.change_at_random(10, seed=part)
             assert world.error < 1e-10
 
     def test_one_row_at_a_time_is_a_batch(self, kind: Callable[[Any], Any]) -> None:
         X, Z = rows_of(80, 40)
-        batch, single = Linearly(X, Z, 0.1, kind), Linearly(X, Z, 0.1, kind)
+        batch, single = LinearWorld(X, Z, 0.1, kind), LinearWorld(X, Z, 0.1, kind)
         more, targets = rows_of(5, 40, seed=3)
         batch.change(more, targets, [4, 9])
         for row in range(5):
             single.change(more[row : row + 1], targets[row : row + 1], [[4], [8], [], [], []][row])
-        assert error(single.memory.Psi, batch.memory.Psi) < 1e-12
-        assert batch.memory.n_refactorised == single.memory.n_refactorised == 0
+        assert error(single.system.Psi, batch.system.Psi) < 1e-12
+        assert batch.system.n_refactorised == single.system.n_refactorised == 0
         large, targets = rows_of(30, 40, seed=4)
         batch.change(large, targets)
         for row in range(30):
             single.change(large[row : row + 1], targets[row : row + 1])
-        assert batch.memory.n_refactorised == 1
-        assert error(single.memory.Psi, batch.memory.Psi) < 1e-12
+        assert batch.system.n_refactorised == 1
+        assert error(single.system.Psi, batch.system.Psi) < 1e-12
 
 
-class TestALinearMemory:
-    def test_rows_may_be_written_to_after_they_were_learnt(self, monkeypatch: pytest.MonkeyPatch) -> None:
+class TestIncrementalRidge:
+    def test_the_caller_may_write_to_rows_after_they_were_learnt(self, monkeypatch: pytest.MonkeyPatch) -> None:
         held_back(monkeypatch)
-        world = Linearly(*rows_of(60, 30), 0.1)
-        world.memory.max_corrections = 8
+        world = LinearWorld(*rows_of(60, 30), 0.1)
+        world.system.max_corrections = 8
         x, z = np.empty((1, 30)), np.empty((1, 5))
         for row in range(30):
             x[:], z[:] = rows_of(1, 30, seed=row)
             world.change(x, z, [0])
-        assert world.memory.n_refactorised > 3
+        assert world.system.n_refactorised > 3
         assert world.error < 1e-10
 
     def test_the_same_row_may_be_learnt_many_times(self) -> None:
-        world = Linearly(*rows_of(20), 0.1)
+        world = LinearWorld(*rows_of(20), 0.1)
         for _ in range(10):
             world.change(world.X[:2], world.Z[2:4], [])
         assert world.error < 1e-10
@@ -325,44 +325,44 @@ class TestALinearMemory:
         assert world.error < 1e-10
 
     @pytest.mark.parametrize("size", [1e0, 1e2, 1e4])
-    def test_a_row_that_alone_speaks_of_its_direction_is_forgotten(self, size: float) -> None:
+    def test_the_only_row_with_a_direction_can_be_forgotten(self, size: float) -> None:
         X, Z = rows_of(40, 30)
         X[:, 0] = 0
         X[5, 0] = size
-        world = Linearly(X, Z, 1e-2)
+        world = LinearWorld(X, Z, 1e-2)
         world.change(X[:0], Z[:0], [3])
         world.change(X[:0], Z[:0], [4])
         assert not world.X[:, 0].any()
-        assert world.memory.n_refactorised == int(size > 1)
+        assert world.system.n_refactorised == int(size > 1)
         assert world.error < 1e-10
 
-    def test_with_everything_forgotten_nothing_is_left_and_all_can_be_learnt_again(self) -> None:
+    def test_after_all_rows_were_forgotten_nothing_is_left_and_all_can_be_learnt_again(self) -> None:
         X, Z = rows_of(20)
-        world = Linearly(X, Z, 0.5)
+        world = LinearWorld(X, Z, 0.5)
         for _ in range(20):
             world.change(X[:0], Z[:0], [0])
-        sums = world.memory.sums
+        sums = world.system.sums
         assert sums.n_rows == 0
         assert not sums.gram.any()
         assert not sums.moment.any()
-        assert not world.memory.Psi.any()
+        assert not world.system.Psi.any()
         for row in range(20):
             world.change(X[row : row + 1], Z[row : row + 1])
         assert world.error < 1e-12
-        assert world.memory.drift() < 1e-13
+        assert world.system.drift() < 1e-13
 
     def test_more_cannot_be_forgotten_than_was_learnt(self) -> None:
         X, Z = rows_of(3)
-        memory = IncrementalRidge.of(X[:1], Z[:1], 1.0)
+        system = IncrementalRidge.of(X[:1], Z[:1], 1.0)
         with pytest.raises(DataError, match=r"2 more rows were forgotten than learnt"):
-            memory.change(None, (X, Z))
+            system.change(None, (X, Z))
 
-    def test_nothing_changes_by_nothing(self) -> None:
-        memory = IncrementalRidge.of(*rows_of(10), 1.0)
-        before = memory.Psi.copy()
-        memory.change(None, None)
-        memory.change((np.zeros((0, 12)), np.zeros((0, 5))), None)
-        np.testing.assert_array_equal(memory.Psi, before)
+    def test_an_empty_change_changes_nothing(self) -> None:
+        system = IncrementalRidge.of(*rows_of(10), 1.0)
+        before = system.Psi.copy()
+        system.change(None, None)
+        system.change((np.zeros((0, 12)), np.zeros((0, 5))), None)
+        np.testing.assert_array_equal(system.Psi, before)
 
     @pytest.mark.parametrize("alpha", [-1.0, np.nan, np.inf, "auto"])
     def test_alpha_is_checked(self, alpha: Any) -> None:
@@ -370,164 +370,173 @@ class TestALinearMemory:
             IncrementalRidge.of(*rows_of(3), alpha)
 
     def test_the_sums_are_those_of_the_rows_left(self) -> None:
-        world = Linearly(*rows_of(30), 1.0)
-        world.live(40)
+        world = LinearWorld(*rows_of(30), 1.0)
+        world.change_at_random(40)
         expected = Sums.of(world.X, world.Z)
-        assert world.memory.sums.n_rows == expected.n_rows
-        np.testing.assert_allclose(world.memory.sums.gram, expected.gram, atol=1e-11)
-        np.testing.assert_allclose(world.memory.sums.moment, expected.moment, atol=1e-11)
+        assert world.system.sums.n_rows == expected.n_rows
+        np.testing.assert_allclose(world.system.sums.gram, expected.gram, atol=1e-11)
+        np.testing.assert_allclose(world.system.sums.moment, expected.moment, atol=1e-11)
 
     @pytest.mark.parametrize("alpha", [0.0, 0.1])
     def test_a_feature_that_no_row_has_any_more_leaves_nothing(self, alpha: float) -> None:
         X, Z = rows_of(60)
         X[:, 3] = 0
-        world = Linearly(X, Z, alpha)
+        world = LinearWorld(X, Z, alpha)
         more, targets = rows_of(20, seed=6)
         for row in range(20):
             world.change(more[[row]] + 1 / 3, targets[[row]])
         for _ in range(20):
             world.change(X[:0], Z[:0], [60])
-        assert not world.memory.sums.gram[3].any()
-        assert not world.memory.sums.gram[:, 3].any()
-        assert not world.memory.sums.moment[3].any()
+        assert not world.system.sums.gram[3].any()
+        assert not world.system.sums.gram[:, 3].any()
+        assert not world.system.sums.moment[3].any()
         assert world.error < 1e-10
 
-    def test_who_asks_in_between_changes_nothing(self) -> None:
-        quiet, asked = (Linearly(*rows_of(30), 1.0) for _ in range(2))
+    def test_reading_the_solution_in_between_changes_nothing(self) -> None:
+        unread, read = (LinearWorld(*rows_of(30), 1.0) for _ in range(2))
         for row in range(10):
-            for world in (quiet, asked):
+            for world in (unread, read):
                 world.change(*rows_of(1, seed=row), [row])
-            assert asked.memory.Psi.any()
-        np.testing.assert_array_equal(quiet.memory.Psi, asked.memory.Psi)
+            assert read.system.Psi.any()
+        np.testing.assert_array_equal(unread.system.Psi, read.system.Psi)
 
     def test_drift_is_small_and_sees_a_wrong_solution(self) -> None:
-        world = Linearly(*rows_of(50), 0.1)
-        world.live(50)
-        assert world.memory.drift() < 1e-12
-        world.memory.Psi[0, 0] += 1e-3
-        assert world.memory.drift() > 1e-6
+        world = LinearWorld(*rows_of(50), 0.1)
+        world.change_at_random(50)
+        assert world.system.drift() < 1e-12
+        world.system.Psi[0, 0] += 1e-3
+        assert world.system.drift() > 1e-6
 
     @pytest.mark.parametrize("most", [1, 64])
-    def test_drift_tells_what_a_huge_row_left_behind(self, most: int) -> None:
+    def test_drift_shows_the_rounding_that_a_huge_row_left(self, most: int) -> None:
         X, Z = rows_of(50)
-        world = Linearly(X, Z, 0.1)
-        world.memory.max_corrections = most
+        world = LinearWorld(X, Z, 0.1)
+        world.system.max_corrections = most
         world.change(1e6 * rows_of(1, seed=5)[0], Z[:1])
         world.change(X[:0], Z[:0], [50])
-        world.memory.settle()
+        world.system.settle()
         assert world.error > 1e-9
-        assert world.memory.drift() > world.error / 100
+        assert world.system.drift() > world.error / 100
 
-    @pytest.mark.parametrize("how", ["rows", "sums"])
-    @pytest.mark.parametrize("at_once", [True, False])
-    @pytest.mark.parametrize("alpha", [0.0, 1e-9, 1e-3])
-    @pytest.mark.parametrize("small", [1e-7, 1e-5, 1e-3])
-    @pytest.mark.parametrize("huge", [1e2, 1e4, 1e6])
-    def test_drift_tells_of_a_feature_of_which_small_rows_are_left(
-        self, how: str, at_once: bool, alpha: float, small: float, huge: float
+    @pytest.mark.parametrize(  # every pair of values of two parameters
+        ("source", "at_once", "alpha", "small", "huge"),
+        [
+            ("rows", True, 0.0, 1e-7, 1e2),
+            ("sums", False, 1e-9, 1e-5, 1e2),
+            ("rows", False, 1e-3, 1e-3, 1e2),
+            ("sums", True, 1e-3, 1e-7, 1e4),
+            ("rows", False, 0.0, 1e-5, 1e4),
+            ("rows", True, 1e-9, 1e-3, 1e4),
+            ("rows", False, 1e-9, 1e-7, 1e6),
+            ("sums", True, 0.0, 1e-3, 1e6),
+            ("rows", True, 1e-3, 1e-5, 1e6),
+        ],
+    )
+    def test_drift_shows_the_rounding_of_a_feature_whose_large_rows_are_gone(
+        self, source: str, at_once: bool, alpha: float, small: float, huge: float
     ) -> None:
         X, Z = rows_of(60)
         X[:, 0] *= small
         X[50:, 0] = huge
-        memory = IncrementalRidge.of(X, Z, alpha) if how == "rows" else IncrementalRidge(Sums.of(X, Z), alpha)
+        system = IncrementalRidge.of(X, Z, alpha) if source == "rows" else IncrementalRidge(Sums.of(X, Z), alpha)
         for rows in [slice(50, 60)] if at_once else [slice(row, row + 1) for row in range(50, 60)]:
-            memory.change(None, (X[rows], Z[rows]))
+            system.change(None, (X[rows], Z[rows]))
         stacked = np.vstack([X[:50], np.sqrt(alpha) * np.eye(12)])
         expected = np.linalg.lstsq(stacked, np.vstack([Z[:50], np.zeros((12, 5))]), rcond=None)[0]
-        assert memory.drift() > error(memory.Psi, expected) / 10
+        assert system.drift() > error(system.Psi, expected) / 10
 
-    def test_a_feature_that_rows_have_is_never_taken_for_forgotten(self) -> None:
+    def test_a_feature_that_rows_have_is_never_cleared(self) -> None:
         X, Z = rows_of(60)
         X[:, 0] = 1e4
-        world = Linearly(X[:10], Z[:10], 1.0)
+        world = LinearWorld(X[:10], Z[:10], 1.0)
         X[10:, 0] = 1e-9
         world.change(X[10:], Z[10:])
         world.change(X[:0], Z[:0], range(10))
-        assert world.memory.sums.gram[0].any()
-        lost = world.memory.drift()
+        assert world.system.sums.gram[0].any()
+        lost = world.system.drift()
         assert lost > 1e-9
         world.change(X[:0], Z[:0], range(3))
-        assert world.memory.sums.gram[0].any()
-        assert world.memory.drift() >= lost
+        assert world.system.sums.gram[0].any()
+        assert world.system.drift() >= lost
         world.change(X[:0], Z[:0], range(47))
-        assert world.memory.sums.n_rows == 0
+        assert world.system.sums.n_rows == 0
         world.change(*rows_of(60))
-        assert world.memory.drift() < 1e-14
+        assert world.system.drift() < 1e-14
         assert world.error < 1e-12
 
     @pytest.mark.parametrize("kind", KINDS, ids=["dense", "sparse"])
-    @pytest.mark.parametrize("how", ["rows", "sums"])
-    def test_drift_forgets_a_feature_only_if_it_is_known_that_no_row_has_it(
-        self, how: str, kind: Callable[[Any], Any]
+    @pytest.mark.parametrize("source", ["rows", "sums"])
+    def test_drift_leaves_out_a_feature_only_if_no_row_is_known_to_have_it(
+        self, source: str, kind: Callable[[Any], Any]
     ) -> None:
         X, Z = rows_of(60)
         X[1:, 3] = 0
         X[0, 3] = 1e4
-        memory = IncrementalRidge.of(kind(X), Z, 1e-6) if how == "rows" else IncrementalRidge(Sums.of(X, Z), 1e-6)
-        memory.change(None, (kind(X[:1]), Z[:1]))
-        assert not memory.sums.gram[3].any()
-        assert not memory.sums.moment[3].any()
-        assert memory.drift() < 1e-13 if how == "rows" else memory.drift() > 1e-3
+        system = IncrementalRidge.of(kind(X), Z, 1e-6) if source == "rows" else IncrementalRidge(Sums.of(X, Z), 1e-6)
+        system.change(None, (kind(X[:1]), Z[:1]))
+        assert not system.sums.gram[3].any()
+        assert not system.sums.moment[3].any()
+        assert system.drift() < 1e-13 if source == "rows" else system.drift() > 1e-3
         X[1:10, 3] = 1e-6
-        memory.change((kind(X[1:10]), Z[1:10]), None)
-        assert memory.sums.gram[3, 3] == pytest.approx(9e-12)
+        system.change((kind(X[1:10]), Z[1:10]), None)
+        assert system.sums.gram[3, 3] == pytest.approx(9e-12)
 
     @pytest.mark.parametrize("n_forgotten", [1, 30])
-    @pytest.mark.parametrize("how", ["rows", "sums"])
-    def test_what_was_never_learnt_is_told_when_it_is_forgotten_and_shows(self, how: str, n_forgotten: int) -> None:
+    @pytest.mark.parametrize("source", ["rows", "sums"])
+    def test_forgetting_a_row_that_was_never_learnt_is_refused_where_the_sums_show_it(self, source: str, n_forgotten: int) -> None:
         X, Z = rows_of(60)
-        memory = IncrementalRidge.of(X, Z, 0.1) if how == "rows" else IncrementalRidge(Sums.of(X, Z), 0.1)
+        system = IncrementalRidge.of(X, Z, 0.1) if source == "rows" else IncrementalRidge(Sums.of(X, Z), 0.1)
         other, targets = rows_of(1, seed=5)
         with pytest.raises(DataError, match=r"^the sums of rows are not those of any rows: .* never learnt; fit again"):
-            memory.change(None, (np.repeat(20 * other, n_forgotten, axis=0), np.repeat(targets, n_forgotten, axis=0)))
+            system.change(None, (np.repeat(20 * other, n_forgotten, axis=0), np.repeat(targets, n_forgotten, axis=0)))
 
-    @pytest.mark.parametrize("how", ["rows", "sums"])
+    @pytest.mark.parametrize("source", ["rows", "sums"])
     @pytest.mark.parametrize("size", [1e0, 1e4, 1e8])
-    def test_rounding_is_not_taken_for_what_was_never_learnt(self, how: str, size: float) -> None:
+    def test_rounding_is_not_mistaken_for_a_row_that_was_never_learnt(self, source: str, size: float) -> None:
         X, Z = rows_of(20, 40)  # singular
         X[:10] *= size
-        memory = IncrementalRidge.of(X, Z, 1e-12) if how == "rows" else IncrementalRidge(Sums.of(X, Z), 1e-12)
+        system = IncrementalRidge.of(X, Z, 1e-12) if source == "rows" else IncrementalRidge(Sums.of(X, Z), 1e-12)
         for row in range(10):
-            memory.change(None, (X[[row]], Z[[row]]))
-        assert memory.sums.n_rows == 10
-        assert np.isfinite(memory.Psi).all()
+            system.change(None, (X[[row]], Z[[row]]))
+        assert system.sums.n_rows == 10
+        assert np.isfinite(system.Psi).all()
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=["dense", "sparse"])
 class TestKernelRows:
     @pytest.mark.parametrize("kernel", KERNELS, ids=str)
     @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-    def test_a_random_life_ends_in_the_solution_of_the_rows_left(
+    def test_random_changes_end_in_the_solution_of_the_remaining_rows(
         self, kind: Callable[[Any], Any], kernel: Kernel, dtype: Any
     ) -> None:
-        world = Kernelly(30, kernel, kind, dtype=dtype)
+        world = KernelWorld(30, kernel, kind, dtype=dtype)
         for part in range(8):
-            world.live(10, seed=part)
+            world.change_at_random(10, seed=part)
             assert world.error < 1e-10
-        assert world.memory.drift() < 1e-12
+        assert world.system.drift() < 1e-12
 
     @pytest.mark.parametrize("d", [12, 90])
     def test_psi_follows(self, kind: Callable[[Any], Any], d: int) -> None:
-        world = Kernelly(40, kind=kind, d=d)
+        world = KernelWorld(40, kind=kind, d=d)
         for part in range(8):
-            world.live(10, seed=part)
+            world.change_at_random(10, seed=part)
             assert world.error < 1e-10
 
-    def test_a_batch_is_one_row_at_a_time_and_a_large_one_solves_anew(self, kind: Callable[[Any], Any]) -> None:
-        batch, single = (Kernelly(40, RBF(0.5), kind=kind) for _ in range(2))
+    def test_a_batch_is_one_row_at_a_time_and_a_large_one_is_solved_again(self, kind: Callable[[Any], Any]) -> None:
+        batch, single = (KernelWorld(40, RBF(0.5), kind=kind) for _ in range(2))
         X, Z = rows_of(90, seed=4)
         for rows in (slice(0, 9), slice(9, 90)):
             batch.learn(X[rows], Z[rows])
             for row in range(rows.start, rows.stop):
                 single.learn(X[row : row + 1], Z[row : row + 1])
-            assert batch.memory.n_refactorised == int(rows.stop == 90)
-            assert error(single.memory.coefficients, batch.memory.coefficients) < 1e-12
+            assert batch.system.n_refactorised == int(rows.stop == 90)
+            assert error(single.system.coefficients, batch.system.coefficients) < 1e-12
         assert batch.error < 1e-12
 
 
-class TestAKernelMemory:
-    def test_rows_alike_come_and_go(self) -> None:
-        world = Kernelly(20, RBF(0.5), alpha=1e-3)
+class TestIncrementalKernelRidge:
+    def test_equal_rows_come_and_go(self) -> None:
+        world = KernelWorld(20, RBF(0.5), alpha=1e-3)
         for _ in range(6):
             world.learn(world.X[:3], world.Z[3:6])
         assert world.error < 1e-10
@@ -536,15 +545,15 @@ class TestAKernelMemory:
         assert world.error < 1e-10
 
     @pytest.mark.parametrize("kernel", [None, RBF(0.5)])
-    def test_with_everything_forgotten_nothing_is_left_and_all_can_be_learnt_again(self, kernel: Kernel | None) -> None:
-        world = Kernelly(15, kernel)
+    def test_after_all_rows_were_forgotten_nothing_is_left_and_all_can_be_learnt_again(self, kernel: Kernel | None) -> None:
+        world = KernelWorld(15, kernel)
         X, Z = world.X, world.Z
         for place in range(15):
             world.forget([place])
-        assert not world.memory.coefficients.any()
-        assert world.memory.drift() == 0
-        if isinstance(world.memory, IncrementalDualRidge):
-            assert not world.memory.Psi.any()
+        assert not world.system.coefficients.any()
+        assert world.system.drift() == 0
+        if isinstance(world.system, IncrementalDualRidge):
+            assert not world.system.Psi.any()
         for row in range(15):
             world.learn(X[row : row + 1], Z[row : row + 1])
         assert world.error < 1e-12
@@ -552,169 +561,169 @@ class TestAKernelMemory:
         world.learn(X[:2], Z[:2])
         assert world.error < 1e-12
 
-    def test_targets_and_rows_given_are_not_written_to(self) -> None:
+    def test_the_callers_arrays_are_not_written_to(self) -> None:
         X, Z = rows_of(10)
         given = X.copy(), Z.copy()
-        memory = IncrementalKernelRidge(Linear(), X, Z, 1.0)
-        memory.retarget([3], np.ones((1, 5)))
-        memory.forget([2])
+        system = IncrementalKernelRidge(Linear(), X, Z, 1.0)
+        system.retarget([3], np.ones((1, 5)))
+        system.forget([2])
         np.testing.assert_array_equal(X, given[0])
         np.testing.assert_array_equal(Z, given[1])
 
     @pytest.mark.parametrize("places", [[2], [3, 3], [-1], [10]], ids=str)
-    def test_only_rows_that_are_there_can_be_named(self, places: list[int]) -> None:
-        memory = IncrementalKernelRidge(Linear(), *rows_of(10), 1.0)
-        memory.forget([2])
+    def test_only_present_rows_can_be_forgotten_or_retargeted(self, places: list[int]) -> None:
+        system = IncrementalKernelRidge(Linear(), *rows_of(10), 1.0)
+        system.forget([2])
         with pytest.raises(DataError, match="is not there; name rows that are alive, once"):
-            memory.forget(places)
+            system.forget(places)
         with pytest.raises(DataError, match="is not there; name rows that are alive, once"):
-            memory.retarget(places, np.zeros((len(places), 5)))
+            system.retarget(places, np.zeros((len(places), 5)))
 
     @pytest.mark.parametrize("alpha", [0.0, -1.0, np.nan, "auto"])
     def test_alpha_is_checked(self, alpha: Any) -> None:
         with pytest.raises(ParameterError, match=r"`ridge` must be above 0 for rows of a kernel .* forgotten; got"):
             IncrementalKernelRidge(Linear(), *rows_of(3), alpha)
 
-    def test_a_ridge_of_zero_is_told_as_it_was_given(self) -> None:
+    def test_the_error_for_a_ridge_of_zero_shows_it_as_it_was_given(self) -> None:
         with pytest.raises(ParameterError, match=r"to be learnt or forgotten; got 0\.$"):
             IncrementalKernelRidge(Linear(), *rows_of(3), 0.0)
 
-    def test_a_matrix_that_cannot_be_solved_is_told(self) -> None:
+    def test_a_matrix_that_cannot_be_solved_is_refused(self) -> None:
         X, Z = rows_of(30, 3)
         with pytest.raises(DataError, match="not positive definite at ridge = 1e-20; use a larger one"):
             _ = IncrementalKernelRidge(Linear(), X, Z, 1e-20).coefficients
 
-    def test_a_matrix_without_room_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_matrix_that_does_not_fit_into_memory_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(resources, "available_memory", lambda: 1000)
         with pytest.raises(MemoryLimitError, match=r"matrix of n = 30 rows would need .*use kernel='linear'"):
             _ = IncrementalKernelRidge(Linear(), *rows_of(30), 1.0).coefficients
 
-    def test_without_room_for_a_second_factor_the_first_is_dropped(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        world = Kernelly(30, RBF(0.5))
-        world.memory.max_corrections = 4
-        monkeypatch.setattr(kernel_memory, "available_memory", lambda: 1000)
-        monkeypatch.setattr(kernel_memory, "started", None)  # no thread is begun
-        world.live(40)
-        assert world.memory.n_refactorised > 3
+    def test_without_memory_for_a_second_factor_the_first_is_dropped(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        world = KernelWorld(30, RBF(0.5))
+        world.system.max_corrections = 4
+        monkeypatch.setattr(incremental_kernel, "available_memory", lambda: 1000)
+        monkeypatch.setattr(incremental_kernel, "started", None)  # no thread is begun
+        world.change_at_random(40)
+        assert world.system.n_refactorised > 3
         assert world.error < 1e-10
 
     def test_drift_sees_a_wrong_solution(self) -> None:
-        world = Kernelly(50, RBF(0.5))
-        world.live(20)
-        assert world.memory.drift() < 1e-13
-        world.memory.coefficients[world.places[0], 0] += 1e-3
-        assert world.memory.drift() > 1e-6
+        world = KernelWorld(50, RBF(0.5))
+        world.change_at_random(20)
+        assert world.system.drift() < 1e-13
+        world.system.coefficients[world.places[0], 0] += 1e-3
+        assert world.system.drift() > 1e-6
 
     @pytest.mark.parametrize("kind", KINDS, ids=["dense", "sparse"])
-    def test_drift_is_measured_on_some_rows_and_sees_what_is_wrong_at_others(
+    def test_drift_is_measured_on_some_rows_and_sees_errors_of_others(
         self, kind: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        world = Kernelly(600, RBF(0.05), kind=kind)
+        world = KernelWorld(600, RBF(0.05), kind=kind)
         world.forget(np.arange(0, 50))
         looked_at: list[int] = []
-        values = kernel_memory.Compared.values
+        values = incremental_kernel.Compared.values
 
-        def counted(self: kernel_memory.Compared, some: Any, n: int) -> Doubles:
+        def counted(self: incremental_kernel.Compared, some: Any, n: int) -> Doubles:
             looked_at.extend(some.tolist())
             return values(self, some, n)
 
-        monkeypatch.setattr(kernel_memory.Compared, "values", counted)
-        assert world.memory.drift() < 1e-13
+        monkeypatch.setattr(incremental_kernel.Compared, "values", counted)
+        assert world.system.drift() < 1e-13
         assert len(set(looked_at)) == len(looked_at) == 256
         assert (min(looked_at), max(looked_at)) == (50, 599)
         other = np.setdiff1d(world.places, looked_at)[100]
-        world.memory.coefficients[other, 0] += 1e-3
-        assert world.memory.drift() > 1e-6
+        world.system.coefficients[other, 0] += 1e-3
+        assert world.system.drift() > 1e-6
 
 
-WORLDS: dict[str, Callable[[], Linearly | Kernelly]] = {
-    "linear": lambda: Linearly(*rows_of(60, 30), 0.1),
-    "rbf": lambda: Kernelly(40, RBF(0.5)),
-    "dual": lambda: Kernelly(40, d=60),
+WORLDS: dict[str, Callable[[], LinearWorld | KernelWorld]] = {
+    "linear": lambda: LinearWorld(*rows_of(60, 30), 0.1),
+    "rbf": lambda: KernelWorld(40, RBF(0.5)),
+    "dual": lambda: KernelWorld(40, d=60),
 }
 
 
-def solution(world: Linearly | Kernelly) -> list[Doubles]:
-    """All that was found, bit by bit."""
-    memory = world.memory
-    if isinstance(memory, IncrementalRidge):
-        return [memory.Psi.copy()]
-    found = [memory.coefficients.copy()]
-    return [*found, memory.Psi.copy()] if isinstance(memory, IncrementalDualRidge) else found
+def solution(world: LinearWorld | KernelWorld) -> list[Doubles]:
+    """Copies of all arrays of the solution."""
+    system = world.system
+    if isinstance(system, IncrementalRidge):
+        return [system.Psi.copy()]
+    found = [system.coefficients.copy()]
+    return [*found, system.Psi.copy()] if isinstance(system, IncrementalDualRidge) else found
 
 
-def lived(make: Callable[[], Linearly | Kernelly], most: int | None) -> tuple[Linearly | Kernelly, list[list[Doubles]]]:
+def after_random_changes(make: Callable[[], LinearWorld | KernelWorld], most: int | None) -> tuple[LinearWorld | KernelWorld, list[list[Doubles]]]:
     world = make()
-    world.memory.max_corrections = most
+    world.system.max_corrections = most
     found = []
     for part in range(20):
-        world.live(5, seed=part, most=2)
+        world.change_at_random(5, seed=part, most=2)
         found.append(solution(world))
     return world, found
 
 
 @pytest.mark.parametrize("make", WORLDS.values(), ids=WORLDS)
-class TestFactorisingAnew:
+class TestFactorisingAgain:
     @pytest.mark.parametrize("most", [2, 9, 25])
-    def test_it_changes_nothing_but_rounding(self, make: Callable[[], Linearly | Kernelly], most: int) -> None:
-        _, expected = lived(make, 10**6)
-        world, found = lived(make, most)
-        assert world.memory.n_refactorised > 2
+    def test_it_changes_nothing_but_rounding(self, make: Callable[[], LinearWorld | KernelWorld], most: int) -> None:
+        _, expected = after_random_changes(make, 10**6)
+        world, found = after_random_changes(make, most)
+        assert world.system.n_refactorised > 2
         assert world.error < 1e-12
         for those, these in zip(expected, found, strict=True):
             assert max(map(error, these, those)) < 1e-10
 
-    @pytest.mark.parametrize("how", [held_back, done_at_once])
+    @pytest.mark.parametrize("schedule", [held_back, done_at_once])
     @pytest.mark.parametrize("most", [9, 25])
     def test_results_do_not_depend_on_when_the_thread_is_done(
         self,
-        make: Callable[[], Linearly | Kernelly],
-        how: Callable[[pytest.MonkeyPatch], None],
+        make: Callable[[], LinearWorld | KernelWorld],
+        schedule: Callable[[pytest.MonkeyPatch], None],
         most: int,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        world, expected = lived(make, most)
-        how(monkeypatch)
-        other, found = lived(make, most)
-        assert other.memory.n_refactorised == world.memory.n_refactorised > 2
+        world, expected = after_random_changes(make, most)
+        schedule(monkeypatch)
+        other, found = after_random_changes(make, most)
+        assert other.system.n_refactorised == world.system.n_refactorised > 2
         for those, these in zip(expected, found, strict=True):
             for that, this in zip(those, these, strict=True):
                 np.testing.assert_array_equal(this, that)
 
-    def test_settling_takes_over_what_is_under_way(
-        self, make: Callable[[], Linearly | Kernelly], monkeypatch: pytest.MonkeyPatch
+    def test_settling_takes_over_a_factorisation_under_way(
+        self, make: Callable[[], LinearWorld | KernelWorld], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         held_back(monkeypatch)
         world = make()
-        world.memory.max_corrections = 8
+        world.system.max_corrections = 8
         X, Z = rows_of(9, world.X.shape[1], seed=8)
         for row in range(9):
-            world.change(X[[row]], Z[[row]]) if isinstance(world, Linearly) else world.learn(X[[row]], Z[[row]])
-        assert world.memory.n_refactorised == 0
-        world.memory.settle()
-        assert world.memory.n_refactorised == 1
-        world.memory.settle()
-        assert world.memory.n_refactorised == 1
+            world.change(X[[row]], Z[[row]]) if isinstance(world, LinearWorld) else world.learn(X[[row]], Z[[row]])
+        assert world.system.n_refactorised == 0
+        world.system.settle()
+        assert world.system.n_refactorised == 1
+        world.system.settle()
+        assert world.system.n_refactorised == 1
         assert world.error < 1e-12
 
-    def test_what_fails_on_the_thread_is_raised_where_it_is_taken_over_and_all_goes_on(
-        self, make: Callable[[], Linearly | Kernelly], monkeypatch: pytest.MonkeyPatch
+    def test_an_error_on_the_thread_is_raised_when_its_result_is_needed_and_learning_goes_on(
+        self, make: Callable[[], LinearWorld | KernelWorld], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         begin = started
 
         def fail() -> None:
             raise MemoryError("on the thread")
 
-        for memory in (kernel_memory, linear_memory):
-            monkeypatch.setattr(memory, "started", lambda work: begin(fail))
+        for module in (incremental_kernel, incremental):
+            monkeypatch.setattr(module, "started", lambda work: begin(fail))
         world = make()
-        world.memory.max_corrections = 2
+        world.system.max_corrections = 2
         X, Z = rows_of(3, world.X.shape[1], seed=8)
         with pytest.raises(MemoryError, match="on the thread"):
-            world.change(X[:2], Z[:2]) if isinstance(world, Linearly) else world.memory.learn(X[:2], Z[:2])
-        for memory in (kernel_memory, linear_memory):
-            monkeypatch.setattr(memory, "started", begin)
-        if isinstance(world, Linearly):
+            world.change(X[:2], Z[:2]) if isinstance(world, LinearWorld) else world.system.learn(X[:2], Z[:2])
+        for module in (incremental_kernel, incremental):
+            monkeypatch.setattr(module, "started", begin)
+        if isinstance(world, LinearWorld):
             world.X, world.Z = np.concatenate([world.X, X[:2]]), np.concatenate([world.Z, Z[:2]])
             world.change(X[2:], Z[2:])
         else:
