@@ -31,7 +31,7 @@ from ripml import RIPML, metrics
 from ripml.base import model_folder
 from ripml.base.errors import DataError, ModelFolderError, NoLabelsError, ParameterError
 from ripml.decoding import blend as blending
-from ripml.decoding.blend import expected_calibration_error
+from ripml.decoding.calibration import expected_calibration_error
 from ripml.decoding.decoders import Blend, LeastSquares, WeightedVotes
 from ripml.decoding.scores import outcomes
 from ripml.labels.encoding import label_keys
@@ -263,7 +263,7 @@ def test_training_data_given_twice_votes_twice() -> None:
     once = model(n_neighbors=5, ridge=0.5).fit(ZIPF.X, ZIPF.Y).decision_function(ZIPF.X_new)
     twice = model(n_neighbors=10, ridge=1.0).fit(X, Y).decision_function(ZIPF.X_new)
     np.testing.assert_allclose(twice.toarray(), once.toarray(), atol=1e-4)
-    assert model(ridge=1.0).fit(X, Y).parts_[0].n_sets == model(ridge=1.0).fit(ZIPF.X, ZIPF.Y).parts_[0].n_sets
+    assert model(ridge=1.0).fit(X, Y).clusters_[0].n_sets == model(ridge=1.0).fit(ZIPF.X, ZIPF.Y).clusters_[0].n_sets
 
 
 def test_blas_threads_hash_seeds_and_processes_do_not_matter() -> None:
@@ -329,14 +329,14 @@ def test_clusters_with_fewer_rows_than_neighbours_let_all_of_them_vote() -> None
 def test_more_clusters_than_distinct_rows_are_fewer_clusters() -> None:
     X = np.repeat(np.eye(3), 5, axis=0)
     fitted = model(n_clusters=8).fit(X, np.repeat(["a", "b", "c"], 5))
-    assert len(fitted.parts_) == len(fitted.centres_) == len(fitted.ridge_) == len(fitted.solutions_) == 3
+    assert len(fitted.clusters_) == len(fitted.centres_) == len(fitted.ridge_) == len(fitted.solutions_) == 3
     assert [row[0][0] for row in fitted.recommend(np.eye(3))] == ["a", "b", "c"]
 
 
 def test_a_cluster_for_each_row_is_one_nearest_neighbour() -> None:
     world = worlds.separable_clusters(n_clusters=5, rows=1)
     fitted = model(n_clusters=5, n_neighbors=3, normalize=False).fit(world.X, world.Y)
-    assert len(fitted.parts_) == 5
+    assert len(fitted.clusters_) == 5
     np.testing.assert_array_equal(fitted.decision_function(world.X_new).toarray(), world.Y_new.toarray())
 
 

@@ -12,8 +12,7 @@ from laws import Index
 from numpy.typing import NDArray
 
 from ripml.base.errors import DataError, MissingExtraError, ParameterError
-from ripml.base.registry import resolve
-from ripml.base.registry import from_json, to_json
+from ripml.base.registry import from_json, resolve, to_json
 from ripml.neighbors import HNSW, IVF, LSH, Auto, Exact, approximate, auto, choose_index
 from ripml.neighbors.lsh import LSHSearcher
 

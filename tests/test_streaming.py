@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
+from ripml.model.spool import Spool
 
 from ripml import RIPML, load
 from ripml.base.errors import DataError, NoLabelsError, ParameterError
@@ -18,7 +19,6 @@ from ripml.lab.generated import generate
 from ripml.labels.encoding import LabelColumns
 from ripml.labels.ensembles import Gaussian
 from ripml.labels.projection import Embedder, Projection
-from ripml.model.spool import Spool
 from ripml.neighbors import Exact
 from ripml.neighbors.exact import BlockwiseExact
 

@@ -89,7 +89,8 @@ class Multilabel(BaseEstimator, ABC):  # type: ignore[misc]
         """Take over all that another estimator of the same settings learnt."""
         settings = self.get_params(deep=False)
         for name in set(vars(self)) - set(vars(fitted)) - set(settings):
-            delattr(self, name)
+            if name.endswith("_") and not name.startswith("_"):  # scikit-learn has private notes here during a fit
+                delattr(self, name)
         for name, value in vars(fitted).items():
             if name not in settings:
                 setattr(self, name, value)

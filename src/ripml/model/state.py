@@ -64,6 +64,8 @@ _SPECS = {
     "kept_data": ArraySpec("f", (None,), optional=True),
 }
 
+_TOGETHER = (("summed", "gram", "moment"), ("kept_parts", "kept_set_of_row"), ("set_of_row", "row_ends"))
+
 
 # -------------------------------------------------------------------------------------------------------------- writing
 
@@ -258,7 +260,7 @@ def _calibration(values: Mapping[str, Any], corners: NDArray[Any]) -> Calibratio
 def _checked(settings: Settings, kernel: Kernel, arrays: Arrays, d: int, L: int) -> dict[str, NDArray[Any]]:
     """The arrays, each checked against its specification."""
     found = dict(arrays)
-    if found["Z"].ndim == 2:  # of older models: the learners side by side
+    if "Z" in found and found["Z"].ndim == 2:  # of older models: the learners side by side
         found["Z"] = found["Z"].reshape(len(found["Z"]), settings.n_learners, -1).transpose(1, 0, 2)
     specs = {
         "Psi": ArraySpec("f", ("C", "d", "M") if kernel.linear else ("n", "M")),
@@ -270,7 +272,11 @@ def _checked(settings: Settings, kernel: Kernel, arrays: Arrays, d: int, L: int)
     if found["part_ends"][-1:].tolist() != [sizes["e"]]:
         raise ValueError("the label sets of the clusters are not those of the embeddings")
     if not kernel.linear and "set_of_row" not in found:
-        raise ValueError("a kernel needs its rows")
+        raise ValueError("the array 'set_of_row' is missing, but a kernel needs its rows")
+    for together in _TOGETHER:
+        missing = [name for name in together if name not in found]
+        if 0 < len(missing) < len(together):
+            raise ValueError(f"the array {missing[0]!r} is missing, but others that belong to it are not")
     return found
 
 
@@ -278,7 +284,7 @@ def _indexes(settings: Settings, embedding: LabelEmbedding, arrays: Arrays, n_la
     Z, counts = arrays["Z"], arrays["counts"]
     if (len(Z), Z.shape[2]) != embedding.search_shape:
         raise ValueError(f"the embeddings have shape {Z.shape}, but their searches {embedding.search_shape}")
-    sets = csr_from(arrays, "sets", (Z.shape[1], n_labels), np.ones(len(arrays["sets_indices"]), np.float32))
+    sets = csr_from(arrays, "sets", (Z.shape[1], n_labels), np.ones(arrays["sets_indices"].size, np.float32))
     scale = float(arrays["scale"][0]) if "scale" in arrays else 1.0
     return [
         embedding.index_type.of(

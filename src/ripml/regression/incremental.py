@@ -178,6 +178,11 @@ class IncrementalRidge(Renewed):
         if self._job is not None:
             self._moved.append(move)
 
+    @property
+    def n_targets(self) -> int:
+        """M."""
+        return int(self.sums.moment.shape[1])
+
     def widen(self, n_targets: int) -> None:
         """Have this many targets; those that come are zero for all rows so far."""
         self.settle()

@@ -131,6 +131,11 @@ class IncrementalKernelRidge(Renewed):
         if len(places):
             self._move(places, change)
 
+    @property
+    def n_targets(self) -> int:
+        """M."""
+        return int(self._Z.view.shape[1])
+
     def widen(self, n_targets: int) -> None:
         """Have this many targets; those that come are zero for all rows so far."""
         self.settle()

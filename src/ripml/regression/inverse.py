@@ -229,6 +229,11 @@ class Renewed(ABC):
     def solution(self) -> Doubles:
         """The coefficients for the rows there are now."""
 
+    @property
+    @abstractmethod
+    def n_targets(self) -> int:
+        """M."""
+
     @abstractmethod
     def apply(self, change: RowChange) -> None:
         """Learn, forget and retarget rows."""

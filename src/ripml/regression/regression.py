@@ -77,7 +77,7 @@ class Regression(ABC):
 
     @abstractmethod
     def widened(self, n_targets: int) -> Regression:
-        """With more targets, which are zero for all rows so far."""
+        """With more targets, which are zero for all rows so far; a system in use gets them with the next change."""
 
     def compacted(self, alive: Ints) -> Regression:
         """Where only these rows have a place."""
@@ -96,11 +96,6 @@ class Regression(ABC):
     @abstractmethod
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The coefficients as they are saved, "Psi", and the "intercept"."""
-
-    def _widen_system(self, n_targets: int) -> None:
-        if self.in_use is not None:
-            with self.in_use.lock:
-                self.in_use.widen(n_targets)
 
     @abstractmethod
     def _made(self, training: Training | None, n_jobs: int | None) -> System: ...
@@ -136,10 +131,13 @@ class Regression(ABC):
         assert system is not None
         with system.lock:
             system.version = None  # until the change is whole
+            wider = self.n_targets > system.n_targets
+            if wider:
+                system.widen(self.n_targets)
             try:
                 system.apply(change.with_features(self._features))
             except DataError:
-                if system.undoes_failures:
+                if system.undoes_failures and not wider:
                     system.version = self.version
                 raise
             # Solve before the version counts: nobody goes on from a system that could not be solved.
@@ -166,6 +164,8 @@ class Regression(ABC):
         if self.in_use is not None:
             with self.in_use.lock:
                 sums = self.in_use.packed_sums(needed=not rows_are_stored)
+        if sums is not None:
+            sums = sums.widened(self.n_targets)
         return replace(self, sums=sums, system=None)
 
     def packed_sums(self) -> PackedSums | None:
@@ -225,7 +225,6 @@ class LinearRegression(Regression):
         more, sums = n_targets - self.n_targets, self.sums
         if sums is not None:
             sums = replace(sums, moment=np.pad(sums.moment, ((0, 0), (0, more))))
-        self._widen_system(n_targets)
         Psi = np.pad(self.Psi, ((0, 0), (0, more)))
         return replace(self, Psi=Psi, intercept=np.pad(self.intercept, (0, more)), sums=sums)
 
@@ -326,7 +325,6 @@ class KernelRegression(Regression):
 
     def widened(self, n_targets: int) -> Regression:
         """With more targets."""
-        self._widen_system(n_targets)
         return replace(self, coefficients=np.pad(self.coefficients, ((0, 0), (0, n_targets - self.n_targets))))
 
     def compacted(self, alive: Ints) -> Regression:
