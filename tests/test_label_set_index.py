@@ -14,7 +14,7 @@ from ripml.neighbors import Exact
 
 @pytest.mark.parametrize("storage", ["float16", "int8"])
 def test_a_model_with_clusters_and_short_storage_can_be_saved_after_a_new_label(storage: str, tmp_path: Path) -> None:
-    """Where the embedding is Y itself, a new label makes all embeddings again: also they are stored as the index says."""
+    """Where the embedding is Y itself, a new label makes all embeddings again, and these are stored like the first."""
     random = np.random.RandomState(0)
     X, Y = random.rand(60, 8), [[f"label {i % 7}", f"label {i % 3}"] for i in range(60)]
     settings: dict[str, Any] = {"index": Exact(storage=storage), "n_neighbors": 5, "ensemble": "identity"}
