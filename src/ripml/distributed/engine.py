@@ -20,6 +20,7 @@ from sklearn.base import clone
 from ripml.base.errors import DataError, MemoryLimitError, NoLabelsError, ParameterError
 from ripml.base.products import IndexedEmbedding, dense
 from ripml.base.workspace import DiskWorkspace, row_slice
+from ripml.decoding.decoders import DecoderParts
 from ripml.decoding.label_set_index import PointIndex
 from ripml.distributed import passing, tasks
 from ripml.distributed.columns import Head, finished, merged_heads
@@ -182,7 +183,7 @@ class _Walk:
         counted = workers.together(tasks.added, workers.each(tasks.frequency_of, rows))
         choices = settings.decoder.start(ensemble.exact, L, head.n_entries / n, settings.n_neighbors)
         embedding = settings.decoder.embedding(projection, vocabulary, choices.n_neighbors)
-        draft = settings.decoder.fitted(embedding, choices, workers.fetched(counted), L, choice.kernel, {})
+        draft = settings.decoder.fitted(DecoderParts(embedding, choices, workers.fetched(counted), L, choice.kernel))
         # One pass embeds and sums the rows of all clusters; rows to be left out come to the client.
         centres, cluster, counts = self._clusters(rows, sizes, head, seed)
         plan = replace(plan, n_clusters=len(centres))

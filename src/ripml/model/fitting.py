@@ -28,7 +28,7 @@ from ripml.base.parallel import blocks, map_blocks
 from ripml.base.products import IndexedEmbedding, column_counts, dense, predict_embedding
 from ripml.base.workspace import Workspace, read_rows, release, row_slice
 from ripml.decoding.calibration import Calibration, mean_precision
-from ripml.decoding.decoders import Decoder
+from ripml.decoding.decoders import Decoder, DecoderParts
 from ripml.decoding.embedding import LabelEmbedding
 from ripml.decoding.fitted import FittedDecoder, LeftOut
 from ripml.decoding.label_set_index import LabelSetIndex, as_stored, storage_scale
@@ -137,7 +137,8 @@ def fit(
     frequency = column_counts(Y)
     choices = decoder.start(ensemble.exact, L, float(Y.nnz / n), settings.n_neighbors)
     embedding = decoder.embedding(projection, vocabulary, choices.n_neighbors)
-    draft = decoder.fitted(embedding, choices, frequency, L, choice.kernel, {})
+    parts = DecoderParts(embedding, choices, frequency, L, choice.kernel)
+    draft = decoder.fitted(parts)
     # The regression and the index of each cluster.
     centres, cluster = partition(X, settings.n_clusters, seed, n_jobs)
     groups = ClusterSets.of(distinct_sets(Y, label_keys(names)), cluster, len(centres))
@@ -154,7 +155,7 @@ def fit(
         local = _tuned_local(choice.kernel.nearby, fits, n_jobs)
         choice = replace(choice, kernel=local)
         fits = [replace(one, cluster=_compared_by(one.cluster, local)) for one in fits]
-        draft = decoder.fitted(embedding, choices, frequency, L, local, {})
+        draft = decoder.fitted(replace(parts, kernel=local))
     return assemble(settings, choice, draft, fits, centres, weights, vocabulary, n, n_unlabelled, seed, workspace)
 
 

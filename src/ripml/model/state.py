@@ -19,6 +19,7 @@ from ripml.base import registry
 from ripml.base.arrays import ArraySpec, check_arrays, csr_from
 from ripml.base.workspace import row_slice
 from ripml.decoding.calibration import Calibration
+from ripml.decoding.decoders import DecoderParts
 from ripml.decoding.embedding import LabelEmbedding
 from ripml.decoding.fitted import Choices
 from ripml.decoding.label_set_index import LabelSetIndex
@@ -210,7 +211,8 @@ def from_state(settings: Settings, values: Mapping[str, Any], arrays: Arrays) ->
     clusters = tuple(Cluster(*parts) for parts in zip(regressions, indexes, rows, strict=True))
     if sum(index.counts.sum(dtype=np.float64) for index in indexes) != n_rows:
         raise ValueError(f"the label sets do not stand for the {n_rows} rows")
-    fitted = decoder.fitted(embedding, choices, arrays["frequency"], changes["labels_at_fit"], kernel, arrays)
+    at_fit = changes["labels_at_fit"]
+    fitted = decoder.fitted(DecoderParts(embedding, choices, arrays["frequency"], at_fit, kernel, arrays))
     fitted.check(clusters)
     for index in indexes:
         if index.searchers.restorable:  # what does not fit is found now, and not by the first query
