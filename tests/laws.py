@@ -20,9 +20,10 @@ from ripml.labels.ensembles import Ensemble
 from ripml.labels.projection import Projection
 from ripml.neighbors import HNSW, IVF, LSH, Auto, Exact, Searcher
 from ripml.regression import RidgeSolver
+from ripml.regression.regression import LinearRegression
 
 Array = NDArray[Any]
-Index = Auto | Exact | HNSW | IVF | LSH  # whose rows come and go
+Index = Auto | Exact | HNSW | IVF | LSH  # rows can be added to these and removed
 
 # ------------------------------------------------------------------------------------------------------- ensembles
 
@@ -162,7 +163,7 @@ def agree(found: tuple[Array, Array], expected: tuple[Array, Array], least: floa
 
 
 def an_answer_is_true(answer: tuple[Array, Array], rows: dict[int, Array], Q: Array, k: int) -> None:
-    """k different rows that are there, nearest first, ties by the lower number, with their float64 distances."""
+    """k different present rows, nearest first, ties by the lower number, with their float64 distances."""
     ids, distances = answer
     assert ids.shape == distances.shape == (len(Q), k)
     assert ids.dtype == np.int64
@@ -249,18 +250,18 @@ def a_row_that_is_not_present_cannot_be_removed(index: Index, Z: Array) -> None:
 
 
 def changed_equals_built_afresh(index: Index, Z: Array, Q: Array, k: int, least: float = 1) -> None:
-    """However rows come and go, those left are found as if only they had been built on, and no older searcher notices:
-    it answers as it did, to the bit.
+    """However rows come and go, the remaining ones are found as if the index had been built on them alone, and older
+    searchers give the answers that they gave, to the bit.
     """
     n, growing = len(Z), GrowingArray(Z[:0])
     searcher: Searcher = index.build(growing.view)
     left, before = np.arange(0), []
     assert searcher.n_rows == 0
-    # Up to which row, and what share of those left goes: none, one, a third, most of them.
+    # Add rows up to the first number, then remove this share of all: none, one, a third, most of them.
     for stop, share in ((n // 2, 0), (n // 2 + 1, 0), (n // 2 + 2, 0.001), (n - n // 3, 0.3), (n - n // 3, 0.7),
                         (n - n // 3 + 1, 0.001), (n - 1, 0), (n, 0.1), (n, 0.9), (n, 0)):  # fmt: skip
         left = np.append(left, np.arange(len(growing.view), stop))
-        # Those that are found most go first, so that each removal is felt, and with them the newest.
+        # The newest row and those that are found most often are removed first, so that each removal has an effect.
         found = np.unique(searcher.query(Q, k)[0]) if searcher.n_rows >= k else left[:0]
         wanted = list(dict.fromkeys([*left[-1:], *found, *left]))
         gone = np.array(wanted[: min(int(np.ceil(share * len(left))), max(0, len(left) - k))], np.int64)
@@ -282,8 +283,8 @@ def changed_equals_built_afresh(index: Index, Z: Array, Q: Array, k: int, least:
         np.testing.assert_array_equal(again[1], answer[1])
 
 
-def searchers_can_be_asked_while_others_are_made(index: Index, Z: Array, Q: Array, k: int) -> None:
-    """A searcher answers as ever while a thread makes newer ones of the same rows and asks them."""
+def a_searcher_answers_while_newer_ones_are_made(index: Index, Z: Array, Q: Array, k: int) -> None:
+    """A searcher gives the same answers while a thread makes newer ones from it and queries them."""
     half, growing = len(Z) // 2, GrowingArray(Z[: len(Z) // 2])
     first: Searcher = index.build(growing.view)
     expected = first.query(Q, k, 1)
@@ -299,7 +300,7 @@ def searchers_can_be_asked_while_others_are_made(index: Index, Z: Array, Q: Arra
         writer = pool.submit(write)
         done = False
         while not done:
-            done = writer.done()  # at least one question comes after the last searcher is made
+            done = writer.done()  # at least one query comes after the last searcher is made
             found = first.query(Q, k, 1)
             np.testing.assert_array_equal(found[0], expected[0])
             np.testing.assert_array_equal(found[1], expected[1])
@@ -389,12 +390,26 @@ def threads_do_not_matter(model: RIPML, X: Array, Y: Any, X_new: Array) -> None:
 
 
 def saved_equals_loaded(fitted: RIPML, X_new: Any, folder: Path) -> None:
-    """A model that was saved and loaded, memory-mapped, is the same in all that can be asked of it."""
+    """A model that was saved and loaded, memory-mapped, gives the same answers and reports the same facts."""
     loaded = saved_scores_equal_loaded(fitted, X_new, folder)
     assert loaded.solutions_ == fitted.solutions_
     np.testing.assert_array_equal(loaded.ridge_, fitted.ridge_)
-    assert isinstance(loaded.parts_[0].Psi.base, np.memmap)
-    assert isinstance(loaded.parts_[0].Z.base, np.memmap)
+    for cluster, expected in zip(loaded.clusters_, fitted.clusters_, strict=True):
+        np.testing.assert_array_equal(coefficients(cluster.regression), coefficients(expected.regression))
+        assert is_memory_mapped(coefficients(cluster.regression))
+        assert is_memory_mapped(cluster.index.Z)
+
+
+def coefficients(regression: Any) -> Array:
+    """Psi (d, M) of a linear regression, or C (n, M) of one by kernel."""
+    return np.asarray(regression.Psi if isinstance(regression, LinearRegression) else regression.coefficients)
+
+
+def is_memory_mapped(array: Any) -> bool:
+    """Whether an array is a view of a file."""
+    while array is not None and not isinstance(array, np.memmap):
+        array = getattr(array, "base", None)
+    return array is not None
 
 
 def saved_scores_equal_loaded(fitted: Any, X_new: Any, folder: Path) -> Any:
@@ -423,3 +438,49 @@ def the_order_of_rows_does_not_matter(model: RIPML, X: Array, Y: Any, X_new: Arr
     fitted = clone(model).fit(X[shuffled], Y[shuffled])
     assert_same_scores(fitted.decision_function(X_new), expected.decision_function(X_new))
     assert fitted.threshold_ == expected.threshold_
+
+
+def learnt_then_forgotten_equals_never_learnt(fitted: RIPML, X: Any, names: Any, X_new: Any) -> None:
+    """Rows that were learnt, also with labels that are new, and forgotten again leave no trace in any score.
+
+    The version from before the change goes on giving its answers, to the bit.
+    """
+    before, expected = fitted.__copy__(), fitted.decision_function(X_new)
+    n_labels, n_rows = len(fitted.classes_), fitted.n_rows_
+    changed = fitted.__copy__().partial_fit(X, names)
+    assert changed.n_rows_ == n_rows + len(names)
+    assert np.abs(changed.decision_function(X_new)[:, :n_labels] - expected).max() > 0  # so forgetting has an effect
+    for row in reversed(range(len(names))):  # one by one, in another order than they were learnt
+        changed.forget(X[row : row + 1], [names[row]])
+        assert changed.n_rows_ == n_rows + row
+    found = changed.decision_function(X_new)
+    assert not found[:, n_labels:].nnz
+    assert_scores_agree(fitted, found[:, :n_labels], expected)
+    np.testing.assert_array_equal(changed.frequency_[:n_labels], fitted.frequency_)
+    assert_same_scores(before.decision_function(X_new), expected)
+
+
+def a_new_label_leaves_old_scores_unchanged(fitted: RIPML, X_new: Any) -> None:
+    """A label that no row carries changes no score of another label by a bit, and has no score itself."""
+    expected = fitted.decision_function(X_new)
+    wider = fitted.__copy__().add_labels(["a label that no row carries", "another one"])
+    found = wider.decision_function(X_new)
+    assert found.shape[1] == expected.shape[1] + 2
+    assert not found[:, -2:].nnz
+    assert_same_scores(found[:, :-2], expected)
+
+
+def contributions_add_up_to_the_score(fitted: RIPML, X_new: Any) -> None:
+    """The shares of examples and regression in a score are not negative and add up to it; the pulls of the features and
+    the intercept add up to the value of the regression."""
+    n_features = X_new.shape[1]
+    explained = fitted.explain(X_new, n=4, n_examples=10_000, n_features=n_features)
+    recommended = fitted.recommend(X_new, n=4)
+    assert [[(one.label, one.score) for one in row] for row in explained] == recommended
+    assert any(explained)
+    for one in (one for row in explained for one in row):
+        shares = [example.share for example in one.examples]
+        assert min([*shares, one.regression], default=0) >= 0
+        assert one.others == 0  # no example is left out of the list
+        assert sum(shares) + one.regression == pytest.approx(one.score, rel=1e-9, abs=1e-15)
+        assert sum(pull for _, pull in one.features) + one.intercept == pytest.approx(one.value, rel=1e-9, abs=1e-12)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from ripml.decoding import blend as blending
-from ripml.decoding.blend import Candidates, Trees, expected_calibration_error, fit_steps, fit_trees, in_steps
+from ripml.decoding.blend import Candidates, Trees, fit_blend, fit_trees
+from ripml.decoding.calibration import expected_calibration_error, fit_steps, in_steps
 
 RISING = ("value", "votes", "similar")
 
@@ -63,7 +64,7 @@ def assert_same(trees: Trees, booster: Any, table: NDArray[np.float32]) -> None:
 
 
 @pytest.mark.parametrize("n", [200, 600, 2000])
-def test_array_trees_say_what_scikit_learn_says(n: int, both: Captured) -> None:
+def test_array_trees_predict_what_scikit_learn_predicts(n: int, both: Captured) -> None:
     candidates, right = simulated(n)
     trees, booster = both(candidates, right)
     assert_same(trees, booster, candidates.table())
@@ -72,7 +73,7 @@ def test_array_trees_say_what_scikit_learn_says(n: int, both: Captured) -> None:
     assert_same(trees, booster, far)
 
 
-def test_trees_with_leaves_that_end_early_say_the_same(both: Captured) -> None:
+def test_trees_with_leaves_that_end_early_predict_the_same(both: Captured) -> None:
     candidates, right = simulated(200, k=4)
     trees, booster = both(candidates, right)
     leaves = [predictor.get_n_leaf_nodes() for (predictor,) in booster._predictors]
@@ -80,7 +81,7 @@ def test_trees_with_leaves_that_end_early_say_the_same(both: Captured) -> None:
     assert_same(trees, booster, candidates.table())
 
 
-def test_trees_that_are_a_single_leaf_say_the_same(both: Captured) -> None:
+def test_trees_of_a_single_leaf_predict_the_same(both: Captured) -> None:
     candidates, _ = simulated(200, k=1)
     same = Candidates(np.zeros((200, 1), np.int64), {n: np.ones((200, 1), np.float32) for n in candidates.signals})
     right = np.arange(200)[:, None] % 4 == 0
@@ -121,7 +122,7 @@ def test_empty_places_are_not_learnt_from(both: Captured) -> None:
 
 @pytest.mark.parametrize("name", RISING)
 @pytest.mark.parametrize("learnt", [True, False], ids=["trees", "mean"])
-def test_more_of_what_speaks_for_a_label_never_lowers_its_score(name: str, learnt: bool) -> None:
+def test_a_larger_signal_never_lowers_a_score(name: str, learnt: bool) -> None:
     candidates, right = simulated()
     trees = fit_trees(candidates, right, seed=0) if learnt else None
     before = candidates.scores(trees)
@@ -132,7 +133,7 @@ def test_more_of_what_speaks_for_a_label_never_lowers_its_score(name: str, learn
         assert (raised.scores(trees) >= before).all()
 
 
-def test_trees_learn_what_the_mean_cannot_say() -> None:
+def test_trees_learn_more_than_the_mean_of_the_signals() -> None:
     candidates, right = simulated()
     trees = fit_trees(candidates, right, seed=0)
     assert trees is not None
@@ -150,15 +151,15 @@ def test_scores_are_between_zero_and_one_whatever_the_signals(learnt: bool) -> N
     candidates, right = simulated()
     trees = fit_trees(candidates, right, seed=0) if learnt else None
     wild = {n: s * np.float32(1e6) - np.float32(3e5) for n, s in candidates.signals.items()}
-    for asked in (candidates, Candidates(candidates.labels, wild)):
-        scores = asked.scores(trees)
-        assert scores.shape == asked.labels.shape
+    for queried in (candidates, Candidates(candidates.labels, wild)):
+        scores = queried.scores(trees)
+        assert scores.shape == queried.labels.shape
         assert scores.dtype == np.float32
         assert scores.min() >= 0
         assert scores.max() <= 1
 
 
-def test_the_mean_is_that_of_the_signals_that_are_there() -> None:
+def test_the_mean_is_taken_over_the_signals_that_are_present() -> None:
     one = np.array([[0.5, -1.0, 3.0]], np.float32)
     labels = np.array([[4, 5, -1]])
     alone = Candidates(labels, {"value": one, "rank": one})
@@ -175,7 +176,7 @@ def test_candidates_of_one_leaf_are_told_apart_by_the_mean() -> None:
     assert np.corrcoef(scores.ravel(), mean.ravel())[0, 1] > 0.9
 
 
-def test_too_little_to_learn_from_gives_no_trees() -> None:
+def test_too_few_rows_or_outcomes_give_no_trees() -> None:
     candidates, right = simulated(199)
     assert fit_trees(candidates, right, seed=0) is None
     candidates, right = simulated(200)
@@ -296,7 +297,29 @@ def test_the_mean_of_two_blends_has_the_mean_of_their_log_odds() -> None:
     np.testing.assert_array_equal(again.probabilities(table), mean.probabilities(table))
 
 
-def test_trees_are_walked_as_the_layout_says() -> None:
+def test_the_scores_of_each_half_of_the_rows_are_those_of_the_trees_of_the_other_half() -> None:
+    candidates, right = simulated(600)
+    even = np.arange(600) % 2 == 0
+    first, second = (fit_trees(candidates[half], right[half], seed=0) for half in (even, ~even))
+    assert first is not None
+    assert second is not None
+    for n_jobs in (1, 2):
+        trees, scores = fit_blend(candidates, right, 0, n_jobs)
+        assert trees is not None
+        np.testing.assert_array_equal(scores[~even], candidates[~even].scores(first))
+        np.testing.assert_array_equal(scores[even], candidates[even].scores(second))
+        for name, array in first.averaged(second).to_arrays().items():
+            np.testing.assert_array_equal(trees.to_arrays()[name], array)
+
+
+def test_a_half_with_too_few_rows_leaves_the_mean_of_the_signals() -> None:
+    candidates, right = simulated(399)
+    trees, scores = fit_blend(candidates, right, 0, 1)
+    assert trees is None
+    np.testing.assert_array_equal(scores, candidates.simple_score())
+
+
+def test_trees_are_walked_level_by_level() -> None:
     trees = Trees(
         feature=np.array([[0, 1, 1]], np.uint8),
         threshold=np.array([[0.5, 0.2, np.inf]], np.float32),
@@ -317,14 +340,14 @@ def test_the_line_from_score_to_probability_rises_and_stays_between_zero_and_one
     rng = np.random.default_rng(seed)
     scores = np.round(rng.random(rng.integers(1, 60)), 2)
     corners = fit_steps(scores, rng.random(len(scores)) < 0.5)
-    asked = np.sort(np.concatenate([rng.random(50), scores, [-5, 0, 1, 5]]))
-    probabilities = in_steps(asked, corners)
+    queries = np.sort(np.concatenate([rng.random(50), scores, [-5, 0, 1, 5]]))
+    probabilities = in_steps(queries, corners)
     assert (np.diff(probabilities) >= 0).all()
     assert probabilities.min() >= 0
     assert probabilities.max() <= 1
 
 
-def test_scores_that_say_too_much_are_calibrated() -> None:
+def test_scores_that_are_too_confident_are_calibrated() -> None:
     rng = np.random.default_rng(0)
     scores = rng.random((2, 20_000))
     outcome = rng.random(scores.shape) < scores**3  # the true probability of each score
@@ -347,7 +370,7 @@ def test_equal_scores_have_the_share_of_right_ones() -> None:
     np.testing.assert_allclose(in_steps(np.array([0.0, 0.3, 1.0]), corners), 0.25)
 
 
-def test_the_calibration_error_of_what_is_certain_and_right_is_zero() -> None:
+def test_the_calibration_error_of_certain_and_right_predictions_is_zero() -> None:
     outcome = np.array([0, 1, 1, 0, 1, 0, 0], bool)
     assert expected_calibration_error(outcome.astype(float), outcome) == 0
     assert expected_calibration_error(1 - outcome.astype(float), outcome, n_bins=2) > 0.7

@@ -1,4 +1,4 @@
-"""Votes against a naive walk over rows, and the choice of labels against naive loops."""
+"""Votes and candidates against naive loops over rows and labels."""
 
 from __future__ import annotations
 
@@ -12,22 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ripml.decoding import scores as decoding
-from ripml.decoding.scores import (
-    as_scores,
-    best_of_rows,
-    best_threshold,
-    carried,
-    keep_above,
-    largest,
-    least_squares,
-    outcomes,
-    sketch_values,
-    softmax,
-    tally,
-    top,
-    vote_weights,
-)
+from ripml.decoding import sketch, votes
+from ripml.decoding.calibration import best_threshold
+from ripml.decoding.scores import as_scores, best_of_rows, carried, keep_above, largest, outcomes, top
+from ripml.decoding.sketch import least_squares, sketch_values
+from ripml.decoding.votes import softmax, tally, vote_weights
 from ripml.labels.ensembles import Gaussian
 
 NEARNESS = 1e-4  # the documented share of a score that nearness has
@@ -58,7 +47,7 @@ def random_case(seed: int) -> tuple[Any, NDArray[Any], NDArray[Any], list[NDArra
 
 
 def score(orders: list[NDArray[Any]], counts: NDArray[Any], k: int, sets: Any, left_out: Any = None) -> NDArray[Any]:
-    """What the library makes of the nearest sets of one query in each learner."""
+    """The scores of one query from its nearest sets in each learner."""
     reach = min(k if left_out is None else k + 1, len(counts))
     ids = [order[None, :reach] for order in orders]
     weights = [vote_weights(nearest, counts, k, len(orders), left_out) for nearest in ids]
@@ -104,7 +93,7 @@ def test_leaving_a_row_out_is_its_removal(seed: int) -> None:
     np.testing.assert_allclose(found, expected / len(orders), atol=1e-11)
 
 
-def test_a_row_left_out_with_nobody_else_leaves_no_vote() -> None:
+def test_leaving_out_the_only_row_leaves_no_vote() -> None:
     sets = scipy.sparse.csr_array(np.ones((1, 2), np.float32))
     weights = vote_weights(np.array([[0]]), np.array([1]), k=3, left_out=np.array([0]))
     np.testing.assert_array_equal(weights, [[0]])
@@ -189,8 +178,8 @@ def test_the_best_threshold_has_the_best_micro_f1_of_all_scores(seed: int) -> No
     scores, Y = random_scores(seed), worlds.zipf_labels(7, 9, seed=seed)
 
     def f1(threshold: float) -> float:
-        said = keep_above(scores, threshold)
-        return float(2 * said.multiply(Y).sum() / (said.nnz + Y.nnz))
+        predicted = keep_above(scores, threshold)
+        return float(2 * predicted.multiply(Y).sum() / (predicted.nnz + Y.nnz))
 
     found = best_threshold(Y, scores)
     assert f1(found) == pytest.approx(max(f1(value) for value in [*np.unique(scores.data), 2.0]))
@@ -208,7 +197,7 @@ def test_without_hits_the_threshold_is_the_highest_score() -> None:
 
 
 def test_the_share_of_nearness_is_the_documented_one() -> None:
-    assert decoding._NEARNESS == NEARNESS
+    assert votes._NEARNESS == NEARNESS
 
 
 # ------------------------------------------------------------------------------------------- candidates and values
@@ -227,13 +216,13 @@ def test_weights_by_similarity_are_the_formula_and_sum_to_one(seed: int, tempera
     np.testing.assert_allclose(found.sum(axis=1), rows.any(axis=1))
 
 
-def test_weights_by_similarity_neither_overflow_nor_count_what_has_no_rows() -> None:
+def test_weights_by_similarity_neither_overflow_nor_count_sets_without_rows() -> None:
     similarity = np.array([[0.5, 0.4, 0.99], [-1.0, -1.0, -np.inf]])
     found = softmax(similarity, 1e-4, np.array([[1, 1, 0], [1, 3, 0]]))
     np.testing.assert_allclose(found, np.array([[1, 0, 0], [0.25, 0.75, 0]]), atol=1e-12)
 
 
-def test_a_line_without_rows_has_no_weights() -> None:
+def test_weights_are_zero_where_no_row_is_present() -> None:
     np.testing.assert_array_equal(softmax(np.array([[0.5, -np.inf]]), 0.1, np.array([[0, 0]])), [[0, 0]])
 
 
@@ -274,7 +263,7 @@ def phi(labels: NDArray[np.int64]) -> NDArray[np.float32]:
 
 @pytest.mark.parametrize("pairs", [1, 7, 10**6])
 def test_values_of_labels_are_products_with_their_columns(pairs: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoding, "_PAIRS", pairs, raising=False)
+    monkeypatch.setattr(sketch, "_PAIRS", pairs)
     rng = np.random.default_rng(0)
     Z = rng.standard_normal((9, 64)).astype(np.float32)
     row, label = rng.integers(9, size=40), rng.integers(30, size=40)
@@ -299,7 +288,7 @@ def test_values_of_labels_are_those_of_the_label_on_average() -> None:
 def test_least_squares_are_solved_on_the_candidates_of_each_row(
     epsilon: float, pairs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(decoding, "_PAIRS", pairs, raising=False)
+    monkeypatch.setattr(sketch, "_PAIRS", pairs)
     rng = np.random.default_rng(0)
     Z = rng.standard_normal((12, 64)).astype(np.float32)
     labels = np.stack([rng.permutation(30)[:6] for _ in range(12)])
@@ -307,11 +296,11 @@ def test_least_squares_are_solved_on_the_candidates_of_each_row(
     (found,) = least_squares(Z, labels, phi, [epsilon])
     assert found.dtype == np.float32
     for z, candidates, values in zip(Z, labels, found, strict=True):
-        there = candidates >= 0
-        Phi = phi(candidates[there]).astype(np.float64)
+        present = candidates >= 0
+        Phi = phi(candidates[present]).astype(np.float64)
         expected = np.linalg.solve(Phi @ Phi.T + epsilon * np.eye(len(Phi)), Phi @ z)
-        np.testing.assert_allclose(values[there], expected, atol=1e-4)
-        np.testing.assert_array_equal(values[~there], 0)
+        np.testing.assert_allclose(values[present], expected, atol=1e-4)
+        np.testing.assert_array_equal(values[~present], 0)
 
 
 def test_least_squares_remove_the_cross_talk_that_values_have() -> None:
@@ -326,7 +315,7 @@ def test_least_squares_remove_the_cross_talk_that_values_have() -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(st.integers(0, 10**6))
-def test_what_a_row_carries_is_told_of_each_candidate(seed: int) -> None:
+def test_a_candidate_is_carried_if_its_row_has_that_label(seed: int) -> None:
     rng = np.random.default_rng(seed)
     dense = rng.random((6, 8)) < 0.3
     labels = rng.integers(-1, 8, (6, 5))
@@ -358,7 +347,7 @@ def test_candidates_with_values_become_a_sorted_matrix_of_scores(seed: int) -> N
     assert all((np.diff(scores.indices[a:b]) > 0).all() for a, b in zip(scores.indptr, scores.indptr[1:], strict=False))
 
 
-def test_a_candidate_of_no_value_is_a_candidate_still() -> None:
+def test_a_candidate_with_value_zero_is_still_stored() -> None:
     scores = as_scores(np.array([[3, -1], [-1, -1]]), np.array([[0.0, 7.0], [7.0, 7.0]]), 5)
     assert scores.shape == (2, 5)
     assert scores.indices.tolist() == [3]
@@ -367,7 +356,7 @@ def test_a_candidate_of_no_value_is_a_candidate_still() -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(st.integers(0, 10**6))
-def test_outcomes_tell_which_scores_are_those_of_true_labels(seed: int) -> None:
+def test_outcomes_are_true_for_scores_of_true_labels(seed: int) -> None:
     scores, Y = random_scores(seed), worlds.zipf_labels(7, 9, seed=seed)
     row = np.repeat(np.arange(7), np.diff(scores.indptr))
     np.testing.assert_array_equal(outcomes(Y, scores), Y.toarray()[row, scores.indices] > 0)

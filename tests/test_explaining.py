@@ -1,4 +1,4 @@
-"""Explanations: shares that sum to the score, the right examples and features in worlds that are known."""
+"""Explanations: shares add up to the score, and worlds with a known answer have the right examples and features."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 
 from ripml import RIPML
 from ripml.base.errors import ParameterError
-from ripml.decoding.blend import Candidates
 from ripml.decoding.decoders import Blend, LeastSquares, WeightedVotes
-from ripml.decoding.scores import vote_weights
+from ripml.decoding.label_set_index import PointIndex
+from ripml.decoding.signals import FittedBlend, FittedSignals
+from ripml.decoding.votes import vote_weights
 from ripml.model.explain import Explanation, explain
-from ripml.model.part import Part
 from ripml.regression.kernels import RBF, Linear, Local
+from ripml.regression.regression import KernelRegression
 
 ZIPF = worlds.zipf()
 
@@ -52,16 +53,16 @@ SPARSE = {"default", "linear, gaussian", "local", "paper", "clusters"}
 def fitted(name: str) -> RIPML:
     settings = {**SETTINGS[name], "random_state": 0}
     model = RIPML.paper(**settings) if settings.pop("paper", False) else RIPML(**settings)
-    return model.fit(asked_as(name, ZIPF.X), ZIPF.names)
+    return model.fit(queries(name, ZIPF.X), ZIPF.names)
 
 
-def asked_as(name: str, X: NDArray[Any]) -> Any:
+def queries(name: str, X: NDArray[Any]) -> Any:
     return scipy.sparse.csr_array(X) if name in SPARSE else X
 
 
 @functools.cache
 def explained(name: str, n: int = 4) -> list[list[Explanation]]:
-    return explain(fitted(name), asked_as(name, ZIPF.X_new[:20]), n=n)
+    return explain(fitted(name), queries(name, ZIPF.X_new[:20]), n=n)
 
 
 def all_of(found: list[list[Explanation]]) -> list[Explanation]:
@@ -82,7 +83,7 @@ def check_shares(found: list[list[Explanation]]) -> None:
 @pytest.mark.parametrize("name", SETTINGS)
 def test_labels_scores_and_order_are_those_of_recommend(name: str) -> None:
     found = [[(one.label, one.score) for one in row] for row in explained(name)]
-    assert found == fitted(name).recommend(asked_as(name, ZIPF.X_new[:20]), 4)
+    assert found == fitted(name).recommend(queries(name, ZIPF.X_new[:20]), 4)
 
 
 @pytest.mark.parametrize("name", SETTINGS)
@@ -93,7 +94,7 @@ def test_shares_are_not_negative_and_sum_to_the_score(name: str) -> None:
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_pulls_of_all_features_and_the_intercept_sum_to_the_value(name: str) -> None:
-    X = asked_as(name, ZIPF.X_new[:5])
+    X = queries(name, ZIPF.X_new[:5])
     for one in all_of(explain(fitted(name), X, n_features=ZIPF.X.shape[1])):
         assert sum(pull for _, pull in one.features) + one.intercept == pytest.approx(one.value, rel=1e-9, abs=1e-12)
         sizes = [abs(pull) for _, pull in one.features]
@@ -102,21 +103,17 @@ def test_pulls_of_all_features_and_the_intercept_sum_to_the_value(name: str) -> 
 
 @functools.cache
 def signals(name: str) -> list[dict[str, dict[str, float]]]:
-    """What a model of one cluster itself hears of each label of each row, by the label's name."""
-    model, seen = fitted(name), []
-    original = Part.candidates
-
-    def candidates(*given: Any, **options: Any) -> Candidates:
-        seen.append(original(*given, **options))
-        return seen[-1]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Part, "candidates", candidates)
-        model.decision_function(asked_as(name, ZIPF.X_new[:20]))
-    (found,) = seen
+    """The signals of each candidate label of each row, by the label's name, of a model with one cluster."""
+    model = fitted(name).model_
+    assert isinstance(model.decoder, FittedSignals)
+    X = model.features(fitted(name)._validated(queries(name, ZIPF.X_new[:20]), reset=False))
+    (cluster,) = model.clusters
+    found = model.decoder.candidates(cluster, X, 1)
     return [
         {
-            model.classes_[label]: {signal: float(values[row, place]) for signal, values in found.signals.items()}
+            model.vocabulary.names[label]: {
+                signal: float(values[row, place]) for signal, values in found.signals.items()
+            }
             for place, label in enumerate(labels)
             if label >= 0
         }
@@ -124,57 +121,63 @@ def signals(name: str) -> list[dict[str, dict[str, float]]]:
     ]
 
 
-OF_ONE_PART = [name for name in SETTINGS if "clusters" not in name and "paper" not in name]
+OF_ONE_CLUSTER = [name for name in SETTINGS if "clusters" not in name and "paper" not in name]
 
 
-@pytest.mark.parametrize("name", OF_ONE_PART)
-def test_the_value_is_what_the_regression_says(name: str) -> None:
-    for heard, row in zip(signals(name), explained(name), strict=True):
+@pytest.mark.parametrize("name", OF_ONE_CLUSTER)
+def test_the_value_is_that_of_the_regression(name: str) -> None:
+    for found_signals, row in zip(signals(name), explained(name), strict=True):
         for one in row:
-            assert one.value == pytest.approx(heard[one.label]["value"], rel=1e-4, abs=1e-5)
+            assert one.value == pytest.approx(found_signals[one.label]["value"], rel=1e-4, abs=1e-5)
 
 
 @pytest.mark.parametrize("name", ["default", "rbf, gaussian", "linear", "linear, gaussian", "local"])
-def test_signals_have_shares_in_proportion_to_what_they_say(name: str) -> None:
-    found = explain(fitted(name), asked_as(name, ZIPF.X_new[:20]), n=4, n_examples=1000)
-    for heard, row in zip(signals(name), found, strict=True):
+def test_signals_have_shares_in_proportion_to_their_values(name: str) -> None:
+    found = explain(fitted(name), queries(name, ZIPF.X_new[:20]), n=4, n_examples=1000)
+    for found_signals, row in zip(signals(name), found, strict=True):
         for one in row:
-            said = {s: max(heard[one.label].get(s, 0), 0) for s in ("value", "votes", "similar", "local")}
+            positive = {s: max(found_signals[one.label].get(s, 0), 0) for s in ("value", "votes", "similar", "local")}
+            total = sum(positive.values())
             votes = sum(example.share for example in one.examples if example.row is None)
-            assert votes == pytest.approx(one.score * said["votes"] / sum(said.values()), rel=1e-3, abs=1e-5)
+            assert votes == pytest.approx(one.score * positive["votes"] / total, rel=1e-3, abs=1e-5)
             if isinstance(fitted(name).kernel_, Linear):
-                assert one.regression == pytest.approx(one.score * said["value"] / sum(said.values()), rel=1e-3)
+                assert one.regression == pytest.approx(one.score * positive["value"] / total, rel=1e-3)
 
 
 def test_pulls_of_a_kernel_are_the_integral_of_its_gradient() -> None:
     model = RIPML(kernel=RBF(0.7), ridge=0.1, relevance=0, random_state=0).fit(ZIPF.X, ZIPF.names)
-    (part,) = model.parts_
-    assert part.rows is not None
-    x, rows = model._validated(ZIPF.X_new[:1], reset=False)[0], part.rows.X.astype(np.float64)
+    (cluster,) = model.clusters_
+    assert cluster.rows is not None
+    assert isinstance(cluster.regression, KernelRegression)
+    x, rows = model._validated(ZIPF.X_new[:1], reset=False)[0], cluster.rows.X.all().astype(np.float64)
     steps = (np.arange(1000) + 0.5) / 1000
     gradient = np.exp(1.4 * (steps[:, None] * (rows @ x) - 1)).mean(axis=0)  # of ⟨x, xᵢ⟩ from 0 to what it is
     for one in explain(model, ZIPF.X_new[:1], n_features=3)[0]:
         label = model.classes_.tolist().index(one.label)
         for feature, pull in one.features:
-            expected = x[feature] * np.sum(1.4 * gradient * rows[:, feature] * part.Psi[:, label])
+            expected = x[feature] * np.sum(
+                1.4 * gradient * rows[:, feature] * cluster.regression.coefficients[:, label]
+            )
             assert pull == pytest.approx(expected, rel=1e-4, abs=1e-6)
 
 
 def test_rows_of_a_kernel_have_shares_in_proportion_to_their_positive_terms() -> None:
     model = fitted("sketch")
-    (part,) = model.parts_
-    assert isinstance(part.kernel, RBF)
-    assert part.rows is not None
+    (cluster,) = model.clusters_
+    regression, rows, columns = cluster.regression, cluster.rows, model.model_.decoder.embedding.columns
+    assert isinstance(regression, KernelRegression)
+    assert isinstance(regression.kernel, RBF)
+    assert rows is not None
     assert model.weights_ is not None
     x = model._validated(ZIPF.X_new[:1], reset=False)[0] * model.weights_
     x /= np.linalg.norm(x)
-    kernel = np.exp(-float(part.kernel.gamma) * ((x - part.rows.X) ** 2).sum(axis=1))
+    kernel = np.exp(-float(regression.kernel.gamma) * ((x - rows.X.all()) ** 2).sum(axis=1))
     for one in explain(model, ZIPF.X_new[:1], n_examples=1000)[0]:
         label = model.classes_.tolist().index(one.label)
-        terms = kernel * (part.Psi @ model.decode_.columns(np.array([label]))[0]) / 2
+        terms = kernel * (regression.coefficients @ columns(np.array([label]))[0]) / 2
         assert one.value == pytest.approx(terms.sum(), rel=1e-4)
         yes = np.maximum(terms, 0)
-        expected = dict(zip(part.row_numbers.tolist(), one.score * yes / yes.sum(), strict=True))
+        expected = dict(zip(rows.numbers.tolist(), one.score * yes / yes.sum(), strict=True))
         for example in one.examples:
             assert example.row is not None
             assert example.share == pytest.approx(expected[example.row], rel=1e-3, abs=1e-7)
@@ -182,7 +185,7 @@ def test_rows_of_a_kernel_have_shares_in_proportion_to_their_positive_terms() ->
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_batch_is_explained_as_its_rows_one_by_one(name: str) -> None:
-    alone = [explain(fitted(name), asked_as(name, ZIPF.X_new[i : i + 1]), n=4)[0] for i in range(5)]
+    alone = [explain(fitted(name), queries(name, ZIPF.X_new[i : i + 1]), n=4)[0] for i in range(5)]
     for one, other in zip(all_of(alone), all_of(explained(name)[:5]), strict=True):
         assert one.label == other.label
         # The last bits of a float32 product depend on how many rows are asked about.
@@ -213,7 +216,7 @@ def test_counts_below_one_are_refused(name: str) -> None:
         explain(fitted("paper"), ZIPF.X_new[:1], **{name: 0})
 
 
-def test_further_examples_are_in_others() -> None:
+def test_examples_beyond_the_limit_are_summed_in_others() -> None:
     few = explain(fitted("default"), ZIPF.X_new[:5], n_examples=1)
     many = explain(fitted("default"), ZIPF.X_new[:5], n_examples=1000)
     for one, other in zip(all_of(few), all_of(many), strict=True):
@@ -227,15 +230,17 @@ def test_further_examples_are_in_others() -> None:
 
 def test_a_vote_has_the_weight_of_its_set_in_each_learner() -> None:
     model, k = fitted("paper"), 5
-    (part,) = model.parts_
-    x = model._validated(asked_as("paper", ZIPF.X_new[:1]), reset=False)
+    (cluster,) = model.clusters_
+    index = cluster.index
+    assert isinstance(index, PointIndex)
+    x = model._validated(queries("paper", ZIPF.X_new[:1]), reset=False)
     weights: dict[int, float] = {}
-    for ids, _ in part.nearest_sets(part.embed(x, 1), k, 1):
-        for number, weight in zip(ids[0].tolist(), vote_weights(ids, part.counts, k, 3)[0].tolist(), strict=True):
+    for ids, _ in index.nearest(cluster.regression.predict(x, None, 1), k, 1):
+        for number, weight in zip(ids[0].tolist(), vote_weights(ids, index.counts, k, 3)[0].tolist(), strict=True):
             weights[number] = weights.get(number, 0) + weight / 3
-    for one in explain(model, asked_as("paper", ZIPF.X_new[:1]), n_examples=50)[0]:
+    for one in explain(model, queries("paper", ZIPF.X_new[:1]), n_examples=50)[0]:
         label = model.classes_.tolist().index(one.label)
-        expected = [weight for number, weight in weights.items() if weight and label in part.sets[[number]].indices]
+        expected = [weight for number, weight in weights.items() if weight and label in index.sets[[number]].indices]
         shares = [example.share for example in one.examples]
         np.testing.assert_allclose(shares, sorted(expected, reverse=True), rtol=1e-9)
         assert one.regression == one.others == 0
@@ -249,10 +254,10 @@ def test_votes_come_from_all_clusters_that_are_probed() -> None:
         for example in one.examples:
             assert one.label in example.labels
             assert (example.row, example.how) == (None, "votes")
-            sets = model.parts_[example.cluster].sets.toarray()
+            sets = model.clusters_[example.cluster].index.sets.toarray()
             carries = np.isin(model.classes_, np.array(example.labels, object))
             (number,) = np.flatnonzero((sets == carries).all(axis=1))
-            assert example.n_rows == model.parts_[example.cluster].counts[number]
+            assert example.n_rows == model.clusters_[example.cluster].index.counts[number]
 
 
 def test_rare_labels_that_are_put_forward_have_the_same_shares_of_a_larger_score() -> None:
@@ -264,7 +269,7 @@ def test_rare_labels_that_are_put_forward_have_the_same_shares_of_a_larger_score
             assert example.share == pytest.approx(factor * other.share, rel=1e-9)
 
 
-def test_only_signals_of_the_decoder_have_shares() -> None:
+def test_only_signals_that_the_decoder_reads_have_shares() -> None:
     ways = {name: {how for one in all_of(explained(name)) for e in one.examples for how in e.how.split("+")}
             for name in SETTINGS}  # fmt: skip
     assert ways["default"] == ways["clusters"] == ways["rbf, gaussian"] == {"votes", "similar", "kernel"}
@@ -274,7 +279,7 @@ def test_only_signals_of_the_decoder_have_shares() -> None:
     assert ways["sketch, linear"] == ways["least squares, linear"] == set()
 
 
-def test_a_row_that_speaks_in_several_ways_is_one_example() -> None:
+def test_a_row_that_counts_in_several_signals_is_one_example() -> None:
     ways = {example.how for one in all_of(explained("default")) for example in one.examples}
     assert "similar+kernel" in ways
     for one in all_of(explained("local")):
@@ -289,10 +294,11 @@ def test_a_linear_regression_has_a_share_where_its_value_counts(name: str) -> No
         assert (one.regression > 0) == (linear and name != "weighted, linear" and one.value > 0 and one.score > 0)
 
 
-def test_a_score_that_no_signal_speaks_for_is_shared_by_the_size_of_kernel_terms() -> None:
+def test_a_score_without_a_positive_signal_is_shared_by_the_size_of_kernel_terms() -> None:
     world = worlds.zipf(n=500, n_labels=60)
     model = RIPML(kernel=RBF(0.5), ridge=0.1, relevance=0, random_state=0).fit(world.X, world.names)
-    assert model.trees_ is not None
+    assert isinstance(model.model_.decoder, FittedBlend)
+    assert model.model_.decoder.trees is not None
     found = explain(model, world.X_new[:3], n=60, n_examples=50)
     check_shares(found)
     silent = [one for one in all_of(found) if one.score and all(e.how == "kernel" for e in one.examples)]
@@ -307,7 +313,7 @@ def test_a_score_that_no_signal_speaks_for_is_shared_by_the_size_of_kernel_terms
 
 
 @pytest.mark.parametrize("name", ["default", "local", "clusters", "sketch"])
-def test_a_row_is_known_by_its_number(name: str) -> None:
+def test_an_example_names_its_training_row_by_number(name: str) -> None:
     for one in all_of(explained(name)):
         for example in one.examples:
             if example.row is not None:
@@ -319,16 +325,16 @@ def test_a_row_is_known_by_its_number(name: str) -> None:
     "name", ["default", "linear", "local", "clusters", "least squares", "paper", "paper, clusters"]
 )
 def test_rows_that_were_learnt_later_are_examples_and_those_forgotten_are_not(name: str) -> None:
-    settings, X, Y = {**SETTINGS[name], "random_state": 0}, asked_as(name, ZIPF.X), ZIPF.names
+    settings, X, Y = {**SETTINGS[name], "random_state": 0}, queries(name, ZIPF.X), ZIPF.names
     model = RIPML.paper(**settings) if settings.pop("paper", False) else RIPML(**settings)
     model.fit(X[:100], Y[:100]).partial_fit(X[100:], Y[100:]).forget(X[:50], Y[:50])
-    asked = asked_as(name, ZIPF.X_new[:10])
-    found = explain(model, asked, n_examples=200)
+    X_new = queries(name, ZIPF.X_new[:10])
+    found = explain(model, X_new, n_examples=200)
     check_shares(found)
-    assert [[(one.label, one.score) for one in row] for row in found] == model.recommend(asked)
+    assert [[(one.label, one.score) for one in row] for row in found] == model.recommend(X_new)
     rows = [example for one in all_of(found) for example in one.examples if example.row is not None]
     assert {example.row for example in rows} <= set(range(50, 150))
-    assert bool(rows) == any(part.rows is not None for part in model.parts_)
+    assert bool(rows) == any(cluster.searched_rows is not None for cluster in model.clusters_)
     assert all(sorted(example.labels) == Y[example.row or 0] for example in rows)
     assert all(example.n_rows > 0 for one in all_of(found) for example in one.examples)
 

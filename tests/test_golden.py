@@ -36,7 +36,7 @@ def test_every_case_is_recorded_and_every_record_is_a_case() -> None:
 def test_a_case_answers_as_recorded(name: str) -> None:
     """To the last bit on a machine that rounds as the one that recorded, else sampled values within 1e-4."""
     if name in EXACT_ONLY and not exact():
-        pytest.skip("trees split at a near tie, which another rounding decides otherwise")
+        pytest.skip("something is chosen at a near tie, which another rounding decides otherwise")
     assert recording.differences(record()["cases"][name], CASES[name](), exact()) == []
 
 

@@ -13,7 +13,7 @@ from sklearn.linear_model import Ridge
 
 from ripml.base import parallel as resources
 from ripml.base.errors import DataError, MemoryLimitError
-from ripml.regression.kernel_ridge import leave_out, require_room, solve_kernel, weights_of_rows
+from ripml.regression.kernel_ridge import leave_out, require_kernel_memory, solve_kernel, weights_of_rows
 from ripml.regression.kernels import RBF, Kernel, Linear, Rows
 
 SIZES = [(1, 3), (2, 1), (60, 7), (200, 30)]
@@ -183,11 +183,11 @@ def test_a_matrix_that_is_not_positive_definite_is_refused_with_the_remedy(solve
 
 def test_a_kernel_matrix_too_large_is_refused_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resources, "available_memory", lambda: 10**9)
-    require_room(10_000, 100)
+    require_kernel_memory(10_000, 100)
     sentence = (
         r"^the kernel matrix of n = 20,000 rows would need \d+\.\d GB and 1\.0 GB are free; use kernel='linear'\.$"
     )
     with pytest.raises(MemoryLimitError, match=sentence):
-        require_room(20_000, 100)
+        require_kernel_memory(20_000, 100)
     with pytest.raises(MemoryLimitError, match=r"the kernel matrix of n = 5,000 rows would need"):
-        require_room(5_000, 1_000_000)
+        require_kernel_memory(5_000, 1_000_000)

@@ -9,9 +9,11 @@ import pytest
 import scipy.sparse
 from numpy.typing import NDArray
 
+from ripml import RIPML
+from ripml.base import registry
 from ripml.base.errors import ParameterError
 from ripml.regression import kernels
-from ripml.regression.kernels import RBF, Kernel, Linear, Local, Rows, resolve_kernel
+from ripml.regression.kernels import RBF, Kernel, Linear, Local, Rows
 
 KERNELS: list[Kernel] = [Linear(), RBF(0.5), RBF(2.0), Local(0.5)]  # of all rows, the last is linear
 KINDS = {"dense": lambda X: X, "sparse": scipy.sparse.csr_array}
@@ -83,7 +85,7 @@ class TestEveryKernel:
     def test_small_pieces_are_one(self, kernel: Kernel, left: str, right: str, monkeypatch: pytest.MonkeyPatch) -> None:
         X, rows = features(100, seed=1), features(70, seed=2)
         for name, value in (("_ROW_BLOCK", 8), ("_CACHED", 150)):
-            monkeypatch.setattr(kernels, name, value, raising=False)
+            monkeypatch.setattr(kernels, name, value)
         found = kernel.between(KINDS[left](X), Rows(KINDS[right](rows)))
         np.testing.assert_allclose(found, formula(kernel, X, rows), atol=2e-5)
 
@@ -163,23 +165,23 @@ class TestProductsAmongRows:
 # ------------------------------------------------------------------------------------------------- words and options
 
 
-def test_words_name_kernels_and_auto_leaves_them_open() -> None:
-    assert resolve_kernel("linear") == Linear()
-    assert resolve_kernel("rbf") == RBF("auto")
-    assert resolve_kernel("local") == Local("auto", "auto")
-    assert resolve_kernel(Local(0.3, n_rows=7)) == Local(0.3, "auto", 7)
-    assert resolve_kernel(RBF(0.3)) == RBF(0.3)
-    assert resolve_kernel("auto") is None
+def test_words_name_kernels_and_auto_leaves_the_choice_to_the_fit() -> None:
+    assert registry.resolve("kernel", "linear") == Linear()
+    assert registry.resolve("kernel", "rbf") == RBF("auto")
+    assert registry.resolve("kernel", "local") == Local("auto", "auto")
+    assert registry.resolve("kernel", Local(0.3, n_rows=7)) == Local(0.3, "auto", 7)
+    assert registry.resolve("kernel", RBF(0.3)) == RBF(0.3)
+    assert RIPML(kernel="auto").stages().kernel is None
 
 
 @pytest.mark.parametrize("wrong", ["poly", "", None, 3, RBF, Local])
 def test_other_words_are_refused(wrong: Any) -> None:
-    with pytest.raises(ParameterError, match=r"`kernel` must be auto, linear, rbf, local or a Kernel; got "):
-        resolve_kernel(wrong)
+    with pytest.raises(ParameterError, match=r"`kernel` must be one of linear, rbf, local or a Kernel; got "):
+        registry.resolve("kernel", wrong)
 
 
 @pytest.mark.parametrize("wrong", [0, -1.0, float("nan"), float("inf"), True, "wide", None, 1j])
-def test_a_width_that_is_no_positive_number_is_refused(wrong: Any) -> None:
+def test_a_width_or_ridge_that_is_not_a_positive_number_is_refused(wrong: Any) -> None:
     for kernel in (RBF, Local):
         with pytest.raises(ParameterError, match=r"`gamma` must be 'auto' or a finite number > 0; got "):
             kernel(wrong)
@@ -188,13 +190,13 @@ def test_a_width_that_is_no_positive_number_is_refused(wrong: Any) -> None:
 
 
 @pytest.mark.parametrize("wrong", [0, -1, 2.5, float("nan"), True, "many", "auto", None])
-def test_rows_nearby_that_are_no_positive_integer_are_refused(wrong: Any) -> None:
+def test_a_number_of_local_rows_that_is_not_a_positive_integer_is_refused(wrong: Any) -> None:
     with pytest.raises(ParameterError, match=r"`n_rows` must be an integer ≥ 1; got "):
         Local(n_rows=wrong)
 
 
 @pytest.mark.parametrize("gamma", [1, 0.25, np.float32(0.25), np.int64(2), "auto"])
-def test_a_width_may_be_any_positive_number_or_left_open(gamma: Any) -> None:
+def test_a_width_may_be_any_positive_number_or_auto(gamma: Any) -> None:
     assert RBF(gamma).gamma == gamma
     local = Local(gamma, gamma, n_rows=np.int64(3))
     assert (local.gamma, local.ridge, local.n_rows) == (gamma, gamma, 3)

@@ -194,8 +194,8 @@ class TestExactIndices:
         for k in (1, 3):
             laws.changed_equals_built_afresh(index, Z, Q, k)
 
-    def test_searchers_can_be_asked_while_others_are_made(self, index: Index) -> None:
-        laws.searchers_can_be_asked_while_others_are_made(index, normal(400, 6), normal(9, 6, seed=1), 4)
+    def test_a_searcher_answers_while_newer_ones_are_made(self, index: Index) -> None:
+        laws.a_searcher_answers_while_newer_ones_are_made(index, normal(400, 6), normal(9, 6, seed=1), 4)
 
     def test_shared_rows_stay_as_they_are(self, index: Index) -> None:
         laws.shared_rows_stay_as_they_are(index, normal(40, 6), normal(9, 6, seed=1), 4)

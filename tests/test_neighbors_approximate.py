@@ -12,8 +12,7 @@ from laws import Index
 from numpy.typing import NDArray
 
 from ripml.base.errors import DataError, MissingExtraError, ParameterError
-from ripml.base.registry import resolve
-from ripml.base.registry import from_json, to_json
+from ripml.base.registry import from_json, resolve, to_json
 from ripml.neighbors import HNSW, IVF, LSH, Auto, Exact, approximate, auto, choose_index
 from ripml.neighbors.lsh import LSHSearcher
 
@@ -104,9 +103,9 @@ class TestLaws:
         monkeypatch.setattr(approximate, "_TAIL", tail)
         laws.changed_equals_built_afresh(index, topics(900), shrunken(30), 5, least=0.9)
 
-    def test_searchers_can_be_asked_while_others_are_made(self, index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_searcher_answers_while_newer_ones_are_made(self, index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(approximate, "_TAIL", 10)
-        laws.searchers_can_be_asked_while_others_are_made(index, topics(400), shrunken(9), 4)
+        laws.a_searcher_answers_while_newer_ones_are_made(index, topics(400), shrunken(9), 4)
 
     def test_shared_rows_stay_as_they_are(self, index: Index) -> None:
         laws.shared_rows_stay_as_they_are(index, topics(400), shrunken(9), 4)

@@ -18,15 +18,18 @@ from numpy.typing import NDArray
 import ripml
 from ripml import RIPML
 from ripml.base.errors import DataError, ParameterError
+from ripml.decoding.blend import Candidates
 from ripml.decoding.decoders import LeastSquares, WeightedVotes
 from ripml.decoding.label_set_index import LabelSetIndex
-from ripml.decoding.signals import Candidates, FittedBlend
+from ripml.decoding.signals import FittedBlend
 from ripml.decoding.training_rows import TrainingRows
 from ripml.labels.ensembles import PolynomialPhase
 from ripml.neighbors import LSH, Exact
 from ripml.regression import incremental_kernel, inverse
+from ripml.regression.incremental import IncrementalRidge
+from ripml.regression.incremental_kernel import IncrementalKernelRidge
 from ripml.regression.kernels import RBF, Local
-from ripml.regression.regression import KernelRegression, LinearRegression, Regression
+from ripml.regression.regression import KernelRegression, LinearRegression
 
 Array = NDArray[Any]
 
@@ -695,7 +698,7 @@ def test_places_of_what_was_forgotten_are_given_back(monkeypatch: pytest.MonkeyP
 # models keep sums alone once they have changed.
 STEPS: dict[str, list[tuple[type, str]]] = {
     "label sets": [(LabelSetIndex, "changed")],
-    "sums": [(Regression, "_apply")],
+    "sums": [(IncrementalRidge, "apply"), (IncrementalKernelRidge, "apply")],
     "coefficients": [(LinearRegression, "_solution"), (KernelRegression, "_solution")],
     "rows": [(TrainingRows, "changed")],
 }

@@ -1,4 +1,4 @@
-"""Tag things out of thousands to millions of labels, on ordinary CPUs, in minutes."""
+"""Suggest labels out of thousands to millions, on ordinary CPUs, after minutes of training."""
 
 from __future__ import annotations
 
@@ -6,19 +6,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0.dev0"
-__all__ = ["RIPML", "Store", "Tagger", "baselines", "datasets", "load", "metrics", "tune"]
+__all__ = ["RIPML", "RipmlError", "Store", "Tagger", "baselines", "datasets", "load", "metrics", "tune"]
 
 if TYPE_CHECKING:
     from ripml import baselines, datasets, metrics
+    from ripml.base.errors import RipmlError
     from ripml.model.estimator import RIPML
     from ripml.search.study import tune
     from ripml.store import Store
     from ripml.tagging.loading import load
     from ripml.tagging.tagger import Tagger
 
-# Loaded when first asked for, so that `ripml --help` does not wait for NumPy and scikit-learn.
+# Imported when first used, so that `ripml --help` does not wait for NumPy and scikit-learn.
 _HOMES = {
     "RIPML": "ripml.model.estimator",
+    "RipmlError": "ripml.base.errors",
     "Store": "ripml.store",
     "Tagger": "ripml.tagging.tagger",
     "load": "ripml.tagging.loading",

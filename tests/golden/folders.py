@@ -30,9 +30,9 @@ _TEXT_PAPER: dict[str, Any] = {"n_dims": 8, "n_neighbors": 3, "n_learners": 1, "
 # The settings of each model, and the world that it was fitted on.
 _MODELS: dict[str, tuple[Callable[..., Any], str, dict[str, Any]]] = {
     "paper": (RIPML.paper, "small-sparse", _PAPER),
-    "default-rbf": (RIPML, "blended", {"relevance": 0.25}),
-    "default-local": (RIPML, "blended", {"kernel": stage("Local", n_rows=40)}),
-    "linear-sums": (RIPML.linear, "small", {"ensemble": "gaussian", "n_dims": 10}),
+    "default-rbf": (RIPML, "blended", {"relevance": 0.0}),
+    "default-local": (RIPML, "blended", {"kernel": stage("Local", n_rows=40), "relevance": 0.0}),
+    "linear-sums": (RIPML.linear, "blended", {"ensemble": "gaussian", "n_dims": 10, "relevance": 0.0}),
     "dual": (RIPML.linear, "wide-small", {}),
     "clusters": (RIPML.paper, "small", {**_PAPER, "n_clusters": 4, "n_probe": 3}),
     "ivf": (

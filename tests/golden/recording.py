@@ -103,7 +103,8 @@ def entries_of(arrays: Arrays) -> Entries:
         if f"{name}.indptr" in arrays and part in ("data", "indices", "indptr", "shape"):
             if part == "data":
                 data, indices, indptr, shape = _matrix_parts(name, arrays)
-                places = _spread(len(data), _ENTRIES)
+                there = np.flatnonzero(data)
+                places = there[_spread(len(there), _ENTRIES)]
                 rows = np.searchsorted(indptr, places, side="right") - 1
                 kept = zip(rows.tolist(), indices[places].tolist(), data[places].tolist(), strict=True)
                 found[name] = {

@@ -37,12 +37,9 @@ class GrowingArray:
 
     def __init__(self, array: NDArray[Any], axis: int = 0) -> None:
         """Start with this array, which is copied only when it has to grow."""
-        self._buffer, self._axis, self.size = _Buffer(array, array.shape[axis]), axis, array.shape[axis]
-
-    @property
-    def view(self) -> NDArray[Any]:
-        """The whole array as it is now."""
-        return self._buffer.array[self._part(0, self.size)]
+        self._buffer, self._axis = _Buffer(array, array.shape[axis]), axis
+        self.size = array.shape[axis]
+        self.view = array  # the whole array as it is now
 
     def append(self, more: NDArray[Any]) -> NDArray[Any]:
         """Write these entries behind the last one and return the view of the whole array."""
@@ -59,10 +56,11 @@ class GrowingArray:
         buffer.array[self._part(self.size, size)] = more
         buffer.used = size
         self._buffer, self.size = buffer, size
+        self.view = buffer.array[self._part(0, size)]
         return self.view
 
     def appended(self, more: NDArray[Any]) -> GrowingArray:
-        """Another array with these entries behind the last one; it shares the memory of this one, which stays as it is."""
+        """Another array with these entries behind the last; it shares memory with this one, which stays as it is."""
         longer = copy(self)
         longer.append(more)
         return longer

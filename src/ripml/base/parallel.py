@@ -40,13 +40,13 @@ def thread_count(n_jobs: int | None) -> int:
     return int(n_jobs if n_jobs > 0 else max(1, cores + 1 + n_jobs))
 
 
-def blocks(n: int, size: int) -> Iterator[slice]:
-    """Consecutive slices of at most `size` that cover range(n).
+def blocks(n: int, size: int) -> list[slice]:
+    """The consecutive slices of at most `size` that cover range(n).
 
-    >>> list(blocks(5, 2))
+    >>> blocks(5, 2)
     [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
     """
-    return (slice(start, min(start + size, n)) for start in range(0, n, size))
+    return [slice(start, min(start + size, n)) for start in range(0, n, size)]
 
 
 def map_blocks(function: Callable[[Item], Result], items: Iterable[Item], n_jobs: int | None = None) -> list[Result]:

@@ -173,7 +173,7 @@ def target_blocks(d: int, n_targets: int) -> list[slice]:
     [slice(0, 16, None), slice(16, 32, None), slice(32, 40, None)]
     """
     width = min(max(-(-n_targets // 8), 16), _TARGETS) if d <= _CACHED_LINES else _LONG_TARGETS
-    return list(blocks(n_targets, width))
+    return blocks(n_targets, width)
 
 
 def by_frequency(X: Any) -> tuple[Any, NDArray[np.int64]]:

@@ -20,8 +20,7 @@ from ripml.base.errors import DataError, ParameterError
 from ripml.cli.options import FileOptions
 from ripml.cli.output import progress_bar, working
 from ripml.datasets import Dataset
-from ripml.datasets.formats.annif import is_corpus
-from ripml.datasets.formats import suffix_format
+from ripml.datasets.formats import annif, suffix_format
 from ripml.datasets.source import fault, open_source
 from ripml.store import Store
 from ripml.store.database import FILE, is_unfinished
@@ -44,7 +43,7 @@ def is_file(data: str) -> bool:
     """Whether DATA means a file or an Annif corpus and not a data set: a file that is missing has a dot or a slash."""
     path = Path(data)
     if path.is_dir():
-        return is_corpus(path)
+        return annif.is_folder(path)
     return data == "-" or path.is_file() or "." in data or "/" in data or path.is_fifo()
 
 

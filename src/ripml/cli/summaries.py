@@ -93,7 +93,7 @@ def chosen_settings(model: RIPML) -> dict[str, Any]:
             facts["epsilon"] = tuned["epsilon"]
         facts["n_candidates"] = tuned["n_candidates"]
     if decoder == "blend":
-        facts["trees"] = 0 if model.trees_ is None else len(model.trees_.value)
+        facts |= model.model_.decoder.facts()
     return {**facts, "threshold": float(model.threshold_)}
 
 

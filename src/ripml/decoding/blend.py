@@ -1,13 +1,13 @@
-"""The blend: what the regression, the neighbours and the label itself say of a candidate, weighed into one score.
+"""The blend: the signals about a candidate label, combined into one score.
 
 For every candidate label of a row there are a few signals: the value ŷ_l of the regression, the votes of neighbours in
 the embedding, the votes of similar rows, how often the label was seen, and where its value stands among the row's
-others. How they combine (a rare label needs less votes than a common one, a low value means more in a row where all are
-low) is learnt by boosted trees on training rows that were left out, whose true labels are known. The score of a label
+others. How they combine (a rare label needs fewer votes than a common one, a low value means more in a row where all
+values are low) is learnt by boosted trees on left-out training rows, whose true labels are known. The score of a label
 is the probability that it is right.
 
 Few trees of small depth are kept as plain arrays, full binary trees laid out level by level: node i has the children
-2i + 1 and 2i + 2, so that a model is saved without pickle and asked with nothing but array look-ups.
+2i + 1 and 2i + 2, so a model is saved without pickle and evaluated with array look-ups alone.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Floats = NDArray[np.float32]
 
 _N_TREES, _DEPTH, _LEAF = 40, 4, 40  # of each half
 _LEAST_ROWS = 200  # left-out rows below which trees would only learn noise
-_SAID = ("value", "votes", "similar", "local")  # signals that say yes to a label the larger they are
+_MONOTONE = ("value", "votes", "similar", "local")  # signals of which more never lowers a score
 _ROWS_AT_A_TIME = 4096  # candidates; nodes of all trees for them stay in the cache
 
 
@@ -46,17 +46,19 @@ class Candidates:
         return cls(np.concatenate([part.labels for part in parts]), signals)
 
     def table(self) -> Floats:
-        """One line a candidate, one column a signal: (n·K, S), of all places, filled or not."""
+        """One line per candidate, one column per signal: (n·K, S), with lines for missing candidates too."""
         return np.stack([signal.ravel() for signal in self.signals.values()], axis=1)
 
     def __getitem__(self, rows: Any) -> Candidates:
         return Candidates(self.labels[rows], {name: signal[rows] for name, signal in self.signals.items()})
 
     def simple_score(self) -> Floats:
-        """The mean of what regression and neighbours say, in [0, 1]: the blend where there is too little to learn one,
-        and what breaks ties elsewhere."""
-        said = [np.clip(self.signals[name], 0, 1) for name in _SAID if name in self.signals]
-        mean: Floats = np.mean(said, axis=0, dtype=np.float32)
+        """The mean of the signals of regression and neighbours, in [0, 1].
+
+        It is the score where there are too few rows to learn trees, and breaks ties elsewhere.
+        """
+        found = [np.clip(self.signals[name], 0, 1) for name in _MONOTONE if name in self.signals]
+        mean: Floats = np.mean(found, axis=0, dtype=np.float32)
         return mean
 
     def scores(self, trees: Trees | None, n_jobs: int | None = None) -> Floats:
@@ -100,17 +102,14 @@ class Trees:
         """The inverse of `to_arrays`; ValueError where they contradict each other."""
         specs = {
             "tree_value": ArraySpec("f", ("trees", "leaves"), finite=True),
-            "tree_feature": ArraySpec("uint8", ("trees", "nodes"), below=n_signals),
-            "tree_threshold": ArraySpec("f", ("trees", "nodes")),
+            "tree_feature": ArraySpec("uint8", ("trees", "inner nodes"), below=n_signals),
+            "tree_threshold": ArraySpec("f", ("trees", "inner nodes"), most=np.inf),  # not NaN
             "tree_start": ArraySpec("f", (1,), finite=True),
         }
-        try:
-            value, feature, threshold, start = check_arrays(specs, arrays).values()
-        except ValueError as error:
-            raise ValueError(f"the trees do not fit together: {error}") from error
+        value, feature, threshold, start = check_arrays(specs, arrays).values()
         leaves = value.shape[1]
-        if not leaves or leaves != 2 ** _depth(value) or feature.shape[1] != leaves - 1 or np.isnan(threshold).any():
-            raise ValueError("the trees do not fit together: they are not full binary trees with thresholds")
+        if leaves < 1 or leaves & (leaves - 1) or feature.shape[1] != leaves - 1:
+            raise ValueError(f"trees with {leaves} leaves and {feature.shape[1]} inner nodes are not full binary trees")
         return cls(feature, threshold, value, float(start[0]))
 
     def probabilities(self, table: Floats, n_jobs: int | None = None) -> Floats:
@@ -154,7 +153,7 @@ def fit_trees(candidates: Candidates, right: NDArray[np.bool_], seed: int) -> Tr
     outcome = right.ravel()[filled]
     if len(candidates.labels) < _LEAST_ROWS or outcome.all() or not outcome.any():
         return None
-    monotonic = [int(name in _SAID) for name in candidates.signals]
+    monotonic = [int(name in _MONOTONE) for name in candidates.signals]
     booster = HistGradientBoostingClassifier(
         max_iter=_N_TREES,
         max_depth=_DEPTH,

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -38,13 +38,30 @@ from ripml.labels.projection import Projection
 from ripml.labels.vocabulary import Vocabulary
 from ripml.regression.kernels import RBF, Kernel, Linear, Local
 
-__all__ = ["Blend", "Decoder", "LeastSquares", "SignalDecoder", "Sketch", "Votes", "WeightedVotes"]
+__all__ = ["Blend", "Decoder", "DecoderParts", "LeastSquares", "SignalDecoder", "Sketch", "Votes", "WeightedVotes"]
 
 Ints = NDArray[np.int64]
 
 _CANDIDATES = 32  # kept for each row, or three times the mean number of labels
 _EPSILONS = (0.1, 0.3, 1.0)
 _ROWS_TO_TUNE = 300  # left-out rows that numbers of neighbours and temperatures are chosen on
+
+
+@dataclass(frozen=True)
+class DecoderParts:
+    """What a decoder is made of once labels are embedded, and for a saved model what it learnt."""
+
+    embedding: LabelEmbedding
+    choices: Choices
+    frequency: Ints  # (L,) training rows of each label
+    labels_at_fit: int
+    kernel: Kernel
+    arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+
+    @property
+    def common(self) -> tuple[LabelEmbedding, Choices, Ints, bool]:
+        """What all decoders of signals have."""
+        return self.embedding, self.choices, self.frequency, self.labels_at_fit <= DENSE_LABELS
 
 
 @dataclass(frozen=True)
@@ -74,16 +91,8 @@ class Decoder(ABC):
         """The choices before anything is tuned; `exact` where the ensemble is the identity."""
 
     @abstractmethod
-    def fitted(
-        self,
-        embedding: LabelEmbedding,
-        choices: Choices,
-        frequency: Ints,
-        labels_at_fit: int,
-        kernel: Kernel,
-        arrays: Mapping[str, NDArray[Any]],
-    ) -> FittedDecoder:
-        """The decoder with its choices, and with what it learnt, as `arrays` has it; nothing if they are empty."""
+    def fitted(self, parts: DecoderParts) -> FittedDecoder:
+        """The decoder made of these parts."""
 
     @abstractmethod
     def fit(
@@ -115,7 +124,8 @@ class Votes(Decoder):
 
     def check(self, kernel: Kernel | None, n_probe: int) -> None:
         """Votes go with the linear kernel."""
-        if kernel is not None and not (kernel.linear and kernel.nearby is None):
+        _refuse_local(kernel, self)
+        if kernel is not None and not kernel.linear:
             raise ParameterError(
                 f"decoder='votes' is the paper's, with kernel='linear'; got kernel={kernel!r}: use 'weighted'."
             )
@@ -130,17 +140,9 @@ class Votes(Decoder):
         """k = 5."""
         return _choices(n_neighbors or 5, labels_per_row, epsilon=None if exact else 0.3)
 
-    def fitted(
-        self,
-        embedding: LabelEmbedding,
-        choices: Choices,
-        frequency: Ints,
-        labels_at_fit: int,
-        kernel: Kernel,
-        arrays: Mapping[str, NDArray[Any]],
-    ) -> FittedVotes:
+    def fitted(self, parts: DecoderParts) -> FittedVotes:
         """There is nothing to learn."""
-        return FittedVotes(embedding, choices, frequency)
+        return FittedVotes(parts.embedding, parts.choices, parts.frequency)
 
     def fit(
         self,
@@ -169,10 +171,8 @@ class SignalDecoder(Decoder):
 
     def check(self, kernel: Kernel | None, n_probe: int) -> None:
         """Only the blend has a signal for the local kernel, and only votes search several clusters."""
-        if kernel is not None and kernel.nearby is not None and not self._blends:
-            raise ParameterError(
-                f"kernel='local' is a signal among others, with decoder='blend'; got decoder={self!r}."
-            )
+        if not self._blends:
+            _refuse_local(kernel, self)
         if n_probe > 1:
             raise ParameterError(f"`n_probe` > 1 is for decoder='votes'; got n_probe={n_probe} and decoder={self!r}.")
 
@@ -190,17 +190,9 @@ class SignalDecoder(Decoder):
         """50 neighbours, and values as they are."""
         return _choices(n_neighbors or 50, labels_per_row)
 
-    def fitted(
-        self,
-        embedding: LabelEmbedding,
-        choices: Choices,
-        frequency: Ints,
-        labels_at_fit: int,
-        kernel: Kernel,
-        arrays: Mapping[str, NDArray[Any]],
-    ) -> FittedSignals:
+    def fitted(self, parts: DecoderParts) -> FittedSignals:
         """One signal is the score."""
-        return SingleSignal(embedding, choices, frequency, labels_at_fit <= DENSE_LABELS, None, self.signal)
+        return SingleSignal(*parts.common, None, self.signal)
 
     def fit(
         self,
@@ -330,20 +322,13 @@ class Blend(SignalDecoder):
         k = n_neighbors or (0 if alone else 50)
         return _choices(k, labels_per_row, n_similar=similar, epsilon=None if exact else 0.3)
 
-    def fitted(
-        self,
-        embedding: LabelEmbedding,
-        choices: Choices,
-        frequency: Ints,
-        labels_at_fit: int,
-        kernel: Kernel,
-        arrays: Mapping[str, NDArray[Any]],
-    ) -> FittedBlend:
+    def fitted(self, parts: DecoderParts) -> FittedBlend:
         """With the trees, if they were learnt already."""
-        few, local = labels_at_fit <= DENSE_LABELS, kernel.nearby
+        choices, local = parts.choices, parts.kernel.nearby
         n_signals = 6 + (choices.n_neighbors > 0) + (choices.n_similar > 0) + (local is not None)
-        trees = Trees.from_arrays(arrays, n_signals) if any(name.startswith("tree_") for name in arrays) else None
-        return FittedBlend(embedding, choices, frequency, few, local, trees)
+        saved = any(name.startswith("tree_") for name in parts.arrays)
+        trees = Trees.from_arrays(parts.arrays, n_signals) if saved else None
+        return FittedBlend(*parts.common, local, trees)
 
     def _learnt(
         self, draft: FittedSignals, candidates: Candidates, truth: Any, seed: int, n_jobs: int | None
@@ -352,6 +337,11 @@ class Blend(SignalDecoder):
         assert isinstance(draft, FittedBlend)
         trees, values = fit_blend(candidates, scoring.carried(truth, candidates.labels), seed, n_jobs)
         return replace(draft, trees=trees), values
+
+
+def _refuse_local(kernel: Kernel | None, decoder: Decoder) -> None:
+    if kernel is not None and kernel.nearby is not None:
+        raise ParameterError(f"kernel='local' is a signal among others, with decoder='blend'; got decoder={decoder!r}.")
 
 
 def _choices(

@@ -121,6 +121,10 @@ class FittedDecoder(ABC):
         """What it learnt, beside its choices."""
         return {}
 
+    def facts(self) -> dict[str, Any]:
+        """What it learnt, in numbers for people."""
+        return {}
+
     def check(self, clusters: Sequence[Cluster]) -> None:  # noqa: B027 - most need no check
         """ValueError where it does not fit to the clusters of a model that was loaded."""
 

@@ -178,8 +178,9 @@ class LabelSetIndex(ABC):
         sets = csr_of(self.sets.data, columns[self.sets.indices], self.sets.indptr, n_labels)
         return replace(self, sets=sets, _lookup=None, _growing=None)
 
-    def embedded_again(self, Z: NDArray[Any]) -> LabelSetIndex:
+    def embedded_again(self, Z: Floats) -> LabelSetIndex:
         """The same sets with other embeddings Z (F, u, m); those that no row carries are not found."""
+        Z = as_stored(Z, self.scale, self.index.storage)
         fresh = replace(type(self).of(self.sets, self.counts, Z, self.index, self.scale), _lookup=self._lookup)
         dead = np.flatnonzero(self.counts == 0)
         if not len(dead) or not Z.shape[2]:

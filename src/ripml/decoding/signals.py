@@ -282,6 +282,10 @@ class FittedBlend(FittedSignals):
         """The trees."""
         return {} if self.trees is None else self.trees.to_arrays()
 
+    def facts(self) -> dict[str, Any]:
+        """The number of trees."""
+        return {"trees": 0 if self.trees is None else len(self.trees.value)}
+
 
 def _standing(value: Floats, labels: Ints, seen: Ints) -> dict[str, Floats]:
     """How often a label was seen, and where its value stands among those of its row."""

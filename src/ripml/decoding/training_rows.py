@@ -87,7 +87,7 @@ class TrainingRows:
     def local_weights(
         self, ids: Ints, likeness: Floats, squares: Floats, kernels: Sequence[Local]
     ) -> NDArray[np.float64]:
-        """For each of these kernels, the weights (K, n, k) of the rows `ids` (n, k) in kernel ridge on these rows alone.
+        """For each of these kernels, the weights (K, n, k) of rows `ids` (n, k) in kernel ridge on these rows alone.
 
         `likeness` (n, k) is that of queries, of squared lengths `squares` (n,), with these rows.
         """
@@ -137,7 +137,7 @@ class TrainingRows:
         )
 
     def changed(self, forgotten: Ints, moved: Ints, moved_to: Ints, X: Any, sets: Ints, numbers: Ints) -> TrainingRows:
-        """Without the rows at `forgotten`, with those at `moved` in other label sets, and with rows X behind the last."""
+        """Without the rows at `forgotten`, with those at `moved` in other label sets, and with rows X at the end."""
         set_of_row, growing = self.set_of_row, self._growing
         if len(moved):
             set_of_row, growing = set_of_row.copy(), None

@@ -20,6 +20,7 @@ from sklearn.base import clone
 from ripml.base.errors import DataError, MemoryLimitError, NoLabelsError, ParameterError
 from ripml.base.products import IndexedEmbedding, dense
 from ripml.base.workspace import DiskWorkspace, row_slice
+from ripml.decoding.decoders import DecoderParts
 from ripml.decoding.label_set_index import PointIndex
 from ripml.distributed import passing, tasks
 from ripml.distributed.columns import Head, finished, merged_heads
@@ -32,7 +33,7 @@ from ripml.labels.vocabulary import Vocabulary
 from ripml.model.estimator import RIPML
 from ripml.model.fitting import ClusterFit, Settings, VotesFitting, assemble, choose_embedding
 from ripml.model.tuning import Choice
-from ripml.regression import Primal, Sums, resolve_solver
+from ripml.regression import Primal, RidgeSolver, Sums, resolve_solver
 from ripml.regression.kernels import Linear
 from ripml.tagging.documents import DocumentModel
 
@@ -182,7 +183,7 @@ class _Walk:
         counted = workers.together(tasks.added, workers.each(tasks.frequency_of, rows))
         choices = settings.decoder.start(ensemble.exact, L, head.n_entries / n, settings.n_neighbors)
         embedding = settings.decoder.embedding(projection, vocabulary, choices.n_neighbors)
-        draft = settings.decoder.fitted(embedding, choices, workers.fetched(counted), L, choice.kernel, {})
+        draft = settings.decoder.fitted(DecoderParts(embedding, choices, workers.fetched(counted), L, choice.kernel))
         # One pass embeds and sums the rows of all clusters; rows to be left out come to the client.
         centres, cluster, counts = self._clusters(rows, sizes, head, seed)
         plan = replace(plan, n_clusters=len(centres))
@@ -233,6 +234,7 @@ class _Walk:
 
         with ThreadPoolExecutor(_CLUSTERS_AT_A_TIME) as pool:
             fits = list(pool.map(fit_cluster, range(len(centres))))
+        self.model._settings_at_fit = self.model._settings()
         self.model.model_ = assemble(
             settings, choice, draft, fits, centres, None, vocabulary, n, head.n_unlabelled, seed, written.workspace
         )
@@ -298,12 +300,12 @@ class _Walk:
         return centres[occupied], cluster, counts[occupied]
 
 
-def _primal(settings: Settings, n: int, d: int) -> tuple[Primal, str]:
+def _primal(settings: Settings, n: int, d: int) -> tuple[RidgeSolver, str]:
     """The solver of a cluster of n rows, which sums are enough for, and why."""
     solver, reason = resolve_solver(settings.solver, n, d)
-    if settings.solver == "auto" and not isinstance(solver, Primal):
+    if settings.solver == "auto" and not solver.solves_sums:
         solver, reason = resolve_solver("auto", d, d)[0], f"n = {n:,} < d = {d:,}, but rows are on workers: XᵀX"
-    if not isinstance(solver, Primal):
+    if not solver.solves_sums:
         raise ParameterError(
             f"d = {d:,} features are too many for solver='auto' on workers, which factorise XᵀX only; use fewer "
             "features, or solver='primal' if there is memory for it."

@@ -23,7 +23,8 @@ from ripml.base.products import dense
 from ripml.decoding.embedding import LabelEmbedding
 from ripml.decoding.label_set_index import LabelSetIndex, wide
 from ripml.decoding.training_rows import TrainingRows
-from ripml.regression.regression import Regression, RowChange
+from ripml.regression.inverse import RowChange
+from ripml.regression.regression import Regression
 
 __all__ = ["Cluster", "ClusterChange", "LabelledRows"]
 

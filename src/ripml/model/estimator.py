@@ -53,47 +53,47 @@ __all__ = ["RIPML"]
 class RIPML(Updatable):
     """Multilabel learning by label embeddings, ridge regression and nearest neighbours.
 
-    Every "auto" is chosen on training rows that were left out, never on anything else.
+    Every "auto" is chosen on left-out training rows and on nothing else.
 
     Parameters
     ----------
     n_dims : int or "auto"
-        m, the dimensions that each learner squeezes the labels into. "auto" gives each label a dimension of its own
-        where that is cheap (up to 4,096 labels), else takes 1,024 (768 with a kernel, 512 with conjugate
-        gradients).
+        m, the dimensions of the label embedding of each learner. "auto" gives each label a dimension of its own where
+        that is cheap (up to 4,096 labels), and otherwise uses 768 (512 with conjugate gradients).
     n_neighbors : int or "auto"
         k, the nearest label sets (rows, for "votes") that vote in each learner.
     n_learners : int
         F, the number of independent embeddings.
     n_clusters : int
-        C, k-means clusters of the features with one model each; 1 for none.
+        C, the number of k-means clusters of the features, with one regression and index each; 1 for none.
     n_probe : int
-        The nearest clusters whose rows may vote, with decoder="votes"; a row's embedding is that of the nearest one.
+        With decoder="votes", the number of nearest clusters whose rows vote. The embedding of a row is predicted by
+        the nearest one.
     kernel : {"auto", "linear", "rbf", "local"} or Kernel
-        How alike feature rows are. "auto" is "rbf" up to 20,000 rows (a cluster), else "local": linear for all rows,
-        "rbf" on those most alike to a query.
+        How similar feature rows are. "auto" is "rbf" up to 20,000 rows per cluster, else "local": linear for all rows
+        and "rbf" on the rows most similar to a query.
     relevance : float or "auto"
-        The power of a feature's relevance to the labels that it is multiplied by; 0 leaves features as they are.
+        Features are multiplied by this power of their relevance to the labels; 0 leaves them as they are.
     ridge : float or "auto"
-        The regularisation, in the sense of scikit-learn's `alpha` (twice the paper's λ).
+        The regularisation, as scikit-learn's `alpha` (twice the paper's λ).
     ensemble : {"auto", "gaussian", "bernoulli", "sparse", "structured", "deterministic", "identity"} or Ensemble
         The family of random matrices. "auto" is "identity" where `n_dims` allows it, else "gaussian".
     solver : {"auto", "primal", "dual", "cg", "gd"} or RidgeSolver
         How a linear regression is solved; see `ripml.regression.choose_solver` for the rule of "auto".
-    index : {"exact"} or Index
+    index : {"exact", "auto", "ivf", "hnsw", "lsh"} or Index
         How neighbours are searched.
     decoder : {"blend", "votes", "weighted", "sketch", "least-squares"} or Decoder
         How a predicted embedding becomes scores; see `ripml.decoding.decoders`.
     tail : float
-        How much rare labels are put forward: `decision_function` and `recommend` multiply the score of a label by
-        p^(−tail), p its propensity (Jain et al. 2016), scaled to stay in [0, 1]. It raises PSP@k at a price in P@k, and
-        leaves `predict` and `predict_proba` as they are. 0 for none.
+        How much rare labels are favoured: `decision_function` and `recommend` multiply the score of a label by
+        p^(−tail), where p is its propensity (Jain et al. 2016), scaled to stay in [0, 1]. This raises PSP@k at the
+        expense of P@k, and does not affect `predict` and `predict_proba`. 0 for none.
     normalize : bool
-        Scale feature rows to length 1 first.
+        Scale feature rows to length 1.
     n_jobs : int or None
         Threads; None or -1 for all cores. Results do not depend on it.
     random_state : int, RandomState or None
-        Draws Phi, the clusters and the rows left out for tuning.
+        Determines Phi, the clusters and the left-out rows.
 
     Attributes
     ----------
@@ -108,17 +108,18 @@ class RIPML(Updatable):
     ridge_ : ndarray of shape (C,)
         The regularisation in use in each cluster.
     threshold_ : float
-        The score from which `predict` says yes: the best for micro F1 on rows left out.
+        The lowest score at which `predict` assigns a label: the best for micro F1 on left-out rows.
     left_out_precision_ : dict
-        P@1, P@3 and P@5 on a sample of training rows, each left out in turn: what to expect on new rows.
+        P@1, P@3 and P@5 on left-out training rows: an estimate for new rows.
     calibration_error_ : float
-        The expected calibration error of `predict_proba` on rows left out.
+        The expected calibration error of `predict_proba` on left-out rows.
     solutions_ : list of dict
         For each cluster: the solver and the reason for it, whether it converged, steps and residual.
     n_rows_, n_unlabelled_, n_seen_ : int
-        Rows learnt from, rows left out because they carry no label, and rows ever learnt, numbered as they came.
+        Training rows, rows that were skipped because they have no label, and all rows ever learnt, in whose order
+        rows are numbered.
     warm_ : dict
-        What was learnt and forgotten since the fit, the drift of the regression, and whether a new fit pays.
+        What was learnt and forgotten since the fit, the drift of the regression, and whether a new fit is advised.
 
     Examples
     --------
@@ -180,9 +181,10 @@ class RIPML(Updatable):
 
     @classmethod
     def linear(cls, **settings: Any) -> RIPML:
-        """Linear ridge regression, no rows stored: trains and answers several times as fast as the default, with a P@1
-        that was one to three points lower on Bibtex, Delicious, EUR-Lex and Wikispeedia. For tens of thousands of
-        labels with a few rows each take the default.
+        """Linear ridge regression that stores no rows, several times as fast as the default.
+
+        Its P@1 was one to three points lower on Bibtex, Delicious, EUR-Lex and Wikispeedia. For tens of thousands of
+        labels with a few rows each, use the default.
 
         >>> RIPML.linear(random_state=0).kernel
         'linear'
@@ -198,15 +200,15 @@ class RIPML(Updatable):
         memory: int = 1 << 30,
         label_names: Sequence[str] | Callable[[], Sequence[str] | None] | None = None,
     ) -> RIPML:
-        """Learn from blocks of rows, (X, Y) each, which in all may be larger than memory; the model is that of `fit`.
+        """Learn from blocks (X, Y) that together may be larger than memory; the model is the same as that of `fit`.
 
-        Rows are written to `folder` as they come, and so is the index. With the paper's settings (`RIPML.paper`, up to
-        12,000 features) about `memory` bytes are held beside a block, XᵀX and some 50 bytes a row; others read X
-        into memory. A run that was interrupted goes on after its last block if it is called
-        again with the same blocks. The fitted model reads the folder: `save` it before the folder is removed.
+        Rows and the index are written to `folder`. With the paper's settings (`RIPML.paper`, up to 12,000 features)
+        about `memory` bytes are held besides a block, XᵀX and some 50 bytes per row; other settings read X into
+        memory. An interrupted run continues after its last block when it is called again with the same blocks. The
+        fitted model reads the folder: `save` it before you remove the folder.
 
-        X of a block is as for `fit`; Y is an indicator with the same columns in every block, or label names. Where they
-        are CSR, later blocks may have more columns. `label_names` may be a function, asked after the last block.
+        X of a block is as for `fit`; Y is an indicator with the same columns in every block, or label names. CSR blocks
+        may have more columns than those before. `label_names` may be a function, called after the last block.
 
         >>> import tempfile
         >>> X, Y = np.eye(4, dtype=np.float32), [["tea"], ["tea", "hot"], ["ice"], ["ice", "cold"]]
@@ -227,7 +229,7 @@ class RIPML(Updatable):
             valid, labels = fitted._validated(X, reset=True), columns.encode(Y)
             names.append(getattr(fitted, "feature_names_in_", None))
             if not np.array_equal(names[0], names.pop() if len(names) > 1 else names[0]):
-                raise DataError("the feature names of a block are not those of the first one, in its order.")
+                raise DataError("a block has other feature names than the first one, or the same in another order.")
             if valid.shape[0] != labels.shape[0]:
                 raise DataError(
                     f"a block has {valid.shape[0]} rows of X and {labels.shape[0]} of Y; the numbers must be the same."
@@ -266,6 +268,7 @@ class RIPML(Updatable):
 
     def _fit_rows(self, X: Any, Y: Any, names: NDArray[Any], n_unlabelled: int, workspace: Workspace) -> None:
         seed = self._seed(X.shape[0], n_unlabelled)
+        self._settings_at_fit = self._settings()
         self.model_ = fit(self.stages(), X, Y, names, n_unlabelled, seed, workspace)
 
     def _seed(self, n_rows: int, n_unlabelled: int) -> int:
@@ -319,11 +322,16 @@ class RIPML(Updatable):
 
     def _check_unchanged(self) -> None:
         """Raise if `set_params` made a fitted model contradict itself."""
+        if self._settings_at_fit == self._settings():
+            return
         self.check_settings()
         fitted = self.model_.structure
         changed = [name for name, value in self._structure().items() if value != fitted.get(name)]
         if changed:
             raise ParameterError(f"{', '.join(f'`{n}`' for n in changed)} was changed after the fit; fit again.")
+
+    def _settings(self) -> list[Any]:
+        return [getattr(self, name) for name in _SETTINGS]
 
     def _structure(self) -> dict[str, str]:
         """The settings that a fitted model cannot change, as text."""
@@ -508,6 +516,7 @@ class RIPML(Updatable):
 
     def _restore(self, parameters: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
         self.model_ = state.from_state(self.stages(), parameters, arrays)
+        self._settings_at_fit = self._settings()
         self.n_features_in_ = self.model_.n_features
         names = parameters["feature_names"]
         if type(names) is not list or not all(type(name) is str for name in names):
@@ -529,3 +538,6 @@ class RIPML(Updatable):
         super().__setstate__(pickled)
         if learnt is not None:
             self.model_ = state.from_state(self.stages(), *learnt)
+
+
+_SETTINGS = RIPML._get_param_names()

@@ -1,6 +1,6 @@
-"""X: feature rows of length 1, and features weighed by what they say about labels; the paper leaves both open.
+"""X: feature rows of length 1, and features weighted by their relevance to labels; the paper leaves both open.
 
-Feature j is relevant if rows that have it carry labels that are alike. Let z be the embeddings of label sets, then
+Feature j is relevant if rows that have it carry similar labels. With z the embeddings of label sets,
 
     ρ_j = ‖Σ_i x_ij (z_i − z̄)‖² / (Σ_i x_ij² · mean_i ‖z_i − z̄‖²)
 
@@ -27,7 +27,7 @@ _ROW_BLOCK = 1024  # dense rows at a time: they stay in the cache from the first
 def unit_rows(X: Any, n_jobs: int | None = None) -> Any:
     """X (n, d), dense or CSR, with its rows scaled to length 1; rows of zeros stay.
 
-    Where the squares of very large or small numbers would overflow or vanish, by the largest entry of a row first.
+    Where squares would overflow or vanish, rows are first divided by their largest entry.
 
     >>> unit_rows(np.array([[3e200, 4e200], [0, 0]])).round(3).tolist()
     [[0.6, 0.8], [0.0, 0.0]]

@@ -4,7 +4,8 @@
            → left-out rows → neighbours, blend, threshold, calibration
 
 Everything chosen here is chosen on training rows, each left out of the model that predicts it. The two families of
-decoders fit their clusters in two ways: `VotesFitting` chooses the ridge, which the paper leaves open, by the votes; `SignalsFitting` takes the ridge that was tuned on a sample.
+decoders fit their clusters in two ways: `VotesFitting` chooses the ridge, which the paper leaves open, by the votes;
+`SignalsFitting` takes the ridge that was tuned on a sample.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from ripml.base.parallel import blocks, map_blocks
 from ripml.base.products import IndexedEmbedding, column_counts, dense, predict_embedding
 from ripml.base.workspace import Workspace, read_rows, release, row_slice
 from ripml.decoding.calibration import Calibration, mean_precision
-from ripml.decoding.decoders import Decoder
+from ripml.decoding.decoders import Decoder, DecoderParts
 from ripml.decoding.embedding import LabelEmbedding
 from ripml.decoding.fitted import FittedDecoder, LeftOut
 from ripml.decoding.label_set_index import LabelSetIndex, as_stored, storage_scale
@@ -136,7 +137,8 @@ def fit(
     frequency = column_counts(Y)
     choices = decoder.start(ensemble.exact, L, float(Y.nnz / n), settings.n_neighbors)
     embedding = decoder.embedding(projection, vocabulary, choices.n_neighbors)
-    draft = decoder.fitted(embedding, choices, frequency, L, choice.kernel, {})
+    parts = DecoderParts(embedding, choices, frequency, L, choice.kernel)
+    draft = decoder.fitted(parts)
     # The regression and the index of each cluster.
     centres, cluster = partition(X, settings.n_clusters, seed, n_jobs)
     groups = ClusterSets.of(distinct_sets(Y, label_keys(names)), cluster, len(centres))
@@ -153,7 +155,7 @@ def fit(
         local = _tuned_local(choice.kernel.nearby, fits, n_jobs)
         choice = replace(choice, kernel=local)
         fits = [replace(one, cluster=_compared_by(one.cluster, local)) for one in fits]
-        draft = decoder.fitted(embedding, choices, frequency, L, local, {})
+        draft = decoder.fitted(replace(parts, kernel=local))
     return assemble(settings, choice, draft, fits, centres, weights, vocabulary, n, n_unlabelled, seed, workspace)
 
 
@@ -406,9 +408,8 @@ class VotesFitting(ClusterFitting):
         `asked` are the rows to leave out, by their numbers as the solution knows them; `mean_square` is that of a row.
         """
         truth = index.sets[asked_sets]
-        unsolved = LinearRegression(
-            Linear(), 0.0, sums, 0, np.empty((0, 0), np.float32), np.zeros(draft.embedding.n_targets, np.float32), False
-        )
+        nothing, intercept = np.empty((0, 0), np.float32), np.zeros(draft.embedding.n_targets, np.float32)
+        unsolved = LinearRegression(Linear(), 0.0, nothing, intercept, False, sums=sums)
         found = Cluster(unsolved, index, kept)
 
         def attempt(ridge: float) -> _Attempt:
@@ -499,7 +500,7 @@ class SignalsFitting(ClusterFitting):
         elif len(asked):
             left_out = np.asarray(predict_embedding(wide[asked], solution.Psi, settings.n_jobs), np.float32)
         Psi, intercept = solution.Psi[:-1].astype(np.float32), solution.Psi[-1].astype(np.float32)
-        regression = LinearRegression(kernel, ridge, None, 0, np.ascontiguousarray(Psi), intercept, True)
+        regression = LinearRegression(kernel, ridge, np.ascontiguousarray(Psi), intercept, True)
         # Rows are kept where answers need them, or where the regression can go on learning from them.
         rows = None
         if self.draft.choices.n_similar or kernel.nearby:
@@ -522,7 +523,7 @@ class SignalsFitting(ClusterFitting):
         _log.info("%s", reason)
         K = kernel.lower_triangle(X, self.settings.n_jobs)
         solution = solve_kernel(K, dense(targets[order]).astype(np.float32, copy=False), ridge, len(asked))
-        regression = KernelRegression(kernel, ridge, None, 0, np.ascontiguousarray(solution.coefficients))
+        regression = KernelRegression(kernel, ridge, np.ascontiguousarray(solution.coefficients))
         rows = TrainingRows(Rows(X), of_row, numbers, kernel)
         facts = {"ridge": ridge, "solver": "kernel", "reason": reason, "converged": True, "steps": 0, "residual": 0.0}
         held = LeftOut(index.sets[of_row[asked]], None, X[asked], solution.left_out, asked, of_row[asked])

@@ -19,6 +19,7 @@ from ripml.base import registry
 from ripml.base.arrays import ArraySpec, check_arrays, csr_from
 from ripml.base.workspace import row_slice
 from ripml.decoding.calibration import Calibration
+from ripml.decoding.decoders import DecoderParts
 from ripml.decoding.embedding import LabelEmbedding
 from ripml.decoding.fitted import Choices
 from ripml.decoding.label_set_index import LabelSetIndex
@@ -137,13 +138,12 @@ def _clusters_to_arrays(clusters: Sequence[Cluster]) -> dict[str, NDArray[Any]]:
 
 def _coefficients_to_arrays(regressions: Sequence[Regression]) -> dict[str, NDArray[Any]]:
     """Psi (C, d, M) of linear regressions, or the coefficients (n, M) of all rows end to end."""
-    linear = [regression for regression in regressions if isinstance(regression, LinearRegression)]
-    if linear:
-        intercept = np.stack([regression.intercept for regression in linear])
-        return {"Psi": np.stack([regression.Psi for regression in linear]), "intercept": intercept}
-    kernels = [regression for regression in regressions if isinstance(regression, KernelRegression)]
-    Psi = np.concatenate([regression.coefficients for regression in kernels])
-    return {"Psi": Psi, "intercept": np.zeros((len(kernels), Psi.shape[1]), np.float32)}
+    arrays = [regression.arrays() for regression in regressions]
+    join = np.stack if regressions[0].kernel.linear else np.concatenate
+    return {
+        "Psi": join([some["Psi"] for some in arrays]),
+        "intercept": np.stack([some["intercept"] for some in arrays]),
+    }
 
 
 def _sums_to_arrays(regressions: Sequence[Regression]) -> dict[str, NDArray[Any]]:
@@ -211,7 +211,8 @@ def from_state(settings: Settings, values: Mapping[str, Any], arrays: Arrays) ->
     clusters = tuple(Cluster(*parts) for parts in zip(regressions, indexes, rows, strict=True))
     if sum(index.counts.sum(dtype=np.float64) for index in indexes) != n_rows:
         raise ValueError(f"the label sets do not stand for the {n_rows} rows")
-    fitted = decoder.fitted(embedding, choices, arrays["frequency"], changes["labels_at_fit"], kernel, arrays)
+    at_fit = changes["labels_at_fit"]
+    fitted = decoder.fitted(DecoderParts(embedding, choices, arrays["frequency"], at_fit, kernel, arrays))
     fitted.check(clusters)
     for index in indexes:
         if index.searchers.restorable:  # what does not fit is found now, and not by the first query
@@ -319,13 +320,13 @@ def _regressions(
     if not kernel.linear:
         places = _places(arrays["row_ends"])
         return [
-            KernelRegression(kernel, ridge, None, 0, np.ascontiguousarray(Psi[place]))
+            KernelRegression(kernel, ridge, np.ascontiguousarray(Psi[place]))
             for ridge, place in zip(ridges, places, strict=True)
         ]
     sums = _sums(arrays, len(Psi))
     intercept, with_intercept = arrays["intercept"], embedding.with_intercept
     return [
-        LinearRegression(kernel, ridge, sums.get(c), 0, np.ascontiguousarray(Psi[c]), intercept[c], with_intercept)
+        LinearRegression(kernel, ridge, np.ascontiguousarray(Psi[c]), intercept[c], with_intercept, sums=sums.get(c))
         for c, ridge in enumerate(ridges)
     ]
 

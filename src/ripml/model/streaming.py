@@ -123,7 +123,8 @@ class RowFiles:
     def append(self, X: Any, Y: Any) -> None:
         """Add a block: X (n, d) dense or CSR, Y CSR (n, L).
 
-        Later blocks may have more sparse columns and labels, never fewer. A block that an earlier run wrote is only compared.
+        Later blocks may have more sparse columns and labels, never fewer. A block that an earlier run wrote is only
+        compared.
         """
         self._n_given += 1
         self._checksum = _checksum(X, Y, self._checksum)
@@ -272,9 +273,9 @@ def embed_and_sum(
 ) -> list[Sums | None]:
     """Write the embeddings of the label sets, CSR (e, L), to Z (F, e, m), and return the sums of clusters `summed`.
 
-    `counts` (L,) has how often each label occurs. Where the columns of all learners do not fit into memory together, it
-    is done a learner at a time. In memory rows take their embeddings from Z; in files, where that would be reading here
-    and there, they are embedded once more in their order. The workspace keeps the sums so far, so that a pass that
+    `counts` (L,) is how often each label occurs. Where the columns of all learners do not fit into memory together,
+    learners are processed one by one. In memory, rows take their embeddings from Z; in files, where that would mean
+    random reads, they are embedded once more in their order. The workspace keeps the sums so far, so that a pass that
     was interrupted goes on from its last block.
     """
     n_learners, e, m = Z.shape
@@ -304,7 +305,7 @@ def embed_and_sum(
 
 @dataclass(frozen=True)
 class _Rows:
-    """Embeddings that are made of labels when they are asked for."""
+    """Embeddings of rows, made from their labels block by block."""
 
     Y: Any
     embedder: Embedder

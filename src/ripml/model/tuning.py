@@ -1,13 +1,13 @@
-"""Choosing settings without test data: the weight of features, the kernel and the ridge, on training rows left out.
+"""Choosing settings without test data: the weight of features, the kernel and the ridge, on left-out training rows.
 
 All three are chosen together on a sample of rows that is small enough for a few dozen closed-form fits to cost less
-than the one fit that follows. In each of them every asked row is left out exactly (see `kernel_ridge`), and what
-counts is the mean of P@1, P@3 and P@5. The sample keeps rows that share labels together: were rows drawn one by one out
-of a large set, most labels would occur once and nothing could be learnt about them.
+than the one fit that follows. Each of them is judged by the mean of P@1, P@3 and P@5 on rows that are left out exactly
+(see `kernel_ridge`). The sample keeps rows that share labels together: in rows drawn one by one from a large set, most
+labels would occur once, and nothing could be learnt about them.
 
-The walk goes one setting at a time, each from its usual value by fixed steps for as long as precision rises, by more
-than a share of itself and by more than the standard error of that rise: first the weight of features, then the ridge,
-then the width of the kernel and the weight of features once more.
+The search changes one setting at a time, from its usual value by fixed steps as long as precision rises by more than a
+small share and by more than the standard error of the rise: first the weight of features, then the ridge, then the
+width of the kernel and the weight of features once more.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SIMPLER, _WORTH_SIMPLER = {"power": 0, "kernel": -1, "ridge": 1}, 2e-2
 
 @dataclass(frozen=True)
 class Choice:
-    """Settings, and the mean of P@1, P@3 and P@5 that they gave on sampled rows left out."""
+    """Settings, and the mean of P@1, P@3 and P@5 that they gave on left-out rows of the sample."""
 
     power: float  # of the relevance of features
     kernel: Kernel
@@ -87,7 +87,7 @@ def choose(
             K = products[choice.power].copy()
             squares = K.diagonal().copy()
             choice.kernel.of_products(K, squares, squares)
-            if isinstance(choice.kernel, Linear):
+            if choice.kernel.linear:
                 K += 1  # the intercept
             left_out = leave_out(K, targets, choice.ridge, n_asked)
             precisions[key] = _precisions(targets[-n_asked:], left_out)

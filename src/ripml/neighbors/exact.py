@@ -117,10 +117,10 @@ class ExactSearcher(Searcher):
         if not np.isfinite(Q).all():
             raise DataError("the embeddings to search for must be finite; got NaN or infinity.")
         ids, distances = np.empty((len(Q), k), np.int64), np.empty((len(Q), k))
-        queries = list(blocks(len(Q), -(-len(Q) // max(1, -(-len(Q) // _QUERIES))) or 1))
+        queries = blocks(len(Q), -(-len(Q) // max(1, -(-len(Q) // _QUERIES))) or 1)
         threads = thread_count(n_jobs)
         shares = 1 if len(queries) % threads == 0 else min(threads, max(1, len(Q) * self.Z.size // _SHARE))
-        parts = list(blocks(len(self.Z), -(-len(self.Z) // shares)))
+        parts = blocks(len(self.Z), -(-len(self.Z) // shares))
         found = map_blocks(lambda it: self.nearest(Q[it[0]], k, it[1]), itertools.product(queries, parts), n_jobs)
         for i, block in enumerate(queries):
             share = found[i * len(parts) : (i + 1) * len(parts)]

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse
@@ -29,6 +29,7 @@ from ripml.regression.inverse import (
     Doubles,
     Inverse,
     Renewed,
+    RowChange,
     add_product,
     doubles,
     measured,
@@ -37,7 +38,7 @@ from ripml.regression.inverse import (
     started,
     widened,
 )
-from ripml.regression.sums import Factor, Sums
+from ripml.regression.sums import Factor, PackedSums, Sums
 
 __all__ = ["IncrementalRidge"]
 
@@ -59,6 +60,9 @@ class IncrementalRidge(Renewed):
     >>> memory.Psi.round(12)
     array([[1.1]])
     """
+
+    sums_rows: ClassVar[bool] = True
+    undoes_failures: ClassVar[bool] = True
 
     def __init__(self, sums: Sums, alpha: float, added_up: NDArray[Any] | None = None) -> None:
         super().__init__()
@@ -83,6 +87,23 @@ class IncrementalRidge(Renewed):
         memory = cls(Sums.of(X, Z, n_jobs), alpha)
         memory._having, memory._counted[:] = _having(X), True
         return memory
+
+    @property
+    def solution(self) -> Doubles:
+        """Psi (d, M)."""
+        return self.Psi
+
+    def apply(self, change: RowChange) -> None:
+        """Learn, forget and retarget rows; what does not work is taken back."""
+        forgotten, moved = change.forgotten, change.retargeted
+        self.change(change.learnt, None if forgotten is None else forgotten[:2])
+        if moved is not None:
+            self.retarget(moved[0], moved[2] - moved[1])
+
+    def packed_sums(self, needed: bool) -> PackedSums | None:
+        """The sums at rest, once a factorisation under way is done."""
+        self.settle()
+        return PackedSums.of(self.sums, self.added_up) if needed else None
 
     @property
     def Psi(self) -> Doubles:

@@ -27,6 +27,7 @@ from ripml.regression.inverse import (
     Ints,
     Inverse,
     Renewed,
+    RowChange,
     add_product,
     measured,
     relative,
@@ -72,6 +73,20 @@ class IncrementalKernelRidge(Renewed):
         self._at: Ints = np.empty(0, np.int64)  # the places of the rows of the inverse, -1 for those that left
         self._stale = True
         self._moved: dict[int, Doubles] = {}  # by how much targets changed since the factorisation under way
+
+    @property
+    def solution(self) -> Doubles:
+        """C (n, M)."""
+        return self.coefficients
+
+    def apply(self, change: RowChange) -> None:
+        """Forget, retarget and learn rows, by their places."""
+        if change.forgotten is not None:
+            self.forget(change.forgotten[2])
+        if change.retargeted is not None:
+            self.retarget(change.retargeted[3], change.retargeted[2])
+        if change.learnt is not None:
+            self.learn(*change.learnt)
 
     @property
     def alive(self) -> NDArray[np.bool_]:
@@ -314,6 +329,11 @@ class IncrementalDualRidge(IncrementalKernelRidge):
     _Psi: Doubles
 
     @property
+    def solution(self) -> Doubles:
+        """Psi (d, M)."""
+        return self.Psi
+
+    @property
     def Psi(self) -> Doubles:
         """The weights of the features, (d, M)."""
         self._solve()
@@ -391,7 +411,7 @@ class Compared:
 
         if scipy.sparse.issparse(self.X):
             self._prepared.products(self.X[:0], cast(Any, out[:0]))  # before threads ask for it
-        each(fill, list(blocks(n, _TILE)))
+        each(fill, blocks(n, _TILE))
         return out
 
 

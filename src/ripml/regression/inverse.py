@@ -14,7 +14,8 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 import scipy.linalg
@@ -23,7 +24,21 @@ from numpy.typing import NDArray
 from ripml.base.parallel import blocks
 from ripml.base.products import dense
 
-__all__ = ["Inverse", "Renewed", "add_product", "doubles", "measured", "relative", "solve_lower", "started", "widened"]
+if TYPE_CHECKING:
+    from ripml.regression.sums import PackedSums
+
+__all__ = [
+    "Inverse",
+    "Renewed",
+    "RowChange",
+    "add_product",
+    "doubles",
+    "measured",
+    "relative",
+    "solve_lower",
+    "started",
+    "widened",
+]
 
 Doubles = NDArray[np.float64]
 Floats = NDArray[np.floating[Any]]
@@ -172,10 +187,30 @@ class Inverse:
         return W
 
 
+@dataclass(frozen=True)
+class RowChange:
+    """What one change does to rows: features X (r, d), targets Z (r, M), and places (r,) where rows are kept."""
+
+    learnt: tuple[Any, Any] | None  # X, Z
+    forgotten: tuple[Any, Any, Ints] | None  # X, Z, places
+    retargeted: tuple[Any, Any, Any, Ints] | None  # X, Z before, Z after, places
+
+    def with_features(self, convert: Callable[[Any], Any]) -> RowChange:
+        """The same change with features as a system has them."""
+        learnt, forgotten, moved = self.learnt, self.forgotten, self.retargeted
+        return RowChange(
+            None if learnt is None else (convert(learnt[0]), learnt[1]),
+            None if forgotten is None else (convert(forgotten[0]), *forgotten[1:]),
+            None if moved is None else (convert(moved[0]), *moved[1:]),
+        )
+
+
 class Renewed(ABC):
     """A system that is corrected, change by change, and factorised anew once there were many of them."""
 
     max_corrections: int | None = None  # ranks after which that is begun; None is by the size of the system
+    sums_rows: ClassVar[bool] = False  # whether it keeps sums over rows and not the rows
+    undoes_failures: ClassVar[bool] = False  # whether a change that fails leaves it as it was
 
     def __init__(self) -> None:
         self.lock = threading.RLock()  # held while it is changed or measured
@@ -188,6 +223,35 @@ class Renewed(ABC):
     def n_refactorised(self) -> int:
         """How often the system was solved anew, after the first time."""
         return max(0, self._n_solved - 1)
+
+    @property
+    @abstractmethod
+    def solution(self) -> Doubles:
+        """The coefficients for the rows there are now."""
+
+    @property
+    @abstractmethod
+    def n_targets(self) -> int:
+        """M."""
+
+    @abstractmethod
+    def apply(self, change: RowChange) -> None:
+        """Learn, forget and retarget rows."""
+
+    @abstractmethod
+    def widen(self, n_targets: int) -> None:
+        """Have this many targets; new ones are zero for all rows so far."""
+
+    @abstractmethod
+    def drift(self) -> float:
+        """How far the solution is off its equations."""
+
+    def compact(self) -> None:  # noqa: B027 - sums have no places
+        """Drop the places of rows that were forgotten."""
+
+    def packed_sums(self, needed: bool) -> PackedSums | None:
+        """Its sums at rest, if they are needed and it keeps sums."""
+        return None
 
     @abstractmethod
     def _most(self) -> int: ...
@@ -299,7 +363,7 @@ def _solve(upper: Doubles, V: Doubles) -> Doubles:
     for block in blocks(len(L), _BLOCK):
         out[block] -= L[block, : block.start] @ out[: block.start]
         out[block] = scipy.linalg.blas.dtrsm(1.0, L[block, block], out[block], lower=1)
-    for block in reversed(list(blocks(len(L), _BLOCK))):
+    for block in reversed(blocks(len(L), _BLOCK)):
         out[block] -= L[block.stop :, block].T @ out[block.stop :]
         out[block] = scipy.linalg.blas.dtrsm(1.0, L[block, block], out[block], lower=1, trans_a=1)
     return out

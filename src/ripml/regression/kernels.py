@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numbers
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, cast
 
@@ -49,6 +49,7 @@ class Rows:
 
     X: Any  # dense or CSR, float32
     more: Rows | None = None
+    split: _Split | None = field(default=None, repr=False, compare=False)  # the features of sparse X, if made already
 
     def __len__(self) -> int:
         return int(self.X.shape[0]) + (0 if self.more is None else len(self.more))
@@ -71,8 +72,7 @@ class Rows:
         if late.shape[0] > max(_LATE, self.X.shape[0] // 16):
             rows = Rows(_stacked([self.X, late]))
         else:
-            rows = Rows(self.X, Rows(late))
-            vars(rows).update({name: made for name, made in vars(self).items() if name not in ("more", "squares")})
+            rows = Rows(self.X, Rows(late), self._split)
         rows.prepare()
         return rows
 
@@ -82,25 +82,12 @@ class Rows:
         _ = self.squares
 
     @cached_property
-    def _split(self) -> tuple[Ints, Ints, Floats, Any]:
-        """The frequent and the rare features; the values of the first, dense (F, n), and of the second, CSR (n, R)."""
-        n, d = self.X.shape
-        share = np.bincount(self.X.indices, minlength=d) / max(n, 1)
-        frequent, rare = np.flatnonzero(share > FREQUENT), np.flatnonzero(share <= FREQUENT)
-        columns = self.X.tocsc()
-        return frequent, rare, columns[:, frequent].T.toarray(order="C"), columns[:, rare].tocsr()
-
-    @cached_property
-    def _rare_transposed(self) -> Any:
-        return self._split[3].T.tocsr()
+    def _split(self) -> _Split | None:
+        return self.split or (_Split.of(self.X) if scipy.sparse.issparse(self.X) else None)
 
     def first(self, n: int) -> Rows:
         """The first n of these rows, with what was prepared for all of them."""
-        rows = Rows(self.X[:n])
-        if scipy.sparse.issparse(self.X):
-            frequent, rare, dense, sparse = self._split
-            rows.__dict__["_split"] = (frequent, rare, dense[:, :n], sparse[:n])
-        return rows
+        return Rows(self.X[:n], split=None if self._split is None else self._split.first(n))
 
     @cached_property
     def squares(self) -> Floats:
@@ -114,19 +101,10 @@ class Rows:
             late = out[:, self.X.shape[0] :]
             self.more.products(X, late)
             out = out[:, : self.X.shape[0]]
-        if not scipy.sparse.issparse(self.X):
+        if self._split is None:
             np.matmul(X.toarray() if scipy.sparse.issparse(X) else X, self.X.T, out=out)
-            return
-        frequent, rare, dense, sparse = self._split
-        if not scipy.sparse.issparse(X):
-            np.matmul(X[:, frequent], dense, out=out)
-            out += (sparse @ X[:, rare].T).T
-            return
-        if X.shape[0] <= _SINGLE and dense.flags.c_contiguous:
-            out[:] = X[:, frequent] @ dense
         else:
-            np.matmul(X[:, frequent].toarray(), dense, out=out)
-        out += (X[:, rare] @ self._rare_transposed).toarray()
+            self._split.products(X, out)
 
     def products_among(self, ids: Ints) -> Floats:
         """⟨row, row'⟩ of all pairs of these rows, (k, k)."""
@@ -144,6 +122,43 @@ class Rows:
         products: Floats = some @ some.T
         np.fill_diagonal(products, self.squares[ids])
         return products
+
+
+@dataclass(frozen=True)
+class _Split:
+    """Sparse rows, split by features: values of the frequent ones, dense (F, n), and of the rare ones, CSR (n, R)."""
+
+    frequent: Ints
+    rare: Ints
+    dense: Floats
+    sparse: Any
+
+    @classmethod
+    def of(cls, X: Any) -> _Split:
+        n, d = X.shape
+        share = np.bincount(X.indices, minlength=d) / max(n, 1)
+        frequent, rare = np.flatnonzero(share > FREQUENT), np.flatnonzero(share <= FREQUENT)
+        columns = X.tocsc()
+        return cls(frequent, rare, columns[:, frequent].T.toarray(order="C"), columns[:, rare].tocsr())
+
+    def first(self, n: int) -> _Split:
+        return _Split(self.frequent, self.rare, self.dense[:, :n], self.sparse[:n])
+
+    @cached_property
+    def _sparse_transposed(self) -> Any:
+        return self.sparse.T.tocsr()
+
+    def products(self, X: Any, out: Floats) -> None:
+        """⟨x, row⟩ for each of X (b, d) and each row, into `out` (b, n)."""
+        if not scipy.sparse.issparse(X):
+            np.matmul(X[:, self.frequent], self.dense, out=out)
+            out += (self.sparse @ X[:, self.rare].T).T
+            return
+        if X.shape[0] <= _SINGLE and self.dense.flags.c_contiguous:
+            out[:] = X[:, self.frequent] @ self.dense
+        else:
+            np.matmul(X[:, self.frequent].toarray(), self.dense, out=out)
+        out += (X[:, self.rare] @ self._sparse_transposed).toarray()
 
 
 def _stacked(parts: list[Any]) -> Any:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from ripml.base.parallel import blocks
 from ripml.base.products import dense, predict_embedding
 from ripml.regression.incremental import IncrementalRidge
 from ripml.regression.incremental_kernel import IncrementalDualRidge, IncrementalKernelRidge
+from ripml.regression.inverse import RowChange
 from ripml.regression.kernels import RBF, Kernel, Linear, Rows
 from ripml.regression.solver import CLOSED_FORM_LIMIT
 from ripml.regression.sums import PackedSums, Sums
@@ -42,22 +43,14 @@ _ROW_BLOCK = 4096  # training rows whose features are compared at a time
 
 
 @dataclass(frozen=True)
-class RowChange:
-    """What one change does to rows: features X (r, d), targets Z (r, M), and places (r,) where rows are kept."""
-
-    learnt: tuple[Any, Any] | None  # X, Z
-    forgotten: tuple[Any, Any, Ints] | None  # X, Z, places
-    retargeted: tuple[Any, Any, Any, Ints] | None  # X, Z before, Z after, places
-
-
-@dataclass(frozen=True)
 class Regression(ABC):
     """Predicts embeddings and can be changed row by row."""
 
     kernel: Kernel
     ridge: float
-    system: System | Sums | PackedSums | None  # at rest (sums) or in use; private to the newest value
-    version: int  # the state of `system` that this value is the solution of
+    sums: Sums | PackedSums | None = field(default=None, kw_only=True)  # at rest: all that the next change needs
+    system: System | None = field(default=None, kw_only=True)  # in use: what changes are made in, of the newest value
+    version: int = field(default=0, kw_only=True)  # the state of `system` that this value is the solution of
 
     @property
     @abstractmethod
@@ -86,9 +79,11 @@ class Regression(ABC):
     def widened(self, n_targets: int) -> Regression:
         """With more targets, which are zero for all rows so far; a system in use gets them with the next change."""
 
-    @abstractmethod
     def compacted(self, alive: Ints) -> Regression:
         """Where only these rows have a place."""
+        if self.in_use is not None:
+            self.in_use.compact()
+        return self
 
     @abstractmethod
     def emptied(self) -> Regression:
@@ -97,6 +92,10 @@ class Regression(ABC):
     @abstractmethod
     def cleared(self, features: NDArray[np.bool_]) -> Regression:
         """Without what rounding left of features (d,) that no row has any more."""
+
+    @abstractmethod
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The coefficients as they are saved, "Psi", and the "intercept"."""
 
     @abstractmethod
     def _made(self, training: Training | None, n_jobs: int | None) -> System: ...
@@ -110,10 +109,7 @@ class Regression(ABC):
     @property
     def in_use(self) -> System | None:
         """The system in use, if it is in the state of this value."""
-        system = self.system
-        if isinstance(system, (IncrementalRidge, IncrementalKernelRidge)) and system.version == self.version:
-            return system
-        return None
+        return self.system if self.system is not None and self.system.version == self.version else None
 
     def prepared(self, training: Training | None, n_jobs: int | None) -> Regression:
         """The same regression, ready to be changed: with its system made from sums, or from the training rows."""
@@ -121,7 +117,7 @@ class Regression(ABC):
             return self
         system = self._made(training, n_jobs)
         system.version = self.version
-        return replace(self, system=system)
+        return replace(self, sums=None, system=system)
 
     def warm(self) -> None:
         """Solve the system now, so that the first change is as quick as the others."""
@@ -139,70 +135,50 @@ class Regression(ABC):
             if wider:
                 system.widen(self.n_targets)
             try:
-                self._apply(system, change)
+                system.apply(change.with_features(self._features))
             except DataError:
-                if isinstance(system, IncrementalRidge) and not wider:  # sums take back what did not work
+                if system.undoes_failures and not wider:
                     system.version = self.version
                 raise
             # Solve before the version counts: nobody goes on from a system that could not be solved.
             solution = self._solution(system)
             system.version = self.version + 1
-            return replace(self, **solution, system=system, version=system.version)
-
-    def _apply(self, system: System, change: RowChange) -> None:
-        learnt, forgotten, moved = change.learnt, change.forgotten, change.retargeted
-        if isinstance(system, IncrementalRidge):
-            system.change(self._row(learnt), self._row(forgotten[:2] if forgotten else None))
-            if moved is not None:
-                system.retarget(self._features(moved[0]), moved[2] - moved[1])
-            return
-        if forgotten is not None:
-            system.forget(forgotten[2])
-        if moved is not None:
-            system.retarget(moved[3], moved[2])
-        if learnt is not None:
-            system.learn(self._features(learnt[0]), learnt[1])
+            return replace(self, **solution, sums=None, system=system, version=system.version)
 
     def _features(self, X: Any) -> Any:
         """Feature rows as the system has them."""
         return X
-
-    def _row(self, rows: tuple[Any, Any] | None) -> tuple[Any, Any] | None:
-        return None if rows is None else (self._features(rows[0]), rows[1])
 
     # ------------------------------------------------------------------------------------------------------ at rest
 
     @property
     def sums_rows(self) -> bool:
         """Whether sums are all that it needs to go on learning, so that rows need not be kept for it."""
-        return isinstance(self.system, (IncrementalRidge, Sums, PackedSums))
+        return self.sums is not None or (self.system is not None and self.system.sums_rows)
 
     def at_rest(self, rows_are_stored: bool) -> Regression:
         """The same regression with nothing in use: with its sums, unless the stored rows are enough to learn on."""
-        if isinstance(self.system, (Sums, PackedSums)):
+        if self.system is None:
             return self
         sums = None
-        if isinstance(self.in_use, IncrementalRidge):
+        if self.in_use is not None:
             with self.in_use.lock:
-                self.in_use.settle()
-                if not rows_are_stored:
-                    sums = PackedSums.of(self.in_use.sums, self.in_use.added_up).widened(self.n_targets)
-        return replace(self, system=sums)
+                sums = self.in_use.packed_sums(needed=not rows_are_stored)
+        if sums is not None:
+            sums = sums.widened(self.n_targets)
+        return replace(self, sums=sums, system=None)
 
     def packed_sums(self) -> PackedSums | None:
         """The sums at rest, in the form in which they are saved."""
-        return PackedSums.of(self.system) if isinstance(self.system, Sums) else (
-            self.system if isinstance(self.system, PackedSums) else None
-        )  # fmt: skip
+        return PackedSums.of(self.sums) if isinstance(self.sums, Sums) else self.sums
 
     @property
     def drift(self) -> float:
         """How far the solution is off its equations, relative to their right side."""
-        system = self.system
-        if not isinstance(system, (IncrementalRidge, IncrementalKernelRidge)):
+        if self.system is None:
             return 0.0
-        with system.lock:
-            return system.drift() if system.version == self.version else 0.0
+        with self.system.lock:
+            return self.system.drift() if self.in_use is not None else 0.0
 
     @property
     def n_refactorised(self) -> int:
@@ -223,6 +199,10 @@ class LinearRegression(Regression):
         """M."""
         return int(self.Psi.shape[1])
 
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Psi (d, M) and the intercept (M,)."""
+        return {"Psi": self.Psi, "intercept": self.intercept}
+
     def predict(self, X: Any, likeness: Floats | None, n_jobs: int | None) -> Any:
         """x Psi + intercept."""
         return predict_embedding(X, self.Psi, n_jobs) + self.intercept
@@ -236,33 +216,26 @@ class LinearRegression(Regression):
 
     def with_targets(self, kept: Ints) -> Regression:
         """With these targets alone."""
-        system = self.system
-        if isinstance(system, (Sums, PackedSums)):
-            system = replace(system, moment=system.moment[:, kept])
+        sums = None if self.sums is None else replace(self.sums, moment=self.sums.moment[:, kept])
         Psi = np.ascontiguousarray(self.Psi[:, kept])
-        return replace(self, Psi=Psi, intercept=self.intercept[kept], system=system)
+        return replace(self, Psi=Psi, intercept=self.intercept[kept], sums=sums, system=None)
 
     def widened(self, n_targets: int) -> Regression:
         """With more targets."""
-        more, system = n_targets - self.n_targets, self.system
-        if isinstance(system, (Sums, PackedSums)):
-            system = replace(system, moment=np.pad(system.moment, ((0, 0), (0, more))))
+        more, sums = n_targets - self.n_targets, self.sums
+        if sums is not None:
+            sums = replace(sums, moment=np.pad(sums.moment, ((0, 0), (0, more))))
         Psi = np.pad(self.Psi, ((0, 0), (0, more)))
-        return replace(self, Psi=Psi, intercept=np.pad(self.intercept, (0, more)), system=system)
-
-    def compacted(self, alive: Ints) -> Regression:
-        """Psi has no rows of its own; the dual form has."""
-        if isinstance(self.in_use, IncrementalKernelRidge):
-            self.in_use.compact()
-        return self
+        return replace(self, Psi=Psi, intercept=np.pad(self.intercept, (0, more)), sums=sums)
 
     def emptied(self) -> Regression:
         """Zeros."""
         sums = None
-        if isinstance(self.system, (Sums, PackedSums)):
-            d = len(self.system.moment)
+        if self.sums is not None:
+            d = len(self.sums.moment)
             sums = Sums(np.zeros((d, d)), np.zeros((d, self.n_targets)), 0)
-        return replace(self, Psi=np.zeros_like(self.Psi), intercept=np.zeros_like(self.intercept), system=sums)
+        Psi, intercept = np.zeros_like(self.Psi), np.zeros_like(self.intercept)
+        return replace(self, Psi=Psi, intercept=intercept, sums=sums, system=None)
 
     def cleared(self, features: NDArray[np.bool_]) -> Regression:
         """Their coefficients are zero, and so are their sums; the intercept stays."""
@@ -270,7 +243,7 @@ class LinearRegression(Regression):
         Psi[features] = 0
         if packed is not None:
             packed = packed.cleared(np.pad(features, (0, len(packed.moment) - len(features))))
-        return replace(self, Psi=Psi, system=packed)
+        return replace(self, Psi=Psi, sums=packed, system=None)
 
     def _features(self, X: Any) -> Any:
         return with_ones(X) if self.with_intercept else X
@@ -294,8 +267,7 @@ class LinearRegression(Regression):
         )
 
     def _solution(self, system: System) -> dict[str, Any]:
-        assert isinstance(system, (IncrementalRidge, IncrementalDualRidge))
-        Psi = system.Psi.astype(np.float32)
+        Psi = system.solution.astype(np.float32)
         if not self.with_intercept:
             return {"Psi": np.ascontiguousarray(Psi)}
         return {"Psi": np.ascontiguousarray(Psi[:-1]), "intercept": Psi[-1]}
@@ -311,6 +283,10 @@ class KernelRegression(Regression):
     def n_targets(self) -> int:
         """M."""
         return int(self.coefficients.shape[1])
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The coefficients (n, M), and no intercept."""
+        return {"Psi": self.coefficients, "intercept": np.zeros(self.n_targets, np.float32)}
 
     def predict(self, X: Any, likeness: Floats | None, n_jobs: int | None) -> Any:
         """K(x, rows) C."""
@@ -353,8 +329,7 @@ class KernelRegression(Regression):
 
     def compacted(self, alive: Ints) -> Regression:
         """With the lines of these rows alone."""
-        if isinstance(self.in_use, IncrementalKernelRidge):
-            self.in_use.compact()
+        super().compacted(alive)
         return replace(self, coefficients=np.ascontiguousarray(self.coefficients[alive]))
 
     def emptied(self) -> Regression:
@@ -370,8 +345,7 @@ class KernelRegression(Regression):
         return IncrementalKernelRidge(self.kernel, X, dense(Z), self.ridge, n_jobs)
 
     def _solution(self, system: System) -> dict[str, Any]:
-        assert isinstance(system, IncrementalKernelRidge)
-        return {"coefficients": system.coefficients.astype(np.float32)}
+        return {"coefficients": system.solution.astype(np.float32)}
 
 
 def with_ones(X: Any) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -59,7 +58,7 @@ class Sums:
         def lane(first: int) -> Sums:
             nothing = np.zeros((0, 0), dtype)
             total = cls(np.zeros((d, d), dtype) if gram else nothing, np.zeros((d, n_targets), dtype), 0)
-            for rows in islice(blocks(X.shape[0], _LANE_ROWS), first, None, lanes):
+            for rows in blocks(X.shape[0], _LANE_ROWS)[first::lanes]:
                 x, z = X[rows].astype(dtype, copy=False), dense(Z[rows]).astype(dtype, copy=False)
                 total += cls(x.T @ x if gram else nothing, x.T @ z, len(x))  # xᵀx is NumPy's symmetric product
             return total
