@@ -69,11 +69,12 @@ def main() -> None:
     model = RIPML.paper(n_dims=M, n_neighbors=K, ridge=RIDGE, random_state=0)
     rounds = 2 if arguments.quick else 3
     fits = side_by_side({"fit": lambda: model.fit(X, Y), "bare fit": bare_fit}, rounds)
-    part = model.parts_[0]
+    cluster = model.clusters_[0]
+    Psi, embeddings = cluster.regression.arrays()["Psi"], cluster.index.Z
 
     def bare_prediction() -> None:
-        queries = np.split((X_new @ part.Psi).astype(np.float32), F, axis=1)
-        for query, Z in zip(queries, part.Z, strict=True):
+        queries = np.split((X_new @ Psi).astype(np.float32), F, axis=1)
+        for query, Z in zip(queries, embeddings, strict=True):
             query @ Z.T
 
     predictions = side_by_side(

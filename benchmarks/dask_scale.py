@@ -66,7 +66,7 @@ def on_workers(folder: Path, n: int, client: Any) -> Any:
     edges = np.linspace(0, n, PARTITIONS + 1).astype(int).tolist()
     partitions = [dask.delayed(rows)(str(folder), start, stop) for start, stop in pairwise(edges)]
     with tempfile.TemporaryDirectory(dir=folder) as work:
-        return fit(untrained(), partitions, client, work).parts_[0].Psi
+        return fit(untrained(), partitions, client, work).clusters_[0].regression.arrays()["Psi"]
 
 
 class Killing(Workers):
@@ -107,7 +107,7 @@ def main() -> None:
         for _ in range(ROUNDS):
             spent, model = timed(in_memory, folder, n)
             seconds["memory"].append(spent)
-            Psi = model.parts_[0].Psi
+            Psi = model.clusters_[0].regression.arrays()["Psi"]
             del model
             spent, found = timed(on_workers, folder, n, client)
             seconds["workers"].append(spent)

@@ -23,9 +23,9 @@ from sklearn.kernel_approximation import RBFSampler
 
 from ripml import datasets, metrics
 from ripml.base.parallel import blocks, map_blocks
+from ripml.decoding.training_rows import TrainingRows
+from ripml.decoding.votes import tally
 from ripml.model.features import unit_rows
-from ripml.model.part import Part
-from ripml.neighbors import Exact
 from ripml.regression import Primal
 from ripml.regression.kernel_ridge import solve_kernel
 from ripml.regression.kernels import RBF, Local, Rows, squared_lengths
@@ -74,18 +74,17 @@ def by_leverage(X: Any, alpha: float, rng: np.random.Generator) -> Any:
 
 def nearby(X: Any, Y: Any, alpha: float, n_rows: int) -> Any:
     """Kernel ridge on the rows nearest to each query."""
-    empty = np.empty((0, 0), np.float32)
-    rows = np.arange(X.shape[0])
-    part = Part(empty, empty[0:0, 0:0].ravel(), empty, Y, np.ones_like(rows), Exact(), 1, Local(GAMMA, alpha, n_rows),
-                Rows(X), rows)  # fmt: skip
+    numbers, kernel = np.arange(X.shape[0]), Local(GAMMA, alpha, n_rows)
+    rows = TrainingRows(Rows(X), numbers, numbers, kernel)  # row i carries the label set i
 
     def scores(X_new: Any) -> Any:
         def of_block(block: slice) -> Any:
             some = X_new[block]
-            ids, likeness = part.alike(part.likeness(some, 1), n_rows)
-            return part.solved_nearby(ids, likeness, squared_lengths(some), [part.kernel])[0]  # type: ignore[list-item]
+            ids, likeness = rows.most_similar(rows.likeness(some, 1), n_rows)
+            (weights,) = rows.local_weights(ids, likeness, squared_lengths(some), [kernel])
+            return tally(ids, weights, Y)
 
-        part.likeness(X_new[:1], 1)
+        rows.likeness(X_new[:1], 1)  # made before threads need it
         return scipy.sparse.vstack(map_blocks(of_block, blocks(X_new.shape[0], 128)), format="csr")
 
     return scores

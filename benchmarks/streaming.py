@@ -65,9 +65,10 @@ def fit(kind: str, place: Path, memory: int) -> None:
 
 def largest_difference(place: Path) -> float:
     """The largest difference of Psi and of the embeddings of two models, relative to the largest entry."""
-    one, other = (load(place / kind).parts_[0] for kind in ("in blocks", "in memory"))
-    assert np.array_equal(one.counts, other.counts)
-    pairs = [(one.Psi, other.Psi), *zip(one.Z, other.Z, strict=True)]
+    one, other = (load(place / kind).clusters_[0] for kind in ("in blocks", "in memory"))
+    assert np.array_equal(one.index.counts, other.index.counts)
+    coefficients = tuple(cluster.regression.arrays()["Psi"] for cluster in (one, other))
+    pairs = [coefficients, *zip(one.index.Z, other.index.Z, strict=True)]
     return max(float(np.abs(a - b).max() / np.abs(b).max()) for a, b in pairs)
 
 

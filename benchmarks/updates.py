@@ -43,12 +43,12 @@ from ripml import RIPML, datasets
 from ripml.datasets import Dataset
 from ripml.lab.generated import generate
 from ripml.model.features import unit_rows
-from ripml.regression import PackedSums, Sums
+from ripml.regression import Sums
 from ripml.regression.incremental import IncrementalRidge
 from ripml.store import Store
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
-from test_online import CHOSEN, FIXED, World, rows, scores_by_name
+from test_update import CHOSEN, FIXED, World, rows, scores_by_name
 
 N_ROWS, N_LABELS, SINGLE = 500_539, 359_524, 200
 EXACT, ROUNDED, DRIFT = 1e-8, 1e-4, 1e-6  # bounds: float64, float32, Psi
@@ -190,10 +190,11 @@ def drift_of_a_model(d: int, n_inside: int, n_changes: int) -> tuple[float, floa
         seconds += time.perf_counter() - start
         if number % (n_changes // LOOKS) == 0:
             fresh = copy.deepcopy(settings).fit(X[there], Y[there])
-            kept = fresh.settled_parts()[0].kept
-            sums = kept.unpacked() if isinstance(kept, PackedSums) else kept
-            assert isinstance(sums, Sums)
-            errors.append(relative_error(model.parts_[0].Psi, solution(sums, 1.0)))
+            packed = fresh.model_.settled(None).clusters[0].regression.packed_sums()
+            assert packed is not None
+            errors.append(
+                relative_error(model.clusters_[0].regression.arrays()["Psi"], solution(packed.unpacked(), 1.0))
+            )
             said.append(model.warm_["drift"])
             queries = X[:200]
             scores.append(float(abs(model.decision_function(queries) - fresh.decision_function(queries)).max()))

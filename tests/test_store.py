@@ -24,8 +24,8 @@ from store_writer import LABELS, WORDS, Ledger, Server, example, settings
 
 from ripml.base.errors import DataError, ParameterError
 from ripml.baselines import PLST
-from ripml.datasets import Dataset, jsonl
-from ripml.datasets.source import Source
+from ripml.datasets import Dataset
+from ripml.datasets.formats import read
 from ripml.labels.ensembles import PolynomialPhase
 from ripml.model.estimator import RIPML
 from ripml.regression.regression import LinearRegression
@@ -164,7 +164,7 @@ def test_after_every_kind_of_call_the_model_is_the_one_that_the_documents_give(f
 def test_the_rows_of_a_data_set_are_learnt_like_documents(folder: Path, form: str) -> None:
     rows = [{"id": f"{i}", **body(form, i), "labels": labels} for i, labels in enumerate((["b", "label 1"], [], ["b"]))]
     stream: Any = io.BytesIO("\n".join(map(json.dumps, rows)).encode())
-    data = jsonl.read(Source("rows", stream))
+    data = read(stream, format="jsonl")
     Y, names = csr_array(hstack([csr_array((3, 1)), data.Y])), ["carried by none", *data.label_names]
     with (
         Store.create(folder / "data", data_of(form), settings()) as one,

@@ -116,5 +116,8 @@ def test_rules_and_an_encoder_stay_with_a_store(tmp_path: Path) -> None:
     with Store.open(tmp_path / "store", encoder=Lengths()) as store:
         assert store.model.rules == rules
         assert len(store.model.suggest(["x y z"])[0]) == 1
-    with Store.open(tmp_path / "store", readonly=True) as store, pytest.raises(ParameterError, match="give it again"):
+    with (
+        Store.open(tmp_path / "store", readonly=True) as store,
+        pytest.raises(ParameterError, match="pass it again as `encoder`"),
+    ):
         store.model.suggest(["x y z"])
