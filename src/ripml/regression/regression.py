@@ -25,7 +25,7 @@ from ripml.base.parallel import blocks
 from ripml.base.products import dense, predict_embedding
 from ripml.regression.incremental import IncrementalRidge
 from ripml.regression.incremental_kernel import IncrementalDualRidge, IncrementalKernelRidge
-from ripml.regression.kernels import RBF, Kernel, Linear, Rows
+from ripml.regression.kernels import Kernel, Linear, Rows
 from ripml.regression.solver import CLOSED_FORM_LIMIT
 from ripml.regression.sums import PackedSums, Sums
 
@@ -324,19 +324,15 @@ class KernelRegression(Regression):
         """
         assert rows is not None
         assert likeness is not None
-        assert isinstance(self.kernel, RBF)
         coefficients = read(self.coefficients)
         features, values = _entries(x)
-        X, gamma = rows.all(), float(self.kernel.gamma)
+        X, squares = rows.all(), values @ values
         pulls, intercepts = np.zeros((len(features), coefficients.shape[1])), np.zeros(coefficients.shape[1])
         for block in blocks(len(coefficients), _ROW_BLOCK):
             shared = X[block][:, features]
             products = np.asarray(shared @ values)
-            slope = np.divide(
-                np.expm1(2 * gamma * products), products, np.full(len(products), 2 * gamma), where=products != 0
-            )
-            apart = np.exp(-gamma * (values @ values + rows.squares[block]))[:, None] * coefficients[block]
-            pulls += values[:, None] * (shared.T @ (slope[:, None] * apart))
+            apart, rising = self.kernel.gradient_terms(products, squares, rows.squares[block], coefficients[block])
+            pulls += values[:, None] * (shared.T @ rising)
             intercepts += apart.sum(axis=0)
         finite = np.where(np.isfinite(likeness), likeness, 0)  # −∞ for rows that were forgotten
         return features, pulls, intercepts, (np.arange(len(finite)), finite[:, None] * coefficients)
