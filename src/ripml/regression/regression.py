@@ -134,6 +134,7 @@ class Regression(ABC):
         system = self.in_use
         assert system is not None
         with system.lock:
+            self._match_targets(system)
             system.version = None  # until the change is whole
             try:
                 self._apply(system, change)
@@ -160,6 +161,11 @@ class Regression(ABC):
         if learnt is not None:
             system.learn(self._features(learnt[0]), learnt[1])
 
+    def _match_targets(self, system: System) -> None:
+        """Have the targets of this value: a change that failed may have left more of them, which no row has."""
+        if system.n_targets != self.n_targets:
+            system.widen(self.n_targets)
+
     def _features(self, X: Any) -> Any:
         """Feature rows as the system has them."""
         return X
@@ -181,6 +187,7 @@ class Regression(ABC):
         sums = None
         if isinstance(self.in_use, IncrementalRidge):
             with self.in_use.lock:
+                self._match_targets(self.in_use)
                 self.in_use.settle()
                 sums = None if rows_are_stored else PackedSums.of(self.in_use.sums, self.in_use.added_up)
         return replace(self, system=sums)
