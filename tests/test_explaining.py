@@ -155,7 +155,9 @@ def test_pulls_of_a_kernel_are_the_integral_of_its_gradient() -> None:
     for one in explain(model, ZIPF.X_new[:1], n_features=3)[0]:
         label = model.classes_.tolist().index(one.label)
         for feature, pull in one.features:
-            expected = x[feature] * np.sum(1.4 * gradient * rows[:, feature] * cluster.regression.coefficients[:, label])
+            expected = x[feature] * np.sum(
+                1.4 * gradient * rows[:, feature] * cluster.regression.coefficients[:, label]
+            )
             assert pull == pytest.approx(expected, rel=1e-4, abs=1e-6)
 
 

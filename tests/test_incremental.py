@@ -483,7 +483,9 @@ class TestIncrementalRidge:
 
     @pytest.mark.parametrize("n_forgotten", [1, 30])
     @pytest.mark.parametrize("source", ["rows", "sums"])
-    def test_forgetting_a_row_that_was_never_learnt_is_refused_where_the_sums_show_it(self, source: str, n_forgotten: int) -> None:
+    def test_forgetting_a_row_that_was_never_learnt_is_refused_where_the_sums_show_it(
+        self, source: str, n_forgotten: int
+    ) -> None:
         X, Z = rows_of(60)
         system = IncrementalRidge.of(X, Z, 0.1) if source == "rows" else IncrementalRidge(Sums.of(X, Z), 0.1)
         other, targets = rows_of(1, seed=5)
@@ -545,7 +547,9 @@ class TestIncrementalKernelRidge:
         assert world.error < 1e-10
 
     @pytest.mark.parametrize("kernel", [None, RBF(0.5)])
-    def test_after_all_rows_were_forgotten_nothing_is_left_and_all_can_be_learnt_again(self, kernel: Kernel | None) -> None:
+    def test_after_all_rows_were_forgotten_nothing_is_left_and_all_can_be_learnt_again(
+        self, kernel: Kernel | None
+    ) -> None:
         world = KernelWorld(15, kernel)
         X, Z = world.X, world.Z
         for place in range(15):
@@ -652,7 +656,9 @@ def solution(world: LinearWorld | KernelWorld) -> list[Doubles]:
     return [*found, system.Psi.copy()] if isinstance(system, IncrementalDualRidge) else found
 
 
-def after_random_changes(make: Callable[[], LinearWorld | KernelWorld], most: int | None) -> tuple[LinearWorld | KernelWorld, list[list[Doubles]]]:
+def after_random_changes(
+    make: Callable[[], LinearWorld | KernelWorld], most: int | None
+) -> tuple[LinearWorld | KernelWorld, list[list[Doubles]]]:
     world = make()
     world.system.max_corrections = most
     found = []

@@ -19,8 +19,8 @@ import ripml
 from ripml import RIPML
 from ripml.base import registry
 from ripml.base.errors import DataError, ParameterError
-from ripml.decoding.decoders import Blend
 from ripml.decoding.calibration import mean_precision
+from ripml.decoding.decoders import Blend
 from ripml.decoding.fitted import LeftOut
 from ripml.decoding.label_set_index import DirectionIndex
 from ripml.decoding.signals import FittedSignals

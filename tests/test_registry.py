@@ -54,7 +54,7 @@ class ToyEnsemble(Ensemble):
 
     def rule(self, keys: NDArray[np.uint64], n_dims: int, seed: int) -> NDArray[np.float32]:
         columns = [np.random.default_rng([seed, int(key)]).standard_normal(n_dims) for key in keys]
-        return np.array(columns, np.float32).reshape(len(keys), n_dims) / np.float32(n_dims**0.5)
+        return np.asarray(np.reshape(columns, (len(keys), n_dims)) / n_dims**0.5, np.float32)
 
 
 @dataclass(frozen=True)
@@ -295,7 +295,7 @@ def test_a_toy_ensemble_makes_the_columns_of_phi() -> None:
     assert model.ensemble_ == ToyEnsemble()
 
 
-# -------------------------------------------------------------------------------------------------------- values as JSON
+# ------------------------------------------------------------------------------------------------------ values as JSON
 
 
 @pytest.mark.parametrize("value", [3, 0.5, "auto", True, None, np.int64(3), np.float32(0.5), np.bool_(True)], ids=repr)

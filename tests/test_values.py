@@ -11,11 +11,12 @@ import worlds
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from sklearn.base import clone
 
 from ripml import RIPML
 from ripml.base.arrays import GrowingArray
 from ripml.base.errors import DataError, ParameterError
-from ripml.decoding.label_set_index import DirectionIndex, LabelSetIndex, PointIndex
+from ripml.decoding.label_set_index import DirectionIndex, LabelSetIndex, PointIndex, Searchers
 from ripml.labels.encoding import label_keys
 from ripml.model.cluster import LabelledRows
 from ripml.model.model import Change
@@ -160,8 +161,8 @@ class TestLabelSetIndexes:
         for index in (base, one, other, further):  # each finds its sets by their labels, and no others
             numbers = index.prepared(KEYS).numbers_of(labels([7], [8], [9], [10, 11], [10]), KEYS)
             present = [index.sets.toarray()[number] for number in numbers if number >= 0]
-            asked = labels([7], [8], [9], [10, 11], [10]).toarray()[numbers >= 0]
-            np.testing.assert_array_equal(np.array(present).reshape(asked.shape), asked)
+            expected_sets = labels([7], [8], [9], [10, 11], [10]).toarray()[numbers >= 0]
+            np.testing.assert_array_equal(np.array(present).reshape(expected_sets.shape), expected_sets)
         found = [index.prepared(KEYS).numbers_of(labels([8], [10, 11]), KEYS) >= 0 for index in (base, one, other)]
         assert [some.tolist() for some in found] == [[False, False], [True, False], [False, True]]
 
@@ -260,7 +261,9 @@ class TestRegressions:
         newest = first.changed(learn(*problem(3, seed=2)))
         fitted.X, fitted.Z = (np.concatenate(both) for both in zip(problem(20), problem(2, seed=1), strict=True))
         if kind == "sums":
-            with pytest.raises(ParameterError, match=r"has nothing to learn on from; take the newest one, or fit again"):
+            with pytest.raises(
+                ParameterError, match=r"has nothing to learn on from; take the newest one, or fit again"
+            ):
                 fitted.prepared(first)
         else:
             other = fitted.prepared(first).changed(learn(*problem(4, seed=3)))
@@ -300,13 +303,15 @@ class TestRegressions:
             raise KeyboardInterrupt("half way")
 
         assert value.in_use is not None
-        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt, match="half way"):
-            patch.setattr(type(value.in_use), "_advance", interrupt)  # after the sums or rows were changed
+        monkeypatch.setattr(type(value.in_use), "_advance", interrupt)  # after the sums or rows were changed
+        with pytest.raises(KeyboardInterrupt, match="half way"):
             value.changed(learn(*problem(3, seed=2)))
+        monkeypatch.undo()
         np.testing.assert_array_equal(fitted.predicted(value, QUERIES, 22), before)
-        assert value.in_use is None
         if kind == "sums":
-            with pytest.raises(ParameterError, match=r"has nothing to learn on from; take the newest one, or fit again"):
+            with pytest.raises(
+                ParameterError, match=r"has nothing to learn on from; take the newest one, or fit again"
+            ):
                 fitted.prepared(value)
             return
         after = fitted.prepared(value).changed(learn(*problem(3, seed=2)))
@@ -315,24 +320,23 @@ class TestRegressions:
         np.testing.assert_allclose(fitted.predicted(after, QUERIES, 25), fitted.expected(X, Z, QUERIES), atol=1e-5)
 
 
-# ---------------------------------------------------------------------------------------------------------- whole models
+# -------------------------------------------------------------------------------------------------------- whole models
 
 WORLD = worlds.zipf(n=80)
 MODELS: dict[str, RIPML] = {
     "sums": RIPML.paper(n_dims=16, n_learners=2, ridge=0.3, random_state=0),
     "sums, identity": RIPML(decoder="sketch", kernel="linear", relevance=0, ridge=0.3, random_state=0),
+    "sums, not normalised": RIPML(
+        decoder="sketch", kernel="linear", relevance=0, ridge=0.3, normalize=False, random_state=0
+    ),
     "kernel": RIPML(kernel=RBF(0.5), relevance=0, ridge=0.1, random_state=0),
 }
 
 
 def fitted_model(name: str) -> RIPML:
     """A model that has learnt since its fit, so that what it needs for that is in use."""
-    model: RIPML = sklearn_clone(MODELS[name])
+    model: RIPML = clone(MODELS[name])
     return model.fit(WORLD.X[:60], WORLD.names[:60]).partial_fit(WORLD.X[60:], WORLD.names[60:])
-
-
-def sklearn_clone(model: RIPML) -> RIPML:
-    return RIPML(**model.get_params(deep=False))
 
 
 def scores(model: RIPML) -> Array:
@@ -363,11 +367,14 @@ class TestModels:
             raise MemoryError("no room for more embeddings")
 
         more = [["label 00", "label 05", "label 09"], ["a new label"]]
-        with monkeypatch.context() as patch, pytest.raises(MemoryError, match="no room"):
-            patch.setattr("ripml.decoding.label_set_index.Searchers.changed", fail)
+        monkeypatch.setattr(Searchers, "changed", fail)
+        with pytest.raises(MemoryError, match="no room"):
             model.partial_fit(WORLD.X_new[:2], more)
+        monkeypatch.undo()
         assert model.model_ is version
         np.testing.assert_array_equal(scores(model), expected)
+        restored = RIPML.from_state(*model.to_state())  # it can be saved as well
+        np.testing.assert_allclose(scores(restored), expected, atol=1e-6)
         for one in (model, twin):  # rows with known labels only, and then the row that failed
             one.partial_fit(WORLD.X_new[2:4], worlds.names_of(WORLD.Y)[:2])
             one.partial_fit(WORLD.X_new[:2], more)
@@ -387,25 +394,19 @@ class TestModels:
 
 def test_a_forgotten_row_that_the_sums_contradict_leaves_a_model_with_new_labels_learning() -> None:
     """The regression has its new targets by then: they must not stay behind in the version before."""
-    settings = {"normalize": False, "decoder": "sketch", "kernel": "linear", "relevance": 0, "ridge": 0.3}
-    model, twin = (
-        RIPML(**settings, random_state=0).fit(WORLD.X[:60], WORLD.names[:60]).partial_fit(WORLD.X[60:], WORLD.names[60:])
-        for _ in range(2)
-    )
+    model, twin = (fitted_model("sums, not normalised") for _ in range(2))
     version, expected = model.model_, scores(model)
     strange = np.random.default_rng(0).standard_normal((1, WORLD.X.shape[1])) * 1e3
+    Y_before, _ = version.vocabulary.encode(WORLD.names[:1])
+    Y_after, vocabulary = version.vocabulary.encode([["a new label"]])
+    unknown = np.array([-1])
+    change = Change(
+        before=LabelledRows(strange.astype(np.float32), Y_before, unknown),
+        after=LabelledRows(WORLD.X_new[:1].astype(np.float32), Y_after, unknown),
+        vocabulary=vocabulary,
+    )
     with pytest.raises(DataError, match="not those of any rows"):
-        model.model_.changed(
-            Change(
-                before=LabelledRows(strange.astype(np.float32), version.vocabulary.encode(WORLD.names[:1])[0], np.array([-1])),
-                after=LabelledRows(
-                    WORLD.X_new[:1].astype(np.float32),
-                    version.vocabulary.encode([["a new label"]])[0],
-                    np.array([-1]),
-                ),
-                vocabulary=version.vocabulary.encode([["a new label"]])[1],
-            )
-        )
+        version.changed(change)
     np.testing.assert_array_equal(scores(model), expected)
     for one in (model, twin):
         one.partial_fit(WORLD.X_new[2:4], worlds.names_of(WORLD.Y)[:2])
@@ -427,9 +428,10 @@ def test_after_a_failure_in_one_of_several_clusters_the_model_answers_and_says_t
             raise MemoryError("half way")
         original(self, *rows)
 
-    with monkeypatch.context() as patch, pytest.raises(MemoryError, match="half way"):
-        patch.setattr(incremental.IncrementalRidge, "change", fail_second)
+    monkeypatch.setattr(incremental.IncrementalRidge, "change", fail_second)
+    with pytest.raises(MemoryError, match="half way"):
         model.partial_fit(WORLD.X_new[:20], worlds.names_of(WORLD.Y)[:20])
+    monkeypatch.undo()
     assert model.model_ is version
     np.testing.assert_array_equal(scores(model), expected)
     with pytest.raises(ParameterError, match=r"has nothing to learn on from; take the newest one, or fit again"):

@@ -355,9 +355,7 @@ class Blend(SignalDecoder):
 
 def _refuse_local(kernel: Kernel | None, decoder: Decoder) -> None:
     if kernel is not None and kernel.nearby is not None:
-        raise ParameterError(
-            f"kernel='local' is a signal among others, with decoder='blend'; got decoder={decoder!r}."
-        )
+        raise ParameterError(f"kernel='local' is a signal among others, with decoder='blend'; got decoder={decoder!r}.")
 
 
 def _choices(

@@ -215,7 +215,7 @@ class Kernel(ABC):
         """Turn products (b, n) of rows with these squared lengths, (b,) and (n,), into kernel values, in place."""
 
     def gradient_terms(
-        self, products: NDArray[np.float64], left: float, right: NDArray[Any], coefficients: NDArray[Any]
+        self, products: NDArray[np.float64], left: Any, right: NDArray[Any], coefficients: NDArray[Any]
     ) -> tuple[NDArray[Any], NDArray[Any]]:
         """K₀·C and (K − K₀)/⟨x, x'⟩·C (n, labels) of coefficients C, with K₀ the kernel of rows that share nothing.
 
@@ -299,7 +299,7 @@ class RBF(Kernel):
         np.exp(products, out=products)
 
     def gradient_terms(
-        self, products: NDArray[np.float64], left: float, right: NDArray[Any], coefficients: NDArray[Any]
+        self, products: NDArray[np.float64], left: Any, right: NDArray[Any], coefficients: NDArray[Any]
     ) -> tuple[NDArray[Any], NDArray[Any]]:
         """In closed form: K = K₀·exp(2γ⟨x, x'⟩), whose slope has a limit where rows share nothing."""
         gamma = float(self.gamma)
