@@ -122,7 +122,8 @@ def world_of(name: str) -> worlds.World:
 
 @functools.cache
 def fitted_of(name: str) -> RIPML:
-    return clone(MODELS[name]).fit(world_of(name).X, world_of(name).names)
+    model: RIPML = clone(MODELS[name])
+    return model.fit(world_of(name).X, world_of(name).names)
 
 
 def test_the_laws_hold_for_every_decoder() -> None:

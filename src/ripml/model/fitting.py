@@ -487,7 +487,7 @@ class SignalsFitting(ClusterFitting):
         most = min(_HELD_OUT, -(-len(rank) // 10))
         if solver.exact:
             kind = "local" if kernel.nearby else "small" if min(X.shape) <= _SMALL else solver.word
-            most = min(_LEFT_OUT_TO_BLEND[kind], self.askable)
+            most = min(_LEFT_OUT_TO_BLEND.get(kind, _LEFT_OUT_TO_BLEND["primal"]), self.askable)
         asked = np.flatnonzero(rank < most)
         seen = slice(None) if solver.exact else np.flatnonzero(rank >= most)
         with warnings.catch_warnings():

@@ -184,7 +184,7 @@ class IncrementalRidge(Renewed):
         return int(self.sums.moment.shape[1])
 
     def widen(self, n_targets: int) -> None:
-        """Have this many targets; those that come are zero for all rows so far."""
+        """Have this many targets; new ones are zero for all rows so far, and those beyond are dropped."""
         self.settle()
         self.sums = Sums(self.sums.gram, widened(self.sums.moment, n_targets), self.sums.n_rows)
         self._Psi = None if self._Psi is None else widened(self._Psi, n_targets)

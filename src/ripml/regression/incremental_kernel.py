@@ -137,7 +137,7 @@ class IncrementalKernelRidge(Renewed):
         return int(self._Z.view.shape[1])
 
     def widen(self, n_targets: int) -> None:
-        """Have this many targets; those that come are zero for all rows so far."""
+        """Have this many targets; new ones are zero for all rows so far, and those beyond are dropped."""
         self.settle()
         self._Z, self._C = (GrowingArray(widened(part.view, n_targets)) for part in (self._Z, self._C))
 

@@ -299,9 +299,9 @@ def doubles(rows: Any) -> Doubles:
 
 
 def widened(array: NDArray[Any], n_targets: int) -> NDArray[Any]:
-    """The array with as many columns, those that are new of zeros."""
+    """The array with this many columns: new ones are zeros, and those beyond are dropped."""
     wider = np.zeros((len(array), n_targets), array.dtype)
-    wider[:, : array.shape[1]] = array
+    wider[:, : array.shape[1]] = array[:, :n_targets]
     return wider
 
 

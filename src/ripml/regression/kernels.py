@@ -229,6 +229,19 @@ class Kernel(ABC):
     def of_products(self, products: Floats, left: Floats, right: Floats) -> None:
         """Turn products (b, n) of rows with these squared lengths, (b,) and (n,), into kernel values, in place."""
 
+    def gradient_terms(
+        self, products: NDArray[np.float64], left: Any, right: NDArray[Any], coefficients: NDArray[Any]
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
+        """K₀·C and (K − K₀)/⟨x, x'⟩·C (n, labels) of coefficients C, with K₀ the kernel of rows that share nothing.
+
+        `products` (n,) are ⟨x, x'⟩ for one row x of squared length `left` and rows of squared lengths `right` (n,).
+        """
+        apart, values = np.zeros((1, len(products))), products[None].copy()
+        for some in (apart, values):
+            self.of_products(cast(Any, some), cast(Any, np.array([left])), cast(Any, right))
+        slope = np.divide(values - apart, products, out=np.zeros_like(values), where=products != 0)
+        return apart[0][:, None] * coefficients, slope[0][:, None] * coefficients
+
     def between(self, X: Any, rows: Rows, n_jobs: int | None = None, out: Floats | None = None) -> Floats:
         """K(x, row), (len(X), n) float32, in blocks on threads; into `out` if it is given.
 
@@ -299,6 +312,17 @@ class RBF(Kernel):
         products -= gamma * right
         np.minimum(products, 0, out=products)
         np.exp(products, out=products)
+
+    def gradient_terms(
+        self, products: NDArray[np.float64], left: Any, right: NDArray[Any], coefficients: NDArray[Any]
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
+        """In closed form: K = K₀·exp(2γ⟨x, x'⟩), whose slope has a limit where rows share nothing."""
+        gamma = float(self.gamma)
+        slope = np.divide(
+            np.expm1(2 * gamma * products), products, np.full(len(products), 2 * gamma), where=products != 0
+        )
+        apart = np.exp(-gamma * (left + right))[:, None] * coefficients
+        return apart, slope[:, None] * apart
 
 
 @dataclass(frozen=True)

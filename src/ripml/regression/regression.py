@@ -26,7 +26,7 @@ from ripml.base.products import dense, predict_embedding
 from ripml.regression.incremental import IncrementalRidge
 from ripml.regression.incremental_kernel import IncrementalDualRidge, IncrementalKernelRidge
 from ripml.regression.inverse import RowChange
-from ripml.regression.kernels import RBF, Kernel, Linear, Rows
+from ripml.regression.kernels import Kernel, Linear, Rows
 from ripml.regression.solver import CLOSED_FORM_LIMIT
 from ripml.regression.sums import PackedSums, Sums
 
@@ -130,20 +130,23 @@ class Regression(ABC):
         system = self.in_use
         assert system is not None
         with system.lock:
+            self._match_targets(system)
             system.version = None  # until the change is whole
-            wider = self.n_targets > system.n_targets
-            if wider:
-                system.widen(self.n_targets)
             try:
                 system.apply(change.with_features(self._features))
             except DataError:
-                if system.undoes_failures and not wider:
+                if system.undoes_failures:
                     system.version = self.version
                 raise
             # Solve before the version counts: nobody goes on from a system that could not be solved.
             solution = self._solution(system)
             system.version = self.version + 1
             return replace(self, **solution, sums=None, system=system, version=system.version)
+
+    def _match_targets(self, system: System) -> None:
+        """Have the targets of this value: a change that failed may have left more of them, which no row has."""
+        if system.n_targets != self.n_targets:
+            system.widen(self.n_targets)
 
     def _features(self, X: Any) -> Any:
         """Feature rows as the system has them."""
@@ -163,9 +166,8 @@ class Regression(ABC):
         sums = None
         if self.in_use is not None:
             with self.in_use.lock:
+                self._match_targets(self.in_use)
                 sums = self.in_use.packed_sums(needed=not rows_are_stored)
-        if sums is not None:
-            sums = sums.widened(self.n_targets)
         return replace(self, sums=sums, system=None)
 
     def packed_sums(self) -> PackedSums | None:
@@ -302,19 +304,15 @@ class KernelRegression(Regression):
         """
         assert rows is not None
         assert likeness is not None
-        assert isinstance(self.kernel, RBF)
         coefficients = read(self.coefficients)
         features, values = _entries(x)
-        X, gamma = rows.all(), float(self.kernel.gamma)
+        X, squares = rows.all(), values @ values
         pulls, intercepts = np.zeros((len(features), coefficients.shape[1])), np.zeros(coefficients.shape[1])
         for block in blocks(len(coefficients), _ROW_BLOCK):
             shared = X[block][:, features]
             products = np.asarray(shared @ values)
-            slope = np.divide(
-                np.expm1(2 * gamma * products), products, np.full(len(products), 2 * gamma), where=products != 0
-            )
-            apart = np.exp(-gamma * (values @ values + rows.squares[block]))[:, None] * coefficients[block]
-            pulls += values[:, None] * (shared.T @ (slope[:, None] * apart))
+            apart, rising = self.kernel.gradient_terms(products, squares, rows.squares[block], coefficients[block])
+            pulls += values[:, None] * (shared.T @ rising)
             intercepts += apart.sum(axis=0)
         finite = np.where(np.isfinite(likeness), likeness, 0)  # −∞ for rows that were forgotten
         return features, pulls, intercepts, (np.arange(len(finite)), finite[:, None] * coefficients)
