@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
+from laws import assert_same_scores
 from ripml import RIPML, datasets, load, metrics
 from ripml.cli import main
 from ripml.datasets import Dataset
@@ -351,6 +352,15 @@ def test_predicted_probabilities_are_those_of_python_in_the_order_of_scores(
         assert [pair["probability"] for pair in row] == pytest.approx(expected, abs=1e-6)
     plain, _ = run(capfd, "predict", trained, path, *words, "--probabilities")
     assert plain.splitlines()[0].split("\t")[1] == f"{printed[0][0]['probability']:.4f}"
+
+
+@pytest.mark.parametrize("tail", [0.0, 0.5])
+def test_scores_and_probabilities_together_are_those_of_the_two_methods(tail: float) -> None:
+    rows = world()
+    model = RIPML(tail=tail, random_state=0).fit(rows.X, rows.Y)
+    scores, probabilities = model.scores_and_probabilities(rows.X)
+    assert_same_scores(scores, model.decision_function(rows.X))
+    assert_same_scores(probabilities, model.predict_proba(rows.X))
 
 
 def test_the_isometry_of_a_file_is_measured_and_drawn(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -125,7 +125,7 @@ def predict(
     from ripml.cli.inputs import open_model, read_rows
 
     trained, _ = open_model(model)
-    if probabilities and not hasattr(trained.model, "predict_proba"):
+    if probabilities and not hasattr(trained.model, "scores_and_probabilities"):
         held = type(trained.model).__name__
         raise ParameterError(f"--probabilities requires a RIPML model; {model} holds {held}.")
     trained.model.set_params(n_jobs=jobs)
@@ -160,11 +160,13 @@ def _predictions(
     with output.progress_bar("predicting", len(rows)) as advance:
         for start in range(0, len(rows), _BLOCK_ROWS):
             block = X[start : start + _BLOCK_ROWS]
-            scores = model.decision_function(block)
+            if probabilities:  # the labels are in the order of the scores, which have fewer ties
+                scores, calibrated = model.scores_and_probabilities(block)
+            else:
+                scores = calibrated = model.decision_function(block)
             best = rules.kept(model, scores)
-            if probabilities:  # labels stay in the order of the scores, which have fewer ties
-                row = np.repeat(np.arange(best.shape[0]), np.diff(best.indptr))
-                best.data = np.asarray(model.predict_proba(block)[row, best.indices]).ravel()
+            row = np.repeat(np.arange(best.shape[0]), np.diff(best.indptr))
+            best.data = np.asarray(calibrated[row, best.indices]).ravel()
             pairs = list(zip([names[j] for j in best.indices.tolist()], best.data.tolist(), strict=True))
             for i, is_known in enumerate(np.diff(scores.indptr) > 0):
                 yield pairs[best.indptr[i] : best.indptr[i + 1]], bool(is_known)
