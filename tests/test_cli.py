@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from laws import assert_same_scores
 from scipy.sparse import csr_array
 
-from laws import assert_same_scores
 from ripml import RIPML, datasets, load, metrics
 from ripml.cli import main
 from ripml.datasets import Dataset
@@ -375,7 +375,7 @@ def test_the_isometry_of_a_file_is_measured_and_drawn(tmp_path: Path, capfd: pyt
     out, _ = run(capfd, "inspect", tmp_path / "train.txt", "--delta", "0.3")
     assert "smallest m with δ ≤ 0.3" in out
     _, err = run(capfd, "inspect", tmp_path / "train.txt", "--plot", tmp_path / "picture.docx", code=2)
-    assert "ends in .png, .svg or .pdf" in err
+    assert "must end in .png, .svg or .pdf" in err
 
 
 def test_a_missing_extra_names_its_install_line(
