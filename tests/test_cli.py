@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from laws import assert_same_scores
 from scipy.sparse import csr_array
 
 from ripml import RIPML, datasets, load, metrics
@@ -353,6 +354,15 @@ def test_predicted_probabilities_are_those_of_python_in_the_order_of_scores(
     assert plain.splitlines()[0].split("\t")[1] == f"{printed[0][0]['probability']:.4f}"
 
 
+@pytest.mark.parametrize("tail", [0.0, 0.5])
+def test_scores_and_probabilities_together_are_those_of_the_two_methods(tail: float) -> None:
+    rows = world()
+    model = RIPML(tail=tail, random_state=0).fit(rows.X, rows.Y)
+    scores, probabilities = model.scores_and_probabilities(rows.X)
+    assert_same_scores(scores, model.decision_function(rows.X))
+    assert_same_scores(probabilities, model.predict_proba(rows.X))
+
+
 def test_the_isometry_of_a_file_is_measured_and_drawn(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("matplotlib", reason="the extra `plot` is not installed")
     datasets.write(world(), tmp_path / "train.txt")
@@ -365,7 +375,7 @@ def test_the_isometry_of_a_file_is_measured_and_drawn(tmp_path: Path, capfd: pyt
     out, _ = run(capfd, "inspect", tmp_path / "train.txt", "--delta", "0.3")
     assert "smallest m with δ ≤ 0.3" in out
     _, err = run(capfd, "inspect", tmp_path / "train.txt", "--plot", tmp_path / "picture.docx", code=2)
-    assert "ends in .png, .svg or .pdf" in err
+    assert "must end in .png, .svg or .pdf" in err
 
 
 def test_a_missing_extra_names_its_install_line(
@@ -493,21 +503,22 @@ def test_debug_adds_the_traceback(capfd: pytest.CaptureFixture[str]) -> None:
 def test_an_unexpected_error_is_one_sentence(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(as_json: bool) -> None:
+    def broken(name: str) -> None:
         raise ZeroDivisionError("division by zero\nsecond line")
 
-    monkeypatch.setattr("ripml.cli.lab._run_demo", broken)
+    monkeypatch.setattr("ripml.datasets.load", broken)
     _, err = run(capfd, "demo", code=2)
-    assert err == "ripml: ZeroDivisionError: division by zero; run again with --debug for the traceback\n"
+    sentence = "ripml: ZeroDivisionError: division by zero; run again with --debug for the traceback"
+    assert err.splitlines() == ["reading docstrings …", sentence]
 
 
 def test_an_interrupt_stops_quietly(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(as_json: bool) -> None:
+    def interrupted(name: str) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("ripml.cli.lab._run_demo", interrupted)
+    monkeypatch.setattr("ripml.datasets.load", interrupted)
     _, err = run(capfd, "demo", code=130)
-    assert err == "ripml: stopped.\n"
+    assert err.splitlines() == ["reading docstrings …", "ripml: stopped."]
 
 
 def test_a_reader_that_closes_the_pipe_is_not_an_error(trained: Path) -> None:
@@ -534,6 +545,8 @@ def test_a_row_without_known_words_gets_no_labels_and_a_note_says_so(
     out, err = run(capfd, "predict", tmp_path / "m", tmp_path / "new.jsonl", "-n", "1")
     assert [line.split("\t")[:2] for line in out.splitlines()] == [["a"], ["b", "cat"]]
     assert "1 row has no feature or word that the model knows" in err
+    (tmp_path / "unknown.jsonl").write_text('{"id": "a", "text": "zzz"}\n')
+    assert run(capfd, "predict", tmp_path / "m", tmp_path / "unknown.jsonl", "--probabilities")[0] == "a\n"
 
 
 def test_label_names_do_not_break_lines_or_terminals(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

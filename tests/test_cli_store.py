@@ -102,7 +102,9 @@ def state(folder: Path) -> dict[str, Any]:
         kept = [store.document(id) for id in store.ids()]
         rows = datasets.read(io.BytesIO("".join(json.dumps(row) + "\n" for row in kept).encode()))
         changes = [{name: value for name, value in c.items() if name != "time"} for c in store.history(100)]
-        labels = zip(model.classes_.tolist(), model.frequency_.tolist(), model.labels_.retired.tolist(), strict=True)
+        labels = zip(
+            model.classes_.tolist(), model.frequency_.tolist(), model.vocabulary_.retired.tolist(), strict=True
+        )
         warm = {name: value for name, value in model.warm_.items() if name not in ("drift", "refactorised")}
         scores = store.model.scores(rows).toarray().tolist()
         return {"kept": kept, "changes": changes, "labels": [*labels], "warm": warm, "scores": scores}

@@ -17,7 +17,7 @@ from ripml.cli import main
 from ripml.cli.train import TrainingRun, new_estimator, read_settings, train_options
 from ripml.datasets import Dataset
 from ripml.model.estimator import RIPML
-from ripml.search.space import Judge
+from ripml.search.space import Objective
 from ripml.search.study import Study, tune
 from ripml.tagging.documents import DocumentModel
 
@@ -45,14 +45,14 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Values by a formula in place of models: the lower the ridge the better, and the paper's settings fail."""
 
-    def value(_: Judge, model: RIPML, fold: int) -> float:
+    def value(_: Objective, model: RIPML, fold: int) -> float:
         if model.decoder == "votes":
             raise ArithmeticError("too\nfew")
         return 0.5 if model.ridge == "auto" else 1 / (1 + 10 * float(model.ridge))
 
     usual = {"preset": "default", "decoder": "blend", "ridge": 0.1, "neighbors": 10, "gamma": 0.5, "relevance": 0.5}
-    monkeypatch.setattr(Judge, "value", value)
-    monkeypatch.setattr(Judge, "came_to", lambda *_: {**usual, "tail": 0.0})
+    monkeypatch.setattr(Objective, "value", value)
+    monkeypatch.setattr(Objective, "parameters_of", lambda *_: {**usual, "tail": 0.0})
 
 
 def test_the_best_settings_are_printed_as_options_and_saved_for_train(
@@ -110,16 +110,16 @@ def test_people_see_the_best_trials_and_the_command(
 def test_after_an_interrupt_the_trials_are_kept_and_the_command_can_be_repeated(
     quick: None, undrawn: None, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    usual, n_calls = Judge.value, 0
+    usual, n_calls = Objective.value, 0
 
-    def interrupted(self: Judge, model: RIPML, fold: int) -> float:
+    def interrupted(self: Objective, model: RIPML, fold: int) -> float:
         nonlocal n_calls
         n_calls += 1
         if n_calls == 5:
             raise KeyboardInterrupt
         return usual(self, model, fold)
 
-    monkeypatch.setattr(Judge, "value", interrupted)
+    monkeypatch.setattr(Objective, "value", interrupted)
     data = written(tmp_path / "train.txt")
     out, err = run(capfd, "tune", data, tmp_path / "s", "--trials", "9", code=130)
     n = len(Study.open(tmp_path / "s").trials)
@@ -151,7 +151,7 @@ def test_without_matplotlib_only_the_plot_is_missing(
 ERRORS = {
     "no trials": (["--trials", "0"], "Invalid value for '--trials'"),
     "no time": (["--timeout", "soon"], "--timeout must be a time such as 90s, 20m or 8h; got 'soon'."),
-    "no picture": (["--plot", "p.doc"], "p.doc: a picture ends in .png, .svg or .pdf."),
+    "no picture": (["--plot", "p.doc"], "p.doc: the name of a plot must end in .png, .svg or .pdf."),
     "no parts": (["--folds", "9"], "--folds must be an integer from 1 to 5; got 9."),
     "another metric": (["--metric", "P@5"], "s: this study was begun with metric = P@1; choose another folder for"),
     "no metric": (["--metric", "P@2"], "Invalid value for '--metric': "),

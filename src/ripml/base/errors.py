@@ -15,6 +15,7 @@ __all__ = [
     "ParameterError",
     "RipmlError",
     "StoreError",
+    "StoreLockedError",
     "check_count",
     "check_positive",
     "check_ridge",
@@ -44,6 +45,10 @@ class ModelFolderError(RipmlError, ValueError):
 
 class StoreError(RipmlError):
     """A store is missing, damaged, in use by another writer, or could not be written; nothing was changed."""
+
+
+class StoreLockedError(StoreError):
+    """Another process has the store open for writing; it can be opened for reading meanwhile."""
 
 
 class MemoryLimitError(RipmlError, MemoryError):

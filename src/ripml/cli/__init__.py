@@ -13,7 +13,6 @@ import traceback
 from typing import Any, NoReturn
 
 from ripml.base.errors import RipmlError
-from ripml.cli.options import use_option_names
 from ripml.cli.output import Interrupted, printable
 
 __all__ = ["main"]
@@ -30,7 +29,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 
 
 def _run(arguments: list[str], debug: bool) -> int:
-    from ripml.cli.app import app
+    from ripml.cli.app import app  # now, so that stages registered until now are options
 
     if arguments in ([], ["datasets"], ["keys"], ["labels"]):
         arguments = [*arguments, "--help"]
@@ -64,6 +63,8 @@ def _message(error: Exception, debug: bool) -> str:
     if isinstance(error, Interrupted):
         return str(error)
     if isinstance(error, RipmlError):
+        from ripml.cli.options import use_option_names
+
         return use_option_names(str(error))
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename or 'input or output'}: {error.strerror}."

@@ -210,7 +210,8 @@ def open_queries(
         return model, store, Queries(rows, rows.ids)
     if model.text is None:
         raise ParameterError(f"{folder} was trained on features, not on texts; give it rows with --data.")
-    found = [_argument_text(text) for text in texts] or [_read_text(name) for name in files or ("-",)]
+    found = [_read_text("-") if text == "-" else _decode(os.fsencode(text), "TEXT") for text in texts]
+    found = found or [_read_text(name) for name in files or ("-",)]
     found = [text.removesuffix("\n").removesuffix("\r") for text in found]  # an editor adds the last newline
     return model, store, Queries(found, list(files) if len(files) > 1 else None)
 
@@ -220,10 +221,6 @@ def _names_data(text: str) -> bool:
     if os.path.exists(text):
         return is_file(text)
     return text in datasets.available() or (" " not in text and suffix_format(text) is not None)
-
-
-def _argument_text(word: str) -> str:
-    return _read_text("-") if word == "-" else _decode(os.fsencode(word), "TEXT")
 
 
 def _read_text(place: str) -> str:

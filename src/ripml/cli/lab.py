@@ -35,11 +35,6 @@ def demo(json: options.Json = False) -> None:
 
     Example: ripml demo
     """
-    _run_demo(json)
-
-
-def _run_demo(as_json: bool) -> None:
-    """Train, compare with two baselines on test rows, and show recommendations for some of them."""
     from ripml import RIPML, datasets, metrics
     from ripml.cli.summaries import chosen_settings
 
@@ -57,7 +52,7 @@ def _run_demo(as_json: bool) -> None:
         for method, matrix in scores.items()
     }
     examples, chosen = _examples(test, scores["RIPML"]), chosen_settings(model)
-    if as_json:
+    if json:
         size = {"train": len(train), "test": len(test), "labels": train.Y.shape[1]}
         details = {"seconds": seconds, "chosen": chosen, "precision": precision, "examples": examples}
         output.print_json({**size, **details})
@@ -136,37 +131,28 @@ def reproduce(
 
     Example: ripml reproduce all --quick
     """
-    _run_experiments(experiment, folder or Path("reproduction-quick" if quick else "reproduction"), quick, seed, json)
-
-
-def _run_experiments(word: str, folder: Path, quick: bool, seed: int, as_json: bool) -> None:
-    """List the experiments, or run them and print where the report is and which claims hold."""
     from ripml.lab.reproduce.experiment import Extent
     from ripml.lab.reproduce.laboratory import EXPERIMENTS, experiment_of, run
 
-    if word == "list":
-        if as_json:
-            for one in EXPERIMENTS:
-                output.print_json({"number": one.number, "word": one.word, "title": one.title})
-        else:
-            output.print_facts(
-                "Experiments, by number or name:", {f"{e.number} {e.word}": e.title for e in EXPERIMENTS}
-            )
+    if experiment == "list":
+        for one in EXPERIMENTS if json else ():
+            output.print_json({"number": one.number, "word": one.word, "title": one.title})
+        if not json:
+            titles = {f"{one.number} {one.word}": one.title for one in EXPERIMENTS}
+            output.print_facts("Experiments, by number or name:", titles)
         return
-    experiments = EXPERIMENTS if word == "all" else (experiment_of(word),)
+    folder = folder or Path("reproduction-quick" if quick else "reproduction")
+    experiments = EXPERIMENTS if experiment == "all" else (experiment_of(experiment),)
     with output.step_bars() as progress:
         report = run(experiments, Extent(folder, quick, seed), progress)
-    claims = [claim for one in experiments for claim in _claims(folder, one.number, one.word)]
-    if as_json:
+    claims = []
+    for one in experiments:
+        result = loads((folder / f"{one.number}-{one.word}" / "result.json").read_text("utf-8"))
+        claims += [{"experiment": one.word, **claim} for claim in result["claims"]]
+    if json:
         output.print_json({"report": str(report), "claims": claims})
         return
     verdicts = {True: "holds", False: "does not hold here", None: "cannot be decided here"}
     for claim in claims:
         print(f"{claim['experiment']}: {claim['text']}\n    {verdicts[claim['holds']]}: {claim['evidence']}")
     print(f"\nReport: {report}")
-
-
-def _claims(folder: Path, number: int, word: str) -> list[dict[str, Any]]:
-    """The claims of a finished experiment, from the file of its results."""
-    result = loads((folder / f"{number}-{word}" / "result.json").read_text("utf-8"))
-    return [{"experiment": word, **claim} for claim in result["claims"]]

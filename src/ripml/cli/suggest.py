@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option, Typer
 
-from ripml.base.errors import DataError, ParameterError
+from ripml.base.errors import ParameterError
 from ripml.cli import options, output
 
 if TYPE_CHECKING:
     from ripml.cli.inputs import Queries
-    from ripml.datasets import Dataset
     from ripml.model.explain import Example
     from ripml.store import Store
     from ripml.tagging.documents import DocumentModel, Why
-    from ripml.tagging.rules import Suggestion
+    from ripml.tagging.rules import Rules, Suggestion
 
 __all__ = ["app"]
 
@@ -122,53 +120,46 @@ def predict(
 
     Example: ripml predict model/ new.jsonl --top 3 --json
     """
-    from ripml.cli.inputs import open_model, read_rows
+    from ripml.cli.inputs import Queries, open_model, read_rows
+    from ripml.tagging.rules import Rules
 
     trained, _ = open_model(model)
-    if probabilities and not hasattr(trained.model, "predict_proba"):
+    if probabilities and not hasattr(trained.model, "scores_and_probabilities"):
         held = type(trained.model).__name__
         raise ParameterError(f"--probabilities requires a RIPML model; {model} holds {held}.")
     trained.model.set_params(n_jobs=jobs)
     rows = read_rows(data, options.FileOptions(format, text_column), trained, test=True)
-    value_name = "probability" if probabilities else "score"
-    n_unknown = 0
-    for number, (labels, is_known) in enumerate(_predictions(trained, rows, None if sets else n, probabilities)):
-        id = [] if rows.ids is None else [rows.ids[number]]
+    queries, rules = Queries(rows, rows.ids), Rules(None if sets else n, "auto" if sets else None, min_count=0)
+    answers = queries.answers(lambda block: _predictions(trained, block, rules, probabilities), _BLOCK_ROWS)
+    value_name, n_unknown = "probability" if probabilities else "score", 0
+    for number, (labels, is_known) in enumerate(answers):
         n_unknown += not is_known
         if json:
             pairs = [{"label": name, value_name: value} for name, value in labels]
-            output.print_json({**({"id": id[0]} if id else {}), "labels": pairs})
+            output.print_json({**queries.record(number), "labels": pairs})
         else:
             cells = [cell for name, value in labels for cell in (name, f"{value:.4f}")]
-            print("\t".join(map(output.printable, [*id, *cells])))
+            print("\t".join(map(output.printable, [*queries.record(number).values(), *cells])))
     if n_unknown:
         which = f"{output.count(n_unknown, 'row')} {'has' if n_unknown == 1 else 'have'}"
         print(f"{which} {_UNKNOWN_ROW}", file=sys.stderr)
 
 
 def _predictions(
-    trained: DocumentModel, rows: Dataset, n: int | None, probabilities: bool
-) -> Iterator[tuple[list[Suggestion], bool]]:
-    """For each row the n best labels (None: those above the threshold), and whether the model knows a feature of it."""
+    trained: DocumentModel, rows: Any, rules: Rules, probabilities: bool
+) -> list[tuple[list[Suggestion], bool]]:
+    """For each row its labels with their scores or probabilities, and whether the model knows a feature of it."""
     import numpy as np
 
-    from ripml.tagging.rules import Rules
-
-    model, X = trained.model, trained.features(rows)
-    names = [str(name) for name in model.classes_]
-    rules = Rules(n=n, threshold="auto" if n is None else None, min_count=0)
-    with output.progress_bar("predicting", len(rows)) as advance:
-        for start in range(0, len(rows), _BLOCK_ROWS):
-            block = X[start : start + _BLOCK_ROWS]
-            scores = model.decision_function(block)
-            best = rules.kept(model, scores)
-            if probabilities:  # labels stay in the order of the scores, which have fewer ties
-                row = np.repeat(np.arange(best.shape[0]), np.diff(best.indptr))
-                best.data = np.asarray(model.predict_proba(block)[row, best.indices]).ravel()
-            pairs = list(zip([names[j] for j in best.indices.tolist()], best.data.tolist(), strict=True))
-            for i, is_known in enumerate(np.diff(scores.indptr) > 0):
-                yield pairs[best.indptr[i] : best.indptr[i + 1]], bool(is_known)
-            advance(best.shape[0])
+    model: Any = trained.model
+    X = trained.features(rows)
+    scores, calibrated = model.scores_and_probabilities(X) if probabilities else (model.decision_function(X), None)
+    best = rules.kept(model, scores)
+    if calibrated is not None and best.nnz:  # the labels stay in the order of the scores, which have fewer ties
+        best.data = calibrated[np.repeat(np.arange(best.shape[0]), np.diff(best.indptr)), best.indices]
+    pairs = list(zip(map(str, model.classes_[best.indices].tolist()), best.data.tolist(), strict=True))
+    is_known = (np.diff(scores.indptr) > 0).tolist()
+    return [(pairs[best.indptr[i] : best.indptr[i + 1]], is_known[i]) for i in range(len(is_known))]
 
 
 @app.command(short_help="Measure a model on labelled rows.")
@@ -307,13 +298,7 @@ class _ExplanationFormatter:
 
     def _document_ids(self, example: Example) -> list[str]:
         """The document that the example is, or the first documents with its labels; empty without a store."""
-        if self._store is None:
-            return []
-        if example.row is not None:
-            return list(self._store.rows([example.row], self._trained).values())
-        with contextlib.suppress(DataError):  # a writer can have renamed one of the labels meanwhile
-            return self._store.carriers(example.labels, _NAMED_DOCUMENTS)
-        return []
+        return [] if self._store is None else self._store.example_documents(example, self._trained, _NAMED_DOCUMENTS)
 
     def _format_example(self, example: Example) -> str:
         ids = self._document_ids(example)

@@ -380,46 +380,34 @@ def tune(
 
     Example: ripml train tickets.jsonl model/ --settings study/best.json
     """
-    settings: dict[str, Any] = {
-        "metric": metric,
-        "n_trials": trials,
-        "folds": folds,
-        "random_state": seed,
-        "n_jobs": jobs,
-    }
-    settings["timeout"] = math.inf if timeout is None else _parse_time(timeout)
-    _tune(data, study, options.FileOptions(format, text_column, labels_column), settings, plot, json)
-
-
-def _tune(
-    data: str, folder: Path, file: options.FileOptions, settings: dict[str, Any], plot: Path | None, as_json: bool
-) -> None:
-    """Start or continue a study, and print its result, also when it is interrupted."""
     from ripml.cli.inputs import training_rows
+    from ripml.search import study as search
     from ripml.search.plots import check_picture
-    from ripml.search.study import Study, tune
 
+    seconds = math.inf if timeout is None else _parse_time(timeout)
     if plot is not None:
         check_picture(plot)
+    file = options.FileOptions(format, text_column, labels_column)
     rows, _ = training_rows(data, file)
-    n_trials, n_done = settings["n_trials"], 0
-    if (folder / "journal.log").exists():
-        n_done = len(Study.open(folder).trials)
+    n_done = len(search.Study.open(study).trials) if (study / "journal.log").exists() else 0
     interrupted = False
-    with output.progress_bar("trying settings", max(n_trials, n_done), "trials", n_done) as advance:
+    with output.progress_bar("trying settings", max(trials, n_done), "trials", n_done) as advance:
 
-        def progress(trial: Trial, study: Study) -> None:
-            print(_format_trial(trial, study), file=sys.stderr, flush=True)
+        def progress(trial: Trial, so_far: Study) -> None:
+            print(_format_trial(trial, so_far), file=sys.stderr, flush=True)
             advance(1)
 
         try:
-            study = tune(rows, folder, progress=progress, **settings)
+            result = search.tune(
+                rows, study, metric=metric, n_trials=trials, timeout=seconds, folds=folds, random_state=seed,
+                n_jobs=jobs, progress=progress,
+            )  # fmt: skip
         except KeyboardInterrupt:
-            study, interrupted = Study.open(folder), True
-    _plot_study(study, rows.name or data, plot)
-    _print_study(study, ["ripml", "train", data, "MODEL", *file.command_line()], as_json)
+            result, interrupted = search.Study.open(study), True
+    _plot_study(result, rows.name or data, plot)
+    _print_study(result, ["ripml", "train", data, "MODEL", *file.command_line()], json)
     if interrupted:
-        done = f"{len(study.trials):,} of {n_trials:,} trials are saved"
+        done = f"{len(result.trials):,} of {trials:,} trials are saved"
         print(f"{done}; repeat the command to continue.", file=sys.stderr)
         raise KeyboardInterrupt
 

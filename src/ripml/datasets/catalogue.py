@@ -147,7 +147,7 @@ def _read_texts(
             row = len(texts[split])
             # A rare label may have no column: then a document has more labels than its row.
             columns = {column[key] for key in labels if key in column}
-            if row == len(parts[split]) or columns != _row_labels(parts[split], row):
+            if row == len(parts[split]) or columns != set(parts[split].label_columns(row)):
                 raise fault(source.name, number, f"this document does not match row {row} of {split}.txt.")
             ids[split].append(id)
             texts[split].append(text)
@@ -156,7 +156,3 @@ def _read_texts(
             if n_texts != len(part):
                 raise fault(source.name, None, f"there are {n_texts} texts for {len(part)} rows of {split}.txt.")
     return ids, texts
-
-
-def _row_labels(part: Dataset, row: int) -> set[int]:
-    return set(part.Y.indices[part.Y.indptr[row] : part.Y.indptr[row + 1]].tolist())

@@ -61,6 +61,11 @@ class Dataset:
     def __len__(self) -> int:
         return int(self.Y.shape[0])
 
+    def label_columns(self, row: int) -> list[int]:
+        """Return the columns of the labels of a row."""
+        columns: list[int] = self.Y.indices[self.Y.indptr[row] : self.Y.indptr[row + 1]].tolist()
+        return columns
+
     def __repr__(self) -> str:
         content = "texts" if self.X is None else f"{self.X.shape[1]} features"
         return f"<Dataset {self.name}: {len(self)} rows, {content}, {self.Y.shape[1]} labels>"

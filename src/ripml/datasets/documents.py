@@ -227,8 +227,7 @@ def column_places(names: Sequence[str], where: Where, text: str, labels: str, id
 
 def label_names_of(dataset: Dataset, row: int) -> list[str]:
     """Return the label names of a row, in the order of their columns."""
-    Y = dataset.Y
-    return [dataset.label_names[j] for j in Y.indices[Y.indptr[row] : Y.indptr[row + 1]].tolist()]
+    return [dataset.label_names[column] for column in dataset.label_columns(row)]
 
 
 def documents_given(

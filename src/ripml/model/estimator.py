@@ -349,7 +349,9 @@ class RIPML(Updatable):
         With decoder="blend" a score is the probability that the label is right; with "votes" it is the share of votes,
         a ten-thousandth of which is nearness to break ties. A row whose features are all zero has no score at all.
         """
-        scores = self._raw_scores(X)
+        return self._favour_rare_labels(self._raw_scores(X))
+
+    def _favour_rare_labels(self, scores: Any) -> Any:
         if self.tail and (p := self.propensities()) is not None:
             least = p.min(where=self.frequency_ > 0, initial=1.0)  # a label that no row carries has no score
             scores = weigh(scores, p, float(self.tail)) * least ** float(self.tail)
@@ -376,10 +378,15 @@ class RIPML(Updatable):
 
         They come from the scores by isotonic regression on left-out rows; `calibration_error_` is the expected error.
         """
+        return self.scores_and_probabilities(X)[1]
+
+    def scores_and_probabilities(self, X: Any) -> tuple[Any, Any]:
+        """`decision_function` and `predict_proba`, computed together: two CSR matrices with the same entries."""
         model = self._answering()
-        probabilities = self._scores_of(model, X)
-        probabilities.data = model.calibration.probabilities(probabilities.data)
-        return probabilities
+        scores = self._scores_of(model, X)
+        probabilities = scores.copy()
+        probabilities.data = model.calibration.probabilities(scores.data)
+        return self._favour_rare_labels(scores), probabilities
 
     def explain(self, X: Any, n: int = 5, n_examples: int = 5, n_features: int = 10) -> list[list[Explanation]]:
         """For each row, why its n best labels have their scores.

@@ -15,7 +15,7 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI
 
-from ripml.base.errors import ParameterError, StoreError
+from ripml.base.errors import ParameterError, StoreLockedError
 from ripml.server.app import create_app
 from ripml.server.settings import Settings, is_loopback
 from ripml.store import Store
@@ -88,10 +88,8 @@ def uvicorn_config(app: Any, settings: Settings) -> uvicorn.Config:
 def _open_store(folder: Path, settings: Settings) -> Store:
     try:
         return Store.open(folder, settings.read_only)
-    except StoreError as error:
-        if settings.read_only or "is open for writing" not in str(error):
-            raise
-        raise StoreError(f"{error} Serve it with --read-only.") from None
+    except StoreLockedError as error:
+        raise StoreLockedError(f"{error} Serve it with --read-only.") from None
 
 
 @contextlib.contextmanager

@@ -139,14 +139,14 @@ async def labels(
     store: ServedStoreParameter, prefix: PrefixParameter = "", limit: LimitParameter = 20
 ) -> schemas.LabelList:
     """List the labels that begin with a prefix."""
-    found = await asyncio.to_thread(store.store.labels, prefix, limit)
-    return schemas.LabelList.model_validate({"labels": found}, from_attributes=True)
+    return schemas.LabelList(labels=await asyncio.to_thread(store.store.labels, prefix, limit))
 
 
 @read.get(_STORE + "/history")
 async def history(store: ServedStoreParameter, limit: LimitParameter = 20) -> schemas.History:
     """List the last changes, newest first."""
-    return schemas.History.model_validate({"changes": await asyncio.to_thread(store.store.history, limit)})
+    changes = await asyncio.to_thread(store.store.history, limit)
+    return schemas.History.model_validate({"changes": changes})
 
 
 # ---------------------------------------------------------------------------------------------------------- documents

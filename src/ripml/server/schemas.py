@@ -23,6 +23,8 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from ripml.store.completion import LabelInfo
+
 # -------------------------------------------------------------------------------------------------------- value types
 
 _NO_NUL = r"^[^\x00]*$"
@@ -239,18 +241,10 @@ class StoredDocument(BaseModel):
     labels: list[str]
 
 
-class LabelCount(BaseModel):
-    """A label, the number of its documents, and whether it is retired: no longer suggested."""
-
-    name: str
-    count: int
-    retired: bool
-
-
 class LabelList(BaseModel):
     """Labels of a store."""
 
-    labels: list[LabelCount]
+    labels: list[LabelInfo]
 
 
 class StoreSummary(BaseModel):

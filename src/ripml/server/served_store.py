@@ -204,12 +204,7 @@ class ServedStore:
 
     def _example(self, example: Example, model: DocumentModel, n_labels: int) -> dict[str, Any]:
         """An example, with its document, or the first documents that have its labels."""
-        ids: Sequence[str] = []
-        if example.row is not None:
-            ids = list(self.store.rows([example.row], model).values())
-        else:
-            with contextlib.suppress(DataError):  # one of the labels was renamed in the meantime
-                ids = self.store.carriers(example.labels, _MAX_CARRIERS)
+        ids = self.store.example_documents(example, model, _MAX_CARRIERS)
         return {
             "labels": [str(label) for label in example.labels[:n_labels]],
             "share": example.share,

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
 
-from ripml.base.errors import RipmlError, StoreError
+from ripml.base.errors import RipmlError, StoreError, StoreLockedError
 
 __all__ = [
     "SCHEMA",
@@ -115,7 +115,7 @@ class WriterLock:
             pid = os.read(self._fd, 20).decode("ascii", "replace").strip()
             os.close(self._fd)
             owner = f"process {pid}" if pid else "another process"
-            raise StoreError(f"{folder}: is open for writing by {owner}; it can be read meanwhile.") from error
+            raise StoreLockedError(f"{folder}: is open for writing by {owner}; it can be read meanwhile.") from error
         except OSError as error:
             os.close(self._fd)
             raise StoreError(f"{folder}: cannot be locked for writing ({error.strerror}).") from error

@@ -22,7 +22,7 @@ from ripml.labels.encoding import check_names
 from ripml.store.journal import Label, State
 from ripml.tagging.documents import DocumentModel
 
-__all__ = ["Bodies", "check_data", "check_id", "check_ids", "check_label", "check_labels", "parse_documents"]
+__all__ = ["Bodies", "check_data", "check_id", "check_ids", "check_labels", "check_text", "parse_documents"]
 
 _brief = reprlib.Repr()
 _brief.maxstring = 80
@@ -89,11 +89,6 @@ def check_data(data: Dataset) -> Dataset:
     return data
 
 
-def check_label(name: str) -> str:
-    """The name of a label."""
-    return check_text("a label", name)
-
-
 def check_labels(names: Iterable[str]) -> list[str]:
     """Label names without repetitions.
 
@@ -103,7 +98,7 @@ def check_labels(names: Iterable[str]) -> list[str]:
     if isinstance(names, str) or not isinstance(names, Iterable):
         what = "the string " if isinstance(names, str) else ""
         raise DataError(f"a list of label names is needed; got {what}{names!r}.")
-    return list(dict.fromkeys(map(check_label, names)))
+    return list(dict.fromkeys(check_text("a label", name) for name in names))
 
 
 def check_id(id: str) -> str:

@@ -19,7 +19,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,11 +31,12 @@ from sklearn.base import clone
 from ripml.base.errors import DataError, ModelFolderError, ParameterError, RipmlError, StoreError, check_count
 from ripml.datasets import Dataset
 from ripml.model.estimator import RIPML
+from ripml.model.explain import Example
 from ripml.model.multilabel import Multilabel
 from ripml.store import database, journal, versions
 from ripml.store.completion import LabelCompletion, LabelInfo
 from ripml.store.database import Database, WriterLock
-from ripml.store.documents import Bodies, check_data, check_id, check_ids, check_label, check_labels, parse_documents
+from ripml.store.documents import Bodies, check_data, check_id, check_ids, check_labels, check_text, parse_documents
 from ripml.store.journal import Delta, Draft, Label, Snapshot, State
 from ripml.store.versions import Version
 from ripml.tagging.documents import DocumentModel
@@ -135,7 +136,7 @@ class Store:
                 command = "INSERT INTO labels (name, key, declared, retired, changed) VALUES (?, ?, ?, ?, ?)"
                 connection.executemany(command, labels)
                 for number, (id, body) in enumerate(zip(ids, bodies, strict=True), 1):
-                    carried = (data.Y.indices[data.Y.indptr[number - 1] : data.Y.indptr[number]] + 1).tolist()
+                    carried = [column + 1 for column in data.label_columns(number - 1)]
                     row = (number, id, body, journal.hash_label_set(carried))
                     connection.execute("INSERT INTO documents VALUES (?, ?, ?, ?)", row)
                     pairs = [(number, label) for label in carried]
@@ -312,6 +313,14 @@ class Store:
 
         return self._read(query)
 
+    def example_documents(self, example: Example, model: DocumentModel, n: int) -> list[str]:
+        """The id of the document that an example of an explanation is, or the ids of the first n with its labels."""
+        if example.row is not None:
+            return list(self.rows([example.row], model).values())
+        with suppress(DataError):  # a writer can have renamed one of the labels since
+            return self.carriers(example.labels, n)
+        return []
+
     @property
     def _bodies(self) -> Bodies:
         return Bodies.of(self.model)
@@ -341,8 +350,7 @@ class Store:
         def change(draft: Draft) -> None:
             numbers = {column: draft.label(data.label_names[column]) for column in np.unique(data.Y.indices).tolist()}
             for row, (id, body) in enumerate(zip(ids, bodies, strict=True)):
-                columns = data.Y.indices[data.Y.indptr[row] : data.Y.indptr[row + 1]].tolist()
-                draft.put(id, body, [numbers[column] for column in columns])
+                draft.put(id, body, [numbers[column] for column in data.label_columns(row)])
 
         self._write(change)
         return ids
@@ -378,22 +386,22 @@ class Store:
 
     def rename_label(self, old: str, new: str) -> None:
         """Rename a label."""
-        names = check_label(old), check_label(new)
+        names = check_text("a label", old), check_text("a label", new)
         self._write(lambda draft: draft.rename_label(*names))
 
     def merge_labels(self, names: Iterable[str], into: str) -> None:
         """Merge labels into one: documents that carry one of `names` carry `into` instead, and `names` are removed."""
-        wanted, target = check_labels(names), check_label(into)
+        wanted, target = check_labels(names), check_text("a label", into)
         self._write(lambda draft: draft.merge_labels(wanted, target))
 
     def retire_label(self, name: str) -> None:
         """Stop suggesting a label; documents keep it."""
-        known = check_label(name)
+        known = check_text("a label", name)
         self._write(lambda draft: draft.retire_label(known, True))
 
     def reinstate_label(self, name: str) -> None:
         """Suggest a retired label again."""
-        known = check_label(name)
+        known = check_text("a label", name)
         self._write(lambda draft: draft.retire_label(known, False))
 
     def _write(self, change: Callable[[Draft], None]) -> None:
