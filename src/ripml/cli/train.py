@@ -395,8 +395,8 @@ def _tune(
     data: str, folder: Path, file: options.FileOptions, settings: dict[str, Any], plot: Path | None, as_json: bool
 ) -> None:
     """Start or continue a study, and print its result, also when it is interrupted."""
+    from ripml.base.figures import check_picture
     from ripml.cli.inputs import training_rows
-    from ripml.search.plots import check_picture
     from ripml.search.study import Study, tune
 
     if plot is not None:
