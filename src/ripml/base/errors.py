@@ -66,7 +66,7 @@ def check_count(name: str, value: Any, otherwise: str = "", least: int = 1, most
     """Raise `ParameterError` unless a setting is an integer from `least` to `most`."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
         raise ParameterError(f"`{name}` must be {otherwise}an integer ≥ {least}; got {value!r}.")
-    if most is not None and value > most:
+    if most is not None and int(value) > most:
         raise ParameterError(f"`{name}` must be at most {most}; got {value}.")
 
 

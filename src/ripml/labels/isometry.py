@@ -62,7 +62,7 @@ def smallest_dims(
 ) -> int:
     """The smallest m (within 2 %) at which the measured δ of this share of pairs is at most `delta`.
 
-    δ falls like 1/√m but not evenly (by chance, and from prime to prime in the deterministic family), so bisection could
+    δ falls like 1/√m but not evenly (by chance, and from prime to prime in the deterministic family), so bisection may
     miss the smallest m: m is doubled until δ is reached, and the values since the last doubling are tried in order.
     Where the ensemble does not hold all labels, δ counts as not reached.
     """

@@ -8,8 +8,8 @@ a sum of table entries, made in the registers of the processor for 32 rows at a 
 ẑ is shorter than z, and the shorter it is the more a distance depends on ‖z‖ alone. So the shortest rows are
 candidates of every query of less than half their length: a score of rounded entries cannot tell them apart.
 
-Rows may further lie in lists around k-means centres, of which the nearest `n_probe` are scanned. Label embeddings have
-little of this structure: on the sets measured, 0.95 of the neighbours lie in the nearest sixth to nine tenths of the rows
+Rows may further lie in lists around k-means centres, of which the nearest `n_probe` are scanned. Label embeddings
+hardly form clusters: on the sets measured, 0.95 of the neighbours lie in the nearest sixth to nine tenths of the rows
 (docs/dependencies.md). Hence one list, unless `n_probe` is given.
 """
 
