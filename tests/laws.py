@@ -327,7 +327,7 @@ def shared_rows_stay_as_they_are(index: Index, Z: Array, Q: Array, k: int) -> No
         for numbers in ([len(Z)], [-1], [0, 0]):
             with pytest.raises(DataError, match="removed"):
                 searcher.changed(Z, np.array(numbers))
-    with pytest.raises(DataError, match="row 1 cannot be removed: there is no such row, or it is removed already"):
+    with pytest.raises(DataError, match="row 1 cannot be removed: it does not exist, or is removed already"):
         one.changed(Z, np.array([1])).changed(Z, np.array([1]))
     agree(one.changed(Z, none).query(Q, k), first.changed(Z, none).query(Q, k))
     for searcher, answer in zip((first, one, other), expected, strict=True):

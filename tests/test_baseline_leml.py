@@ -206,7 +206,7 @@ def test_a_mask_that_does_not_fit_is_refused_and_the_model_stays_as_it_was(obser
 
 
 def test_a_mask_needs_an_indicator() -> None:
-    with pytest.raises(DataError, match="`observed` marks cells of an indicator"):
+    with pytest.raises(DataError, match="`observed` marks cells of Y; pass Y as an indicator"):
         LEML().fit(WORLD.X, WORLD.names, observed=some_cells(0.5))
 
 

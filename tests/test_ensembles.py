@@ -361,9 +361,9 @@ def test_what_the_isometry_cannot_do_is_said_in_a_sentence(monkeypatch: pytest.M
         with pytest.raises(ParameterError, match="`delta` must be between 0 and 1; got"):
             smallest_dims(Gaussian(), delta, Y, KEYS[:20])
     monkeypatch.setattr(isometry, "_MOST_DIMS", 64)
-    with pytest.raises(ParameterError, match=r"δ = 0.01 is not reached with 64 dimensions; ask for a larger δ\."):
+    with pytest.raises(ParameterError, match=r"δ = 0.01 is not reached with 64 dimensions; choose a larger δ\."):
         smallest_dims(Gaussian(), 0.01, Y, KEYS[:20])
     with pytest.raises(DataError, match=r"the isometry needs two rows with labels; got 1\."):
         measure_isometry(Gaussian(), 5, scipy.sparse.csr_array(np.array([[1.0, 0], [0, 0]])), KEYS[:2])
-    with pytest.raises(DataError, match="the isometry needs rows with different labels; all rows met carry the same"):
+    with pytest.raises(DataError, match="the isometry needs rows with different labels; all rows drawn carry the same"):
         measure_isometry(Gaussian(), 5, scipy.sparse.csr_array(np.ones((4, 2))), KEYS[:2])

@@ -257,9 +257,9 @@ def test_settings_outside_their_range_are_refused() -> None:
     X, Y = labelled(10, 3)
     for wrong in (0, -1.0, float("nan"), float("inf"), "much", None, True):
         for name in ("alpha", "tol"):
-            with pytest.raises(ParameterError, match=f"`{name}` must be a number > 0; got"):
+            with pytest.raises(ParameterError, match=f"`{name}` must be a finite number > 0; got"):
                 fit_loss(X, Y, **{name: wrong})  # type: ignore[arg-type]
-        with pytest.raises(ParameterError, match="`delta` must be a number > 0; got"):
+        with pytest.raises(ParameterError, match="`delta` must be a finite number > 0; got"):
             Huber(delta=wrong)  # type: ignore[arg-type]
     for steps in (0, -1, 2.5, "many", True):
         with pytest.raises(ParameterError, match="`steps` must be an integer ≥ 1; got"):

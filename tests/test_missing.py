@@ -257,7 +257,7 @@ def test_an_unknown_kind_of_hiding_is_refused() -> None:
 
 @pytest.mark.parametrize("ridge", [0, -1, float("inf"), float("nan"), "auto"])
 def test_a_ridge_out_of_range_is_refused(ridge: Any) -> None:
-    with pytest.raises(ParameterError, match="`ridge` must be a number > 0; got"):
+    with pytest.raises(ParameterError, match="`ridge` must be a finite number > 0; got"):
         missing.left_out_scores(np.eye(2), np.eye(2), ridge=ridge)
 
 

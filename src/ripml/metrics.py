@@ -363,9 +363,8 @@ def _check_matrix(matrix: Matrix, name: str) -> None:
 
 
 def _check_same_shape(truth: csr_array, other: Matrix, name: str) -> None:
-    shape = other.shape if issparse(other) else np.shape(other)
-    if shape != truth.shape:
-        raise DataError(f"{name} must have the shape of Y, {truth.shape}; got {shape}.")
+    if np.shape(other) != truth.shape:
+        raise DataError(f"{name} must have the shape of Y, {truth.shape}; got {np.shape(other)}.")
 
 
 def _checked_propensities(values: Floats, n_labels: int) -> Floats:

@@ -1,1 +1,1 @@
-"""The lowest layer: errors, parallel work, workspace, arrays, products, the registry of stages, model folders."""
+"""The lowest layer: errors, parallel work, workspace, arrays, products, figures, the registry, model folders."""

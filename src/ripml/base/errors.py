@@ -1,4 +1,4 @@
-"""The one family of errors: each message is a sentence with the value that was wrong and the remedy."""
+"""The errors of ripml, and checks of settings: a message is a sentence with the wrong value and the remedy."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = [
 
 
 class RipmlError(Exception):
-    """Anything ripml refuses to do; the shell prints it as one line and exits with 2."""
+    """The base class of all errors; the command line prints the message as one line and exits with 2."""
 
 
 class ParameterError(RipmlError, ValueError):
@@ -32,7 +32,7 @@ class ParameterError(RipmlError, ValueError):
 
 
 class DataError(RipmlError, ValueError):
-    """The input is malformed: a bad line of a file, a wrong shape, a label that cannot be."""
+    """The input is malformed: a bad line of a file, a wrong shape, an impossible label."""
 
 
 class NoLabelsError(DataError):
@@ -62,23 +62,25 @@ class MissingExtraError(RipmlError, ImportError):
         super().__init__(f"{package} is needed for this; install it with: pip install 'ripml[{extra}]'")
 
 
-def check_positive(name: str, value: Any) -> None:
-    """Raise `ParameterError` if an option is neither "auto" nor a finite number above 0."""
-    if isinstance(value, str) and value == "auto":
-        return
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < float(value) < math.inf:
-        raise ParameterError(f"`{name}` must be 'auto' or a finite number > 0; got {value!r}.")
-
-
 def is_number(value: Any) -> bool:
-    """Whether a setting is a real number, which True is not."""
+    """Whether a setting is a real number; True and False are not."""
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
-def check_count(name: str, value: Any, otherwise: str = "", least: int = 1) -> None:
-    """Raise `ParameterError` unless a setting is an integer of at least `least`."""
+def check_count(name: str, value: Any, otherwise: str = "", least: int = 1, most: int | None = None) -> None:
+    """Raise `ParameterError` unless a setting is an integer from `least` to `most`."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
         raise ParameterError(f"`{name}` must be {otherwise}an integer ≥ {least}; got {value!r}.")
+    if most is not None and int(value) > most:
+        raise ParameterError(f"`{name}` must be at most {most}; got {value}.")
+
+
+def check_positive(name: str, value: Any, otherwise: str = "'auto' or ") -> None:
+    """Raise `ParameterError` unless a setting is a finite number above 0 or, by default, "auto"."""
+    if otherwise and isinstance(value, str) and value == "auto":
+        return
+    if not is_number(value) or not 0 < float(value) < math.inf:
+        raise ParameterError(f"`{name}` must be {otherwise}a finite number > 0; got {value!r}.")
 
 
 def check_ridge(name: str, value: Any) -> None:

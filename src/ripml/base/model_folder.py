@@ -1,13 +1,13 @@
 """A model on disk: a folder ⇄ (parameters, arrays), without pickle, crash-safe, and safe to read from a stranger.
 
     model/
-      manifest.json               format, kind, parameters, and of each array its file, dtype, shape and sha256
-      Psi-3f9a0c5d1e2b4a67.npy    one plain .npy an array, named after its content
+      manifest.json               format, kind, parameters; file, dtype, shape and sha256 of each array
+      Psi-3f9a0c5d1e2b4a67.npy    one plain .npy file per array, named after its content
 
 A file never changes once it has its name. Saving adds the new arrays under new names and then replaces the manifest
 with one atomic rename: that is the only moment at which the model changes, so a crash leaves the old model or the new
-one. Loading believes nothing that it has not checked: the manifest carries the checksum of every array and one of
-itself, no value in it can name a path, and headers are matched against what is expected, never evaluated.
+one. Loading trusts nothing that it has not checked: the manifest has a checksum of every array and of itself, no value
+in it can name a path, and headers are compared with what is expected, never evaluated.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _MAX_DIMS = 32  # numpy 1's limit: what numpy 2 saves, numpy 1 must read
 _MAX_INT_BITS = 4096  # Python itself refuses to read integers of more than 4300 digits
 _MAX_INT_DIGITS = 1300
 _READ_ATTEMPTS = 10
-_WRITTEN = 1 << 24  # bytes at a time
+_WRITE_BYTES = 1 << 24  # written at a time
 
 _brief = reprlib.Repr()
 _brief.maxstring = _brief.maxother = 80
@@ -99,10 +99,10 @@ def save(
 
 
 def load(path: str | os.PathLike[str]) -> Contents:
-    """Load the model in the folder `path`; anything damaged, foreign or hostile is a `ModelFolderError`.
+    """Load the model in the folder `path`; `ModelFolderError` for anything that is damaged, foreign or hostile.
 
     Every byte is checked against its checksum before it is used; the arrays are memory maps, not copies. A folder that
-    is being saved to may be loaded at any time: this gives the model before or after that save.
+    is being saved to can be loaded at any time: the result is the model before or after that save.
 
     >>> load("no/such/folder")
     Traceback (most recent call last):
@@ -122,12 +122,12 @@ def load(path: str | os.PathLike[str]) -> Contents:
 
 
 class _FileMissing(ModelFolderError):
-    """A file that the manifest names, or the manifest itself, is not there."""
+    """The manifest, or a file that it names, is missing."""
 
 
 @dataclass(frozen=True)
 class _Folder:
-    """An open folder: files are reached through its descriptor, so moving the folder meanwhile changes nothing."""
+    """An open folder: files are opened relative to its descriptor, so the folder may be moved meanwhile."""
 
     path: str
     fd: int
@@ -140,7 +140,7 @@ class _Folder:
 
     @contextlib.contextmanager
     def reading(self, name: str) -> Iterator[tuple[BinaryIO, int]]:
-        """Open a regular file and give it with its size; never follow a link, never wait for a FIFO's writer."""
+        """Open a regular file and yield it with its size; never follow a link, never wait for the writer of a FIFO."""
         try:
             fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self.fd)
             try:
@@ -187,7 +187,7 @@ class _Folder:
                 raise
 
     def sweep(self, keep: set[str]) -> None:
-        """Remove our files but those to keep, the claim last; what cannot be removed is left to the next save."""
+        """Remove our files except those to keep, the claim last; the next save tries again what cannot be removed."""
         names: set[str] = set()
         with contextlib.suppress(OSError):
             names = self.names() - keep
@@ -197,8 +197,8 @@ class _Folder:
 
 
 class _Sink:
-    """A file that takes the checksum of what is written; being no real file it keeps numpy from `tofile`, which
-    hides the reason of a failed write."""
+    """A file that computes the checksum of what is written. It is not a real file, so NumPy does not use `tofile`,
+    which hides the reason of a failed write."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -227,14 +227,14 @@ def _opened(path: str, create: bool = False) -> Iterator[_Folder]:
 
 
 def _lock(folder: _Folder) -> None:
-    """Keep a second save out until the folder is closed; the system drops the lock of a process that dies."""
+    """Refuse a second save until the folder is closed; the system drops the lock of a process that dies."""
     try:
         fcntl.flock(folder.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         message = f"{folder.path}: another save into this folder is under way; try again when it has finished."
         raise ModelFolderError(message) from error
     except OSError:
-        pass  # network file systems that cannot lock a folder: two saves at once are then the caller's to avoid
+        pass  # network file systems that cannot lock a folder: there the caller must not save twice at once
 
 
 def _replace_model(folder: _Folder, header: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -285,13 +285,13 @@ def _write_array(folder: _Folder, name: str, array: NDArray[Any]) -> dict[str, A
 
 
 def _write_npy(sink: _Sink, array: NDArray[Any]) -> None:
-    """As `np.save`, but of an array that is mapped from a file only a block is in memory at a time."""
+    """As `np.save`, but with only a block in memory at a time if the array is mapped from a file."""
     if not array.flags.c_contiguous or not array.ndim:
         np.lib.format.write_array(sink, array, (1, 0), allow_pickle=False)
         return
     np.lib.format.write_array_header_1_0(sink, np.lib.format.header_data_from_array_1_0(array))
     flat = array.reshape(-1)
-    for block in blocks(len(flat), _WRITTEN // array.itemsize):
+    for block in blocks(len(flat), _WRITE_BYTES // array.itemsize):
         sink.write(flat[block].tobytes())
         release(flat[block])
 
@@ -308,7 +308,7 @@ def _library_version() -> str:
 
 
 def _checksum(manifest: dict[str, Any]) -> str:
-    """The sha256 of a manifest's content, whatever its line breaks: of its compact JSON without the checksum itself."""
+    """The sha256 of a manifest's content: of its compact JSON, without the checksum itself and whatever its layout."""
     content = {key: value for key, value in manifest.items() if key != "sha256"}
     text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
@@ -330,7 +330,7 @@ def _check_savable(header: dict[str, Any], arrays: Mapping[str, Any]) -> None:
         raise ParameterError(f"parameters{problem}.")
     for name, array in arrays.items():
         if not isinstance(name, str) or not _ARRAY_NAME.fullmatch(name):
-            rule = "start with an ASCII letter or digit and go on with at most 99 more of these or of '_', '.', '-'"
+            rule = "start with an ASCII letter or digit, followed by at most 99 letters, digits, '_', '.' or '-'"
             raise ParameterError(f"An array's name must {rule}; got {_brief.repr(name)}.")
         if not isinstance(array, np.ndarray) or isinstance(array, np.ma.MaskedArray):
             raise ParameterError(f"Array {name!r} must be a plain numpy array; got {type(array).__name__}.")
@@ -345,7 +345,7 @@ def _check_savable(header: dict[str, Any], arrays: Mapping[str, Any]) -> None:
 
 
 def _json_problem(value: Any, depth: int = 0) -> str | None:
-    """What keeps a value from coming back from JSON equal in value and type, after the path that leads to it."""
+    """Why a value would not come back from JSON with equal value and type, after the path to it; None if it would."""
     kind = type(value)  # exactly: a numpy float is a float, but would come back as another type
     if depth > _MAX_DEPTH:
         return f" is nested deeper than {_MAX_DEPTH} levels, or contains itself"
@@ -363,10 +363,10 @@ def _json_problem(value: Any, depth: int = 0) -> str | None:
             return f" has the key {_brief.repr(odd[0])}, but keys must be str and valid Unicode"
         found = ((key, _json_problem(item, depth + 1)) for key, item in value.items())
         return next((f"[{_brief.repr(key)}]{problem}" for key, problem in found if problem), None)
+    if value is None or kind is bool:
+        return None
     allowed = "None, bool, int, float, str, list or dict, and nothing derived from them"
-    return (
-        None if value is None or kind is bool else f" is {_brief.repr(value)} ({kind.__name__}); it must be {allowed}"
-    )
+    return f" is {_brief.repr(value)} ({kind.__name__}); it must be {allowed}"
 
 
 def _read_model(folder: _Folder, text: bytes) -> Contents:
@@ -416,7 +416,7 @@ def _check_manifest(manifest: Any) -> None:
         if type(manifest[key]) is not kind:
             raise ValueError(f"{key} must be of type {kind.__name__}, not {_brief.repr(manifest[key])}")
     if number != _FORMAT:
-        raise ValueError(f"there is no format {_brief.repr(number)}")
+        raise ValueError(f"format {_brief.repr(number)} is not known; this ripml reads format {_FORMAT}")
 
 
 def _check_entry(name: str, entry: Any) -> None:
@@ -434,13 +434,13 @@ def _check_entry(name: str, entry: Any) -> None:
         raise ValueError(f"{where} has the dtype {_brief.repr(dtype)}, not one of {', '.join(_DTYPES)}")
     if type(shape) is not list or len(shape) > _MAX_DIMS or not all(type(dim) is int and dim >= 0 for dim in shape):
         raise ValueError(f"{where} has the impossible shape {_brief.repr(shape)}")
-    # numpy's own limit, which counts a zero dimension as one.
+    # NumPy's limit, which counts a zero dimension as one.
     if math.prod(max(dim, 1) for dim in shape) * np.dtype(dtype).itemsize >= 2**63:
         raise ValueError(f"{where} has the impossible shape {_brief.repr(shape)}")
 
 
 def _mapped(folder: _Folder, entry: dict[str, Any]) -> NDArray[Any]:
-    """Check a file from its header to its last byte, then map it; one descriptor throughout, so it is the same file."""
+    """Check a file from its header to its last byte, then map it, all through one descriptor: it is the same file."""
     name, shape, dtype = entry["file"], tuple(entry["shape"]), np.dtype(_DTYPES[entry["dtype"]])
     with folder.reading(name) as (file, size):
         start = file.read(10)
@@ -463,7 +463,7 @@ def _mapped(folder: _Folder, entry: dict[str, Any]) -> NDArray[Any]:
 
 
 def _sha256(file: BinaryIO) -> str:
-    # Read, not mapped: a file that another process cuts short meanwhile then gives a wrong sum, not a dead interpreter.
+    # Read, not mapped: if another process truncates the file meanwhile, the sum is wrong, but the process survives.
     digest, buffer = hashlib.sha256(), memoryview(bytearray(2**20))
     while count := file.readinto(buffer):  # type: ignore[attr-defined]
         digest.update(buffer[:count])

@@ -1,7 +1,7 @@
-"""Parallel work on threads, and limits of memory.
+"""Parallel work on threads, and limits on memory.
 
-Work is cut into blocks, with BLAS on one thread inside each, in a way that the result does not depend on the number of
-threads. Factorisations and the products of whole matrices are left to BLAS, on as many threads as it is set to.
+Work is divided into blocks, with BLAS on one thread inside each, so that results do not depend on the number of
+threads. Factorisations and products of whole matrices are left to BLAS and its setting of threads.
 """
 
 from __future__ import annotations
@@ -95,9 +95,9 @@ _numbering = threading.Lock()
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """BLAS on one thread. The limit holds for the whole process until the last `with` block that wants it ends.
+    """BLAS on one thread. The limit holds for the whole process until the last `with` block that uses it ends.
 
-    Put many small calls into one such block: setting the limit for each call would cost more than the call.
+    Put many small calls into one block: setting the limit for each call would cost more than the call.
     """
     with _limit.lock:
         _limit.users += 1
@@ -124,7 +124,7 @@ def _let_this_thread_control() -> None:
 
 
 class _Limit:
-    """How many `with` blocks want BLAS on one thread, and the limit to lift when the last one ends."""
+    """The number of `with` blocks that keep BLAS on one thread, and the limit to lift when the last one ends."""
 
     def __init__(self) -> None:
         self.reset()
@@ -164,7 +164,7 @@ def available_memory() -> int:
     )
     free = [_meminfo_available()]
     for limit, used in groups:
-        with contextlib.suppress(OSError, ValueError):  # no such file, or "max"
+        with contextlib.suppress(OSError, ValueError):  # the file is missing, or says "max"
             free.append(int(Path(limit).read_text()) - int(Path(used).read_text()) + _cached(Path(used).parent))
     return max(0, min(free))
 

@@ -18,6 +18,7 @@ from ripml.base.parallel import blocks, map_blocks
 from ripml.base.workspace import read_rows, release
 
 __all__ = [
+    "BLAS_GAIN",
     "FREQUENT",
     "FactoredEmbedding",
     "IndexedEmbedding",
@@ -33,6 +34,7 @@ __all__ = [
 
 Floats = NDArray[np.floating[Any]]
 
+BLAS_GAIN = 16  # operations of a dense product in the time of one of a sparse product
 FREQUENT = 1 / 25  # share of rows past which a feature is cheaper in a dense product than in a sparse one
 _ROW_BLOCK = 4096  # rows multiplied at a time; sums over blocks are kept in float64
 _COMMON = 1 / 10  # the same for products of features with features
@@ -40,7 +42,6 @@ _FEATURE_BLOCKS = 32  # in which rare features are multiplied
 _EMBEDDED_ROWS = 1 << 16  # whose labels' columns are held at a time
 _TARGETS, _LONG_TARGETS = 64, 128  # columns of V that a sparse matrix is multiplied with at a time, at most
 _CACHED_LINES = 1 << 16  # of 64 columns: 16 MB
-_BLAS_GAIN = 16  # operations of a dense product in the time of one of a sparse product
 
 
 @dataclass(frozen=True)
@@ -166,7 +167,7 @@ def product(X: Any, V: Floats, n_jobs: int | None) -> Floats:
 def target_blocks(d: int, n_targets: int) -> list[slice]:
     """Blocks of columns of V (d, M) for computing XᵀXV with sparse X; they depend on these sizes alone.
 
-    Every nonzero reads or writes one row of such a block, in nearly random order. A narrow block stays in the cache;
+    Every nonzero reads or writes one row of a block, in nearly random order. A narrow block stays in the cache;
     where d is too large for that, wider blocks use each access to memory better.
 
     >>> target_blocks(1000, 40)
@@ -200,9 +201,9 @@ def transposed_product(X: Any, V: Any, n_jobs: int | None, XT: Any = None) -> Fl
     time; where `XT`, its transpose in CSR, is known, rows of V are gathered in blocks of features.
     """
     if isinstance(V, FactoredEmbedding):
-        return _moment_of_embedded(X, V, n_jobs, XT)
+        return _factored_product(X, V, n_jobs, XT)
     if isinstance(V, IndexedEmbedding):
-        return _moment_of_taken(X, V, n_jobs)
+        return _indexed_product(X, V, n_jobs)
     if scipy.sparse.issparse(V):
         return (V.T.tocsr() @ X).T.toarray() if scipy.sparse.issparse(X) else np.asarray((V.T.tocsr() @ X).T)
     if scipy.sparse.issparse(X):
@@ -223,11 +224,11 @@ def _scattered(X: Any, V: Floats, n_jobs: int | None) -> Floats:
     return out
 
 
-def _moment_of_embedded(X: Any, Z: FactoredEmbedding, n_jobs: int | None, XT: Any) -> Floats:
+def _factored_product(X: Any, Z: FactoredEmbedding, n_jobs: int | None, XT: Any) -> Floats:
     """XᵀZ = (XᵀY)Phiᵀ where that is less work: features are summed per label before labels are embedded."""
     d, L = X.shape[1], Z.Y.shape[1]
-    cost = X.nnz if scipy.sparse.issparse(X) else X.size / _BLAS_GAIN
-    if d * L > _BLAS_GAIN * cost:
+    cost = X.nnz if scipy.sparse.issparse(X) else X.size / BLAS_GAIN
+    if d * L > BLAS_GAIN * cost:
         return transposed_product(X, Z.toarray(), n_jobs, XT)
     Phi = Z.columns(slice(None)).astype(Z.dtype, copy=False)
     Y = Z.Y.astype(Phi.dtype)
@@ -241,7 +242,7 @@ def _moment_of_embedded(X: Any, Z: FactoredEmbedding, n_jobs: int | None, XT: An
     return out
 
 
-def _moment_of_taken(X: Any, V: IndexedEmbedding, n_jobs: int | None) -> Floats:
+def _indexed_product(X: Any, V: IndexedEmbedding, n_jobs: int | None) -> Floats:
     """XᵀZ[of_row] = (SᵀX)ᵀZ, where S maps rows to their rows of Z: rows of X that share one are summed first."""
     n, (n_learners, _, m) = X.shape[0], V.Z.shape
     if not scipy.sparse.issparse(X):

@@ -5,7 +5,7 @@ of each kind of stage to the class that implements it, which is imported when it
 know the stages reads this table: the estimators, the model folder (a stage is written as its class name and options),
 the command line and its help.
 
-To add a stage, write its class in a file of its own and add one line here, or call `register` from another package.
+To add a stage, write its class in a new file and add one line here, or call `register` from another package.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def words(kind: str) -> list[str]:
 
 
 def named(kind: str, word: str) -> Any:
-    """The class (the module, of a file format) that a word stands for; KeyError for a word that is not in the table."""
+    """The class (for a file format, the module) of a word; KeyError for a word that is not in the table."""
     return _imported(_STAGES[kind][word])
 
 
@@ -129,14 +129,14 @@ def class_names(kind: str) -> list[str]:
 
 
 def summary(kind: str, word: str) -> str:
-    """The first sentence of what the documentation says about a stage."""
+    """The first line of a stage's documentation."""
     return (named(kind, word).__doc__ or "").strip().split("\n")[0]
 
 
 def to_json(name: str, value: Any) -> Any:
     """The value of the setting `name` as JSON; a stage is an object with its class name and its options."""
     if is_dataclass(value) and not isinstance(value, type) and type(value).__name__ in _by_class_name():
-        options = {option: _plain(given) for option, given in asdict(value).items()}
+        options = {option: _plain(setting) for option, setting in asdict(value).items()}
         return {"stage": type(value).__name__, **options}
     value = _plain(value)
     if name == "random_state" and not isinstance(value, int):

@@ -12,6 +12,7 @@ import json
 import mmap
 import os
 import zipfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -23,7 +24,7 @@ from scipy.sparse import csr_array
 from ripml.base.errors import DataError
 from ripml.base.parallel import blocks, require_memory
 
-__all__ = ["DiskWorkspace", "Workspace", "boot_id", "map_file", "read_rows", "release", "row_slice"]
+__all__ = ["DiskWorkspace", "Workspace", "atomically", "boot_id", "map_file", "read_rows", "release", "row_slice"]
 
 _ROW_BLOCK = 65536  # rows copied at a time
 _LEAST_ROWS = 2048
@@ -96,7 +97,7 @@ class DiskWorkspace(Workspace):
         """Nothing to check: writing to a full disk raises an error."""
 
     def rows_per_block(self, row_bytes: int, most: int) -> int:
-        """Rows that take an eighth of the memory, but at least 2048, so that overhead per block stays small."""
+        """Rows that take an eighth of the memory, but at least 2048, so that the overhead per block stays small."""
         return int(np.clip(self.memory // 8 // max(row_bytes, 1), min(_LEAST_ROWS, most), most))
 
     def take_rows(self, Y: Any, rows: NDArray[np.int64], name: str) -> Any:
@@ -140,11 +141,9 @@ class DiskWorkspace(Workspace):
         """The values of an indicator with n entries; all indicators share one file."""
         path = self.folder / f"ones-{boot_id()}.bin"
         if not path.exists() or path.stat().st_size < 4 * n:
-            part = path.with_suffix(".part")
-            with part.open("wb") as file:
+            with atomically(path) as part, part.open("wb") as file:
                 for block in blocks(n, 1 << 20):
                     file.write(np.ones(block.stop - block.start, np.float32).tobytes())
-            part.replace(path)
         return map_file(path, np.float32, (n,))
 
     def trim_memory(self) -> None:
@@ -170,21 +169,34 @@ class DiskWorkspace(Workspace):
 
     def save_checkpoint(self, step: list[Any], arrays: dict[str, NDArray[Any]]) -> None:
         """Save to a file that is replaced atomically."""
-        part = self.folder / f"{step[0]}.part"
-        with part.open("wb") as file:
-            np.savez(file, at=np.array(self._mark(step)), allow_pickle=False, **arrays)
-        part.replace(self.folder / f"{step[0]}.npz")
+        with atomically(self.folder / f"{step[0]}.npz") as part:
+            np.savez(part, at=np.array(self._mark(step)), allow_pickle=False, **arrays)
 
     def _mark(self, step: list[Any]) -> str:
         return json.dumps([*step, self.work_id, boot_id()])
 
 
 def boot_id() -> str:
-    """Changes with each start of the machine: files written before a crash may have lost what was not on the disk."""
+    """An id that changes when the machine starts: files written before a crash may have lost what was not on disk."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return ""
+
+
+@contextlib.contextmanager
+def atomically(path: Path) -> Iterator[Path]:
+    """Yield a temporary path to write to, in the same folder; it replaces `path` when the block ends without an error.
+
+    Its name ends like that of `path`, as some writers choose the format by the ending.
+    """
+    unfinished = path.with_name(f"unfinished-{path.name}")
+    try:
+        yield unfinished
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise
+    unfinished.replace(path)
 
 
 def map_file(path: Path, dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:

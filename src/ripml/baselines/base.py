@@ -61,7 +61,7 @@ class Baseline(Multilabel):
 
     A subclass is a dataclass of its parameters that implements `_prepare` (learning), `_score` (prediction) and
     `_expected_shapes` (a check of loaded arrays). To add one, write its file and add a line of kind "estimator" to
-    `ripml.base.registry`. Scores are in the method's own units, not probabilities; the candidates of a row are its 100
+    `ripml.base.registry`. Scores are in the units of the method, not probabilities; the candidates of a row are its 100
     best labels.
 
     Parameters
@@ -128,13 +128,10 @@ class Baseline(Multilabel):
             check_ridge("ridge", self.ridge)
 
     def _fit(self, data: TrainingData) -> None:
+        X, Y = data.X, data.Y
         self.classes_, self.frequency_ = data.names, data.frequency
-        self.n_rows_, self.n_unlabelled_ = data.X.shape[0], data.n_unlabelled
-        self._learn(data.X, data.Y)
-
-    def _learn(self, X: Any, Y: Any) -> None:
+        self.n_rows_, self.n_unlabelled_, self.n_labels_ = X.shape[0], data.n_unlabelled, Y.shape[1]
         self.seed_ = draw_seed(self.random_state)
-        self.n_labels_ = Y.shape[1]
         train, held_out = held_out_rows(X.shape[0], self.seed_)
         fit_at = self._prepare(X[train], Y[train], self.seed_)
         truth = Y[held_out]

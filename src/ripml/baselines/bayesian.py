@@ -27,7 +27,7 @@ import scipy.linalg
 import scipy.sparse
 from numpy.typing import NDArray
 
-from ripml.base.errors import ParameterError
+from ripml.base.errors import check_count
 from ripml.base.parallel import blocks, map_blocks
 from ripml.base.products import gram_of, transposed_product
 from ripml.baselines.base import Arrays, Baseline, FitAtRidge, best_candidates, require_dense, with_constant
@@ -81,8 +81,7 @@ class BayesianCompressedSensing(Baseline):
     def check_settings(self) -> None:
         """Raise `ParameterError` for the first parameter that is out of range."""
         super().check_settings()
-        if self.n_steps > _MAX_STEPS:
-            raise ParameterError(f"`n_steps` must be at most {_MAX_STEPS}; got {self.n_steps}.")
+        check_count("n_steps", self.n_steps, most=_MAX_STEPS)
 
     def _prepare(self, X: Any, Y: Any, seed: int) -> FitAtRidge:
         Phi = gaussian_columns(Y.shape[1], self.n_dims, seed, self.n_jobs)

@@ -103,7 +103,7 @@ class CPLST(PLST):
 
     def _prepare(self, X: Any, Y: Any, seed: int) -> FitAtRidge:
         L = Y.shape[1]
-        require_dense((1 + X.shape[1], L), "the weights of all labels", "use PLST, which needs no such array")
+        require_dense((1 + X.shape[1], L), "the weights of all labels", "use PLST, which does not need this array")
         # A column of ones among the targets gives A 1 with A Y, and so A Y_c without centring Y.
         targets = scipy.sparse.hstack([Y, np.ones((Y.shape[0], 1))], format="csr", dtype=np.float64)
         mean = np.asarray(targets[:, :L].mean(axis=0))

@@ -30,9 +30,9 @@ from numpy.typing import NDArray
 
 from ripml.base.errors import DataError
 from ripml.base.parallel import blocks, map_blocks
-from ripml.base.products import gram_of, product, transposed_product
+from ripml.base.products import BLAS_GAIN, gram_of, product, transposed_product
 from ripml.baselines.base import Arrays, Baseline, FitAtRidge, held_out_rows, with_constant
-from ripml.labels.encoding import encode_labels
+from ripml.labels.encoding import check_indicator, encode_labels
 from ripml.model.multilabel import TrainingData
 from ripml.regression import Sums
 
@@ -42,7 +42,6 @@ Floats = NDArray[np.float64]
 Self = TypeVar("Self", bound="LEML")
 
 _CG_STEPS = 5
-_BLAS_GAIN = 16  # operations of a dense product in the time of one of a sparse product
 _GRAM_SIDE = 12_000  # side of the largest XᵀX that is made: 1.2 GB
 _BLOCK_CELLS = 1 << 20
 _LABELS = 16  # solved in one task
@@ -99,15 +98,13 @@ class LEML(Baseline):
         return self._adopt(fitted)
 
     def _training_data(self, X: Any, Y: Any, label_names: Sequence[str] | None) -> TrainingData:
-        given = getattr(self, "_observed", None)
-        if given is None:
+        mask = getattr(self, "_observed", None)
+        if mask is None:
             return super()._training_data(X, Y, label_names)
         if getattr(Y, "ndim", 1) != 2:
-            raise DataError(
-                "`observed` marks cells of an indicator; give Y as an indicator (n, L), not as label names."
-            )
+            raise DataError("`observed` marks cells of Y; pass Y as an indicator (n, L), not as label names.")
         Y, names = encode_labels(Y)
-        observed = _checked_mask(given, Y.shape)
+        observed = _checked_mask(mask, Y.shape)
         Y = (Y * observed).tocsr()
         data = super()._training_data(X, Y, label_names)
         self._observed = observed[np.diff(Y.indptr) > 0]
@@ -133,13 +130,7 @@ def _checked_mask(observed: Any, shape: tuple[int, int]) -> Any:
     if getattr(observed, "ndim", 0) != 2 or observed.shape != shape:
         got = getattr(observed, "shape", type(observed).__name__)
         raise DataError(f"`observed` must be an indicator in the shape of Y, {shape}; got {got}.")
-    cells = scipy.sparse.csr_array(observed, dtype=np.float32, copy=True)
-    cells.sum_duplicates()
-    cells.eliminate_zeros()
-    wrong = cells.data[cells.data != 1]
-    if len(wrong):
-        raise DataError(f"`observed` must be an indicator of 0s and 1s; got the value {wrong[0]:g}.")
-    return cells
+    return check_indicator(observed, "`observed`")
 
 
 # -------------------------------------------------------------------------------------------------- alternating steps
@@ -167,7 +158,7 @@ class Problem:
             cells = _complement(observed) if mostly_known else observed.astype(np.float64)
             Y = (Y * observed).tocsr()
         XT = X.T.tocsr() if scipy.sparse.issparse(X) else None
-        work = X.size * (1 if XT is None else _BLAS_GAIN)
+        work = X.size * (1 if XT is None else BLAS_GAIN)
         pays = X.shape[1] <= _GRAM_SIDE and X.shape[1] ** 2 <= 2 * work and mostly_known and not cells.nnz
         return cls(X, XT, gram_of(X, n_jobs, XT=XT) if pays else None, Y, cells, mostly_known, n_jobs)
 
@@ -210,7 +201,7 @@ class Problem:
                 sums = Sums(gram + self._sign * (rows.T @ rows), moment[label, :, None], len(E))
                 H[label] = sums.solve(ridge)[:, 0]
 
-        # Labels with cells to add or subtract have a system of their own.
+        # Labels with cells to add or subtract have a separate system.
         separate = np.flatnonzero(np.diff(columns.indptr))
         map_blocks(solve, [separate[block] for block in blocks(len(separate), _LABELS)], self.n_jobs)
         return H
@@ -287,7 +278,7 @@ def _products_at(E: Floats, H: Floats, cells: Any, n_jobs: int | None) -> Any:
         ends = cells.indptr[rows.start : rows.stop + 1]
         labels = cells.indices[ends[0] : ends[-1]]
         row = np.repeat(np.arange(len(ends) - 1), np.diff(ends))
-        if len(labels) * _BLAS_GAIN > (len(ends) - 1) * len(H):
+        if len(labels) * BLAS_GAIN > (len(ends) - 1) * len(H):
             data[ends[0] : ends[-1]] = (E[rows] @ H.T)[row, labels]
         else:
             data[ends[0] : ends[-1]] = np.einsum("ij,ij->i", E[rows][row], H[labels])

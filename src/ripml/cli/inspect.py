@@ -60,7 +60,7 @@ def inspect(
     rows = read_rows(path, options.FileOptions(format, text_column, labels_column))
     report, isometry = _measure(rows, ensemble, dims, delta, quantile, seed)
     if plot is not None:
-        from ripml.search.plots import plot_isometry
+        from ripml.labels.isometry import plot_isometry
 
         plot_isometry(isometry, quantile, f"{rows.name or path}: {ensemble}, m = {dims}", plot)
     _print_isometry(rows, rows.name or path, report, json)

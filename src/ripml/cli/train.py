@@ -382,7 +382,7 @@ def tune(
     """
     from ripml.cli.inputs import training_rows
     from ripml.search import study as search
-    from ripml.search.plots import check_picture
+    from ripml.base.figures import check_picture
 
     seconds = math.inf if timeout is None else _parse_time(timeout)
     if plot is not None:

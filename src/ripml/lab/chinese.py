@@ -1,9 +1,9 @@
 """The Chinese relevance data set: finance news and the tickers they are about, from documents to a folder for `load`.
 
 In the paper: 5,011 documents by an editorial team, L = 391 tickers, 1.02 per document, doc2vec features of 100 to 400
-dimensions, results averaged over 5 random splits into 4,511 and 500. Those documents are not public. `build` makes such
-a set of other documents, and `stock_news` reads a public substitute from RIPML_DATA. Only the default features are
-specific to Chinese.
+dimensions, results averaged over 5 random splits into 4,511 and 500. Those documents are not public. `build` makes a
+data set of the same kind from other documents, and `stock_news` reads a public substitute from RIPML_DATA. Only the
+default features are specific to Chinese.
 
 Documents come as a folder or as a JSONL file. A folder has one UTF-8 file `*.txt` per document, and a `labels.csv`
 without a header, one line per document: the file's name, then its tickers. ::
@@ -35,6 +35,7 @@ from ripml.datasets.dataset import Dataset, join
 from ripml.datasets.documents import Row, blocks, label_names_of
 from ripml.datasets.formats import read, write
 from ripml.datasets.source import fault, unreadable
+from ripml.tagging.documents import distinct
 from ripml.text import Doc2Vec, TfIdf
 
 __all__ = ["Counts", "build", "clean", "random_splits", "read_documents", "stock_news"]
@@ -164,8 +165,8 @@ def read_documents(source: str | os.PathLike[str]) -> Dataset:
 def clean(data: Dataset, min_count: int) -> tuple[Dataset, Counts]:
     """Return the documents without duplicates, empty texts, rare labels and unlabelled documents, and their counts.
 
-    Texts that differ only in white space are one document, the first, with the labels of all. Empty texts are dropped,
-    then labels of fewer than `min_count` documents, then documents without a label.
+    Copies and empty texts go first (see `ripml.tagging.documents.distinct`), then labels of fewer than `min_count`
+    documents, then documents without a label.
 
     Examples
     --------
@@ -178,40 +179,25 @@ def clean(data: Dataset, min_count: int) -> tuple[Dataset, Counts]:
     check_count("min_count", min_count)
     if data.texts is None:
         raise DataError(f"{data.name}: these documents have no text.")
-    keys = [" ".join(text.split()) for text in data.texts]
-    first: dict[str, int] = {}  # the first row of each text
-    for row, key in enumerate(keys):
-        first.setdefault(key, row)
-    n_empty = keys.count("")
-    first.pop("", None)
-    rows = np.array([row for row, key in enumerate(keys) if key], np.int64)
-    owners = np.array([first[keys[row]] for row in rows], np.int64)
-    merging = csr_array((np.ones(len(rows), np.float32), (owners, rows)), shape=(len(keys), len(keys)))
-    Y = csr_array(merging @ data.Y, dtype=np.float32)  # all labels of a text in its first row
-    Y.data[:] = 1
-    columns = np.flatnonzero(np.bincount(Y.indices, minlength=Y.shape[1]) >= min_count)
-    Y = csr_array(Y[:, columns])
+    merged = distinct(data)
+    columns = np.flatnonzero(np.bincount(merged.Y.indices, minlength=merged.Y.shape[1]) >= min_count)
+    Y = csr_array(merged.Y[:, columns])
     kept = np.flatnonzero(np.diff(Y.indptr))
     if not len(kept):
         raise DataError(f"no label occurs in {min_count} documents; lower `min_count` or pass more documents.")
+    n_empty = sum(not text.strip() for text in data.texts)
     counts = Counts(
-        n_read=len(keys),
+        n_read=len(data),
         n_empty=n_empty,
-        n_duplicates=len(rows) - len(first),
-        n_unlabelled=len(first) - len(kept),
+        n_duplicates=len(data) - n_empty - len(merged),
+        n_unlabelled=len(merged) - len(kept),
         n_kept=len(kept),
         n_rare_labels=data.Y.shape[1] - len(columns),
         n_labels=len(columns),
     )
-    cleaned = Dataset(
-        X=None,
-        Y=Y[kept],
-        label_names=[data.label_names[j] for j in columns],
-        texts=[data.texts[i] for i in kept],
-        ids=None if data.ids is None else [data.ids[i] for i in kept],
-        name=data.name,
-    )
-    return cleaned, counts
+    texts, ids = [(merged.texts or [])[i] for i in kept], merged.ids and [merged.ids[i] for i in kept]
+    names = [data.label_names[j] for j in columns]
+    return Dataset(X=None, Y=Y[kept], label_names=names, texts=texts, ids=ids, name=data.name), counts
 
 
 def random_splits(

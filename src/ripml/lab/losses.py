@@ -25,7 +25,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 from scipy.special import expit, logit
 
-from ripml.base.errors import DataError, ParameterError, check_count, is_number
+from ripml.base.errors import DataError, ParameterError, check_count, check_positive
 from ripml.base.parallel import blocks, map_blocks, require_memory
 
 __all__ = ["Huber", "Logistic", "Loss", "LossSolution", "SquaredHinge", "Squares", "fit_loss"]
@@ -76,7 +76,7 @@ class Huber(Loss):
     delta: float = 0.5
 
     def __post_init__(self) -> None:
-        _check_positive("delta", self.delta)
+        check_positive("delta", self.delta, otherwise="")
 
     def value(self, scores: Floats, Y: Floats) -> Floats:
         q = np.minimum(np.abs(scores - Y), self.delta)
@@ -154,8 +154,8 @@ def fit_loss(
     """
     if not isinstance(loss, Loss):
         raise ParameterError(f"`loss` must be a Loss such as Huber(delta=0.5); got {loss!r}.")
-    _check_positive("alpha", alpha)
-    _check_positive("tol", tol)
+    check_positive("alpha", alpha, otherwise="")
+    check_positive("tol", tol, otherwise="")
     check_count("steps", steps)
     X, Y = (M if scipy.sparse.issparse(M) else np.asarray(M) for M in (X, Y))
     if X.ndim != 2 or Y.ndim != 2 or X.shape[0] != Y.shape[0] or 0 in Y.shape or (kernel and X.shape[0] != X.shape[1]):
@@ -230,8 +230,3 @@ def _factor(A: Any, ridge: float) -> Any:
         return scipy.linalg.cho_factor(A.T, lower=True, overwrite_a=True, check_finite=False)
     except np.linalg.LinAlgError:
         raise ParameterError(f"`alpha` is below the rounding of {A.dtype}; raise it or pass X as float64.") from None
-
-
-def _check_positive(name: str, value: Any) -> None:
-    if not is_number(value) or not 0 < float(value) < np.inf:
-        raise ParameterError(f"`{name}` must be a number > 0; got {value!r}.")

@@ -28,9 +28,10 @@ import scipy.optimize
 import scipy.sparse
 from numpy.typing import NDArray
 
-from ripml.base.errors import DataError, ParameterError, check_count, is_number
+from ripml.base.errors import DataError, ParameterError, check_count, check_positive, is_number
 from ripml.base.parallel import blocks, map_blocks, require_memory
 from ripml.decoding import scores as decoding
+from ripml.labels.encoding import check_indicator
 from ripml.labels.propensity import check_propensities, weigh
 
 __all__ = ["assumed_propensities", "complete", "hide_labels", "left_out_scores", "to_indicator", "weigh"]
@@ -113,8 +114,7 @@ def left_out_scores(X: Any, Y: Any, ridge: float = 1.0, n_candidates: int = 20, 
            [0. , 0. ],
            [0. , 0.5]])
     """
-    if not is_number(ridge) or not 0 < ridge < np.inf:
-        raise ParameterError(f"`ridge` must be a number > 0; got {ridge!r}.")
+    check_positive("ridge", ridge, otherwise="")
     check_count("n_candidates", n_candidates)
     Y = _labels(Y, weights=True)
     X = scipy.sparse.csr_array(X, dtype=np.float64) if scipy.sparse.issparse(X) else np.asarray(X, np.float64)
@@ -137,8 +137,7 @@ def left_out_scores(X: Any, Y: Any, ridge: float = 1.0, n_candidates: int = 20, 
         largest.sort_indices()
         return largest
 
-    size = max(1, int(_BLOCK_BYTES / 8 / max(n, n_labels)))
-    found = map_blocks(best, blocks(n, size), n_jobs)
+    found = map_blocks(best, blocks(n, max(1, int(_BLOCK_BYTES / 8 / max(n, n_labels)))), n_jobs)
     return scipy.sparse.csr_array(scipy.sparse.vstack(found, format="csr")) if found else Y
 
 
@@ -211,12 +210,11 @@ def _labels(Y: Any, weights: bool = False) -> Any:
     """A copy of Y as canonical CSR, of 0s and 1s unless weights are allowed."""
     if getattr(Y, "ndim", 0) != 2:
         raise DataError("Y must be an indicator matrix of n rows and L labels, sparse or dense.")
+    if not weights:
+        return check_indicator(Y, "Y", np.float64)
     Y = scipy.sparse.csr_array(Y, dtype=np.float64, copy=True)
     Y.sum_duplicates()
     Y.eliminate_zeros()
-    wrong = Y.data[Y.data != 1]
-    if len(wrong) and not weights:
-        raise DataError(f"Y must be an indicator of 0s and 1s; got the value {wrong[0]:g}.")
     return Y
 
 

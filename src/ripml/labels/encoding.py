@@ -23,10 +23,12 @@ from ripml.base.errors import DataError
 __all__ = [
     "LabelColumns",
     "align_columns",
+    "check_indicator",
     "check_names",
     "check_one_kind",
     "encode_labels",
     "encode_names",
+    "indicator_of",
     "label_keys",
     "label_name",
     "names_array",
@@ -65,18 +67,27 @@ def _encode_indicator(Y: Any, known: Names | None) -> tuple[Any, Names]:
         return indicator, names_array(merged)
     if known is not None and Y.shape[1] != len(known):
         raise DataError(f"Y has {Y.shape[1]} columns, but the model knows {len(known)} labels.")
+    indicator = check_indicator(Y, "a two-dimensional Y")
+    return indicator, np.arange(Y.shape[1], dtype=np.int64) if known is None else known
+
+
+def check_indicator(matrix: Any, name: str, dtype: Any = np.float32) -> Any:
+    """A copy of a matrix of 0s and 1s as CSR with ones; DataError, which begins with `name`, for other values.
+
+    >>> check_indicator([[1, 0], [0, 2]], "Y")
+    Traceback (most recent call last):
+    ripml.base.errors.DataError: Y must be an indicator of 0s and 1s; got the value 2.
+    """
     try:
-        indicator = scipy.sparse.csr_array(Y, dtype=np.float32, copy=True)
+        indicator = scipy.sparse.csr_array(matrix, dtype=dtype, copy=True)
     except (TypeError, ValueError):
-        raise DataError(
-            "a two-dimensional Y must be an indicator of 0s and 1s; got values that are not numbers."
-        ) from None
+        raise DataError(f"{name} must be an indicator of 0s and 1s; got values that are not numbers.") from None
     indicator.sum_duplicates()
     indicator.eliminate_zeros()
     wrong = indicator.data[indicator.data != 1]
     if len(wrong):
-        raise DataError(f"a two-dimensional Y must be an indicator of 0s and 1s; got the value {wrong[0]:g}.")
-    return indicator, np.arange(Y.shape[1], dtype=np.int64) if known is None else known
+        raise DataError(f"{name} must be an indicator of 0s and 1s; got the value {wrong[0]:g}.")
+    return indicator
 
 
 def _column_names(columns: list[Any]) -> Names:
@@ -108,12 +119,14 @@ def _encode_names(Y: Any, known: Names | None) -> tuple[Any, Names]:
     columns = {name: column for column, name in enumerate(start)}
     for name in sorted(found.difference(columns)):
         columns[name] = len(columns)
-    indptr = np.zeros(len(rows) + 1, np.int64)
-    np.cumsum([len(row) for row in rows], out=indptr[1:])
+    return indicator_of(rows, columns, len(columns)), names_array(list(columns))
+
+
+def indicator_of(rows: Sequence[Set[str | int]], columns: Mapping[Any, int], n_labels: int) -> Any:
+    """The CSR indicator (n, L) of rows of label names, from the column of each name."""
+    ends = np.cumsum([0, *map(len, rows)], dtype=np.int64)
     indices = np.fromiter((column for row in rows for column in sorted(columns[name] for name in row)), np.int64)
-    ones = np.ones(len(indices), np.float32)
-    indicator = scipy.sparse.csr_array((ones, indices, indptr), shape=(len(rows), len(columns)))
-    return indicator, names_array(list(columns))
+    return scipy.sparse.csr_array((np.ones(len(indices), np.float32), indices, ends), shape=(len(rows), n_labels))
 
 
 def names_of_rows(Y: Any) -> list[set[str | int]]:
@@ -128,7 +141,7 @@ def names_of_rows(Y: Any) -> list[set[str | int]]:
 
 
 class LabelColumns:
-    """Encodes labels of rows that come in blocks: one column for each name so far, or for each column of indicators.
+    """Encodes the labels of rows that arrive in blocks: one column per name so far, or per column of indicators.
 
     >>> columns = LabelColumns()
     >>> [columns.encode(block).toarray().tolist() for block in ([["b"]], [["a"], ["b"]])]
@@ -144,7 +157,7 @@ class LabelColumns:
 
     @property
     def named(self) -> bool:
-        """Whether rows came with label names; the caller sorts these in the end."""
+        """Whether rows have label names; the caller sorts these at the end."""
         return self._kind == "names"
 
     @property

@@ -75,9 +75,9 @@ def _signs(packed: NDArray[np.uint8], n_dims: int) -> Floats:
 
 @dataclass(frozen=True)
 class Ensemble(ABC):
-    """A family of matrices, as a rule for a column."""
+    """A family of matrices, given by a rule for each column."""
 
-    exact: ClassVar[bool] = False  # whether every label keeps a dimension of its own
+    exact: ClassVar[bool] = False  # whether every label has a separate dimension
 
     def capacity(self, n_dims: int) -> int | None:
         """How many labels the family has columns for at m = `n_dims`; None for any 64-bit key."""
@@ -137,12 +137,12 @@ class Gaussian(Ensemble):
 
 @dataclass(frozen=True)
 class Identity(Ensemble):
-    """Every label has a dimension of its own: nothing is squeezed, and the regression solves for Y itself."""
+    """Every label has a separate dimension: nothing is compressed, and the regression solves for Y itself."""
 
     exact: ClassVar[bool] = True
 
     def capacity(self, n_dims: int) -> int | None:
-        """One label a dimension."""
+        """One label per dimension."""
         return n_dims
 
     def rule(self, keys: Keys, n_dims: int, seed: int) -> Floats:
@@ -155,7 +155,7 @@ class Identity(Ensemble):
 
 @dataclass(frozen=True)
 class Bernoulli(Ensemble):
-    """Entries ±1/√m with equal chance, the bits of a hash."""
+    """Entries ±1/√m with equal probability, the bits of a hash."""
 
     def rule(self, keys: Keys, n_dims: int, seed: int) -> Floats:
         """The columns of `keys`."""
@@ -166,7 +166,7 @@ class Bernoulli(Ensemble):
 
 @dataclass(frozen=True)
 class SparseSign(Ensemble):
-    """s = `n_nonzeros` entries ±1/√s a column, one in each of s stripes of the m rows (Kane and Nelson, 2014)."""
+    """s = `n_nonzeros` entries ±1/√s per column, one in each of s stripes of the m rows (Kane and Nelson, 2014)."""
 
     n_nonzeros: int = 8
 

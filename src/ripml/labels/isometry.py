@@ -1,4 +1,4 @@
-"""Isometry: how well an ensemble keeps the distances between label rows, and the dimensions a given δ takes.
+"""Isometry: how well an ensemble keeps the distances between label rows, and the dimensions that a given δ needs.
 
 The restricted isometry property bounds ‖Phi(u − v)‖²/‖u − v‖² for all sparse u and v. Here the ratio is measured over
 pairs of rows of the data, which is what the neighbours of a query depend on.
@@ -7,16 +7,18 @@ pairs of rows of the data, which is what the neighbours of a query depend on.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ripml.base.errors import DataError, ParameterError
+from ripml.base.figures import new_figure, save_figure
 from ripml.labels.ensembles import Ensemble
 from ripml.labels.projection import Projection
 
-__all__ = ["Isometry", "measure_isometry", "smallest_dims"]
+__all__ = ["Isometry", "measure_isometry", "plot_isometry", "smallest_dims"]
 
 Keys = NDArray[np.uint64]
 
@@ -46,12 +48,11 @@ def measure_isometry(
     >>> measure_isometry(Gaussian(), 1000, Y, np.arange(50, dtype=np.uint64)).delta(0.5) < 0.1
     True
     """
-    left, right = _different_pairs(Y, n_pairs, seed)
+    left, right, shared = _different_pairs(Y, n_pairs, seed)
     rows, where = np.unique(np.concatenate([left, right]), return_inverse=True)
     Z = Projection(ensemble, n_dims, 1, seed).embed(Y[rows], keys).astype(np.float64)
     difference = Z[where[: len(left)]] - Z[where[len(left) :]]
     sizes = np.diff(Y.indptr).astype(np.float64)
-    shared = np.asarray(Y[left].multiply(Y[right]).sum(axis=1)).ravel()
     distance = 2 - 2 * shared / np.sqrt(sizes[left] * sizes[right])  # ‖u − v‖² of rows of length 1
     return Isometry(n_dims, np.einsum("ij,ij->i", difference, difference) / distance)
 
@@ -61,9 +62,9 @@ def smallest_dims(
 ) -> int:
     """The smallest m (within 2 %) at which the measured δ of this share of pairs is at most `delta`.
 
-    δ falls like 1/√m but not evenly (by chance, and from prime to prime in the deterministic family), so a search by
-    halves could end past the mark: m is doubled until δ is reached, and the last octave is walked through. Where the
-    ensemble does not hold all labels, δ counts as not reached.
+    δ falls like 1/√m but not evenly (by chance, and from prime to prime in the deterministic family), so bisection may
+    miss the smallest m: m is doubled until δ is reached, and the values since the last doubling are tried in order.
+    Where the ensemble does not hold all labels, δ counts as not reached.
     """
     if not 0 < delta < 1:
         raise ParameterError(f"`delta` must be between 0 and 1; got {delta}.")
@@ -78,12 +79,12 @@ def smallest_dims(
     while not reached(high):
         high *= 2
         if high > _MOST_DIMS:
-            raise ParameterError(f"δ = {delta} is not reached with {_MOST_DIMS:,} dimensions; ask for a larger δ.")
+            raise ParameterError(f"δ = {delta} is not reached with {_MOST_DIMS:,} dimensions; choose a larger δ.")
     return next((m for m in range(high // 2 + 1, high, max(1, high // 100)) if reached(m)), high)
 
 
-def _different_pairs(Y: Any, n_pairs: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Random pairs of labelled rows that do not carry the same label set."""
+def _different_pairs(Y: Any, n_pairs: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[Any]]:
+    """Random pairs of labelled rows with different label sets, and how many labels each pair shares."""
     labelled = np.flatnonzero(np.diff(Y.indptr) > 0)
     if len(labelled) < 2:
         raise DataError(f"the isometry needs two rows with labels; got {len(labelled)}.")
@@ -93,5 +94,24 @@ def _different_pairs(Y: Any, n_pairs: int, seed: int) -> tuple[NDArray[np.int64]
     shared = np.asarray(Y[left].multiply(Y[right]).sum(axis=1)).ravel()
     different = (shared < sizes[left]) | (shared < sizes[right])
     if not different.any():
-        raise DataError("the isometry needs rows with different labels; all rows met carry the same.")
-    return left[different], right[different]
+        raise DataError("the isometry needs rows with different labels; all rows drawn carry the same.")
+    return left[different], right[different], shared[different]
+
+
+def plot_isometry(measured: Isometry, quantile: float, title: str, path: Path) -> None:
+    """Save a histogram of the ratios with the band 1 ± δ that contains this share of the pairs; needs matplotlib."""
+    figure = new_figure(7, 4)
+    axes = figure.add_subplot()
+    delta = measured.delta(quantile)
+    axes.axvspan(1 - delta, 1 + delta, color="tab:blue", alpha=0.12, lw=0)
+    axes.hist(measured.ratios, bins=60, color="tab:blue", alpha=0.85)
+    for edge in (1 - delta, 1 + delta):
+        axes.axvline(edge, color="tab:blue", lw=1, ls="--")
+    axes.axvline(1, color="black", lw=1)
+    reach = 1.15 * max(float(np.abs(measured.ratios - 1).max()), delta)
+    axes.set_xlim(1 - reach, 1 + reach)
+    axes.set_xlabel("‖Φ(u − v)‖² / ‖u − v‖² (1: distance preserved)")
+    axes.set_ylabel("pairs of label rows")
+    axes.set_title(f"{title}\n{100 * quantile:g} % of pairs within 1 ± {delta:.2f}", fontsize=11)
+    axes.spines[["top", "right"]].set_visible(False)
+    save_figure(figure, path)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ripml.base.parallel import blocks
 from ripml.base.workspace import release
+from ripml.labels.ensembles import GOLDEN
 
 __all__ = ["LabelSets", "distinct_sets", "fingerprints"]
 
@@ -35,10 +36,10 @@ def distinct_sets(Y: Any, keys: NDArray[np.uint64]) -> LabelSets:
     A set is recognised by two independent 64-bit sums of hashes of its labels' keys and its size; the
     probability that two different sets of n rows agree in all three is about n²/2¹²⁸.
     """
-    *marks, sizes = fingerprints(Y, keys)
-    order = np.lexsort((sizes, marks[1], marks[0]))
+    one, other, sizes = fingerprints(Y, keys)
+    order = np.lexsort((sizes, other, one))
     new = np.ones(len(order), bool)
-    new[1:] = np.any([field[order[1:]] != field[order[:-1]] for field in (*marks, sizes)], axis=0)
+    new[1:] = np.any([field[order[1:]] != field[order[:-1]] for field in (one, other, sizes)], axis=0)
     of_row = np.empty(len(order), np.int64)
     of_row[order] = np.cumsum(new) - 1
     return LabelSets(order[new], np.bincount(of_row), of_row)
@@ -56,7 +57,7 @@ def fingerprints(Y: Any, keys: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], 
     marks = [np.zeros(len(sizes), np.uint64) for _ in range(2)]
     few = Y.nnz < len(keys)
     for salt, mark in enumerate(marks):
-        salted = np.uint64(0x9E3779B97F4A7C15 * (salt + 1) % 2**64)
+        salted = np.uint64(int(GOLDEN) * (salt + 1) % 2**64)
         hashed = None if few else _mix(keys + salted)  # with few entries, only their labels are hashed
         for rows in blocks(len(sizes), _ROW_BLOCK):
             start, end = Y.indptr[rows.start], Y.indptr[rows.stop]

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import NDArray
 
 from ripml.base.arrays import ArraySpec, check_arrays
@@ -21,6 +20,7 @@ from ripml.base.errors import DataError
 from ripml.labels.encoding import (
     check_one_kind,
     encode_labels,
+    indicator_of,
     label_keys,
     label_name,
     names_array,
@@ -54,7 +54,7 @@ class Vocabulary:
 
     @classmethod
     def of(cls, names: Names) -> Vocabulary:
-        """The labels of a fit, with keys and slots as they come."""
+        """The labels of a fit, with the keys of their names and slots 0 … L − 1."""
         slots = np.arange(len(names), dtype=np.uint64)
         return cls(names, label_keys(names), slots, np.zeros(len(names), bool), _columns_of(names))
 
@@ -106,11 +106,11 @@ class Vocabulary:
         """The keys of names; where a renamed label has that key already, the hash of the name and a number."""
         keys = label_keys(names)
         for i in np.flatnonzero(np.isin(keys, self.keys)):
-            turn = 1
+            attempt = 1
             while (keys[i] in self.keys) or (keys[i] in keys[:i]):
-                text = f"{names[i]}\0{turn}".encode("utf-8", "surrogatepass")
+                text = f"{names[i]}\0{attempt}".encode("utf-8", "surrogatepass")
                 keys[i] = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
-                turn += 1
+                attempt += 1
         return keys
 
     def _checked(self, keys: Sequence[int], n: int) -> NDArray[np.uint64]:
@@ -158,10 +158,7 @@ class Vocabulary:
         rows = labels_of_rows(Y)
         found = set().union(*rows) if rows else set()
         grown = self.added(sorted(name for name in found if name not in self))
-        ends = np.cumsum([0, *(len(row) for row in rows)], dtype=np.int64)
-        places = [place for row in rows for place in sorted(grown._columns[name] for name in row)]
-        ones = np.ones(len(places), np.float32)
-        return scipy.sparse.csr_array((ones, np.array(places, np.int64), ends), shape=(len(rows), len(grown))), grown
+        return indicator_of(rows, grown._columns, len(grown)), grown
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """As plain arrays: names, and the other arrays where they differ from those of a fit."""

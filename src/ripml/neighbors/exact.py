@@ -31,7 +31,7 @@ from ripml.neighbors.base import Floats, Index, Ints, Neighbours, Searcher, Stor
 
 __all__ = ["BlockwiseExact", "Exact", "ExactSearcher", "merge_nearest"]
 
-_QUERIES = 1024  # a panel of scores is at most _QUERIES × _PANEL float32, 4 MB a thread: more rows for fewer queries
+_QUERIES = 1024  # a panel of scores is at most _QUERIES × _PANEL float32, 4 MB per thread: more rows for fewer queries
 _PANEL = 1024
 _PRODUCT = 2048  # rows of one product: few enough that they are still in the cache when their norms are taken off
 _GROUP = 32
@@ -144,7 +144,7 @@ class ExactSearcher(Searcher):
         scale = length * longest + longest**2 / 2
         dtype = np.float32 if scale.min() > 1e-30 and length.max() + longest < 1e15 else np.float64
         # Twice a bound on the error of a score, (m + 2) eps (‖q‖ max‖z‖ + ½ max‖z‖²), and on that of a float64
-        # distance, so that all rows whose distances cannot be told apart are candidates.
+        # distance, so that all rows whose distances may be equal are candidates.
         error = np.finfo(dtype).eps * scale + np.finfo(np.float64).eps * (length + longest) ** 2
         margin = (2 * (Q.shape[1] + 2) * error).astype(dtype)
         wide_Q = np.ascontiguousarray(Q, dtype)
@@ -247,7 +247,7 @@ def _check_removed(rows: Ints, half_norms: NDArray[np.float64]) -> Ints:
     present = (rows >= 0) & (rows < len(half_norms))
     present[present] = np.isfinite(half_norms[rows[present]])
     if not present.all():
-        raise DataError(f"row {rows[~present][0]} cannot be removed: there is no such row, or it is removed already.")
+        raise DataError(f"row {rows[~present][0]} cannot be removed: it does not exist, or is removed already.")
     if len(np.unique(rows)) < len(rows):
         raise DataError("a row can be removed only once; got the same number twice.")
     return rows

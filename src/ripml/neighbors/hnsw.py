@@ -1,12 +1,10 @@
-"""A graph of near rows in levels, walked greedily (Malkov and Yashunin 2018), by faiss.
+"""Greedy search in a graph of near rows with several levels (Malkov and Yashunin 2018), by faiss.
 
 Each row is linked to `n_links` near ones, 2·`n_links` on the lowest level. A search goes down from the sparse levels to
 the dense one and there keeps the `ef` nearest rows seen; their distances are then computed in float64. The graph is
 built on one thread, so that it is the same each time, and holds a float32 copy of the rows. It costs a search among
-`ef_build` rows for each row: minutes for hundreds of thousands. Removed rows stay in the graph: walks lead through
-them.
-
-Label embeddings are nearly equidistant, and a walk among them needs a large `ef`: see docs/dependencies.md.
+`ef_build` rows for each row: minutes for hundreds of thousands. Removed rows stay in the graph, as paths lead through
+them. Label embeddings are nearly equidistant, so that a good answer needs a large `ef`: see docs/dependencies.md.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ripml.base.arrays import ArraySpec
-from ripml.base.errors import ParameterError, check_count
+from ripml.base.errors import check_count
 from ripml.base.parallel import blocks
 from ripml.neighbors.approximate import ApproximateIndex, ApproximateSearcher, faiss, one_thread, unit_scale, widened
 from ripml.neighbors.base import Arrays, Floats, Ints
@@ -32,7 +30,7 @@ _FAR = np.float32(1e6)
 
 @dataclass(frozen=True)
 class HNSW(ApproximateIndex):
-    """Walk a graph of near rows. Needs faiss: `pip install 'ripml[index]'`.
+    """Search in a graph of near rows. Needs faiss: `pip install 'ripml[index]'`.
 
     `n_links` and `ef_build` make a better graph for more time and memory, `ef` a better answer for more time.
 
@@ -46,15 +44,12 @@ class HNSW(ApproximateIndex):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_count("n_links", self.n_links, least=2)
-        check_count("ef_build", self.ef_build)
-        check_count("ef", self.ef)
-        for name, limit in {"n_links": 1024, "ef_build": 1 << 20, "ef": 1 << 20}.items():
-            if getattr(self, name) > limit:
-                raise ParameterError(f"`{name}` must be at most {limit}; got {getattr(self, name)}.")
+        check_count("n_links", self.n_links, least=2, most=1024)
+        check_count("ef_build", self.ef_build, most=1 << 20)
+        check_count("ef", self.ef, most=1 << 20)
 
     def _searcher(self, exact: ExactSearcher, arrays: Arrays | None) -> HNSWSearcher:
-        faiss()  # asked for early, so that few rows do not hide that it is missing
+        faiss()  # raises if it is not installed, also for few rows, which do not need it
         return HNSWSearcher(exact, self, arrays)
 
 

@@ -1,15 +1,15 @@
-"""Inverted lists of four-bit codes: a quick scan of small codes proposes candidates, float64 distances decide.
+"""Inverted lists of four-bit codes: a fast scan of the codes proposes candidates, float64 distances rank them.
 
 The nearest rows have the largest score ⟨z, q⟩ − ½‖z‖². Rows (z, −½‖z‖²) are cut into pairs of columns and each pair is
-replaced by one of 16 (product quantisation, Jégou, Douze and Schmid 2011), half a byte a pair. A score is then a sum of
-table entries, made in the registers of the processor for 32 rows at a time (André, Kermarrec and Le Scouarnec 2015, as
-in faiss). −½‖z‖² is written in two digits of 16 levels. The rows of the best scores are the candidates.
+replaced by one of 16 values (product quantisation, Jégou, Douze and Schmid 2011), half a byte per pair. A score is then
+a sum of table entries, made in the registers of the processor for 32 rows at a time (André, Kermarrec and Le Scouarnec
+2015, as in faiss). −½‖z‖² is written in two digits of 16 levels. The rows with the best scores are the candidates.
 
 ẑ is shorter than z, and the shorter it is the more a distance depends on ‖z‖ alone. So the shortest rows are
 candidates of every query of less than half their length: a score of rounded entries cannot tell them apart.
 
-Rows may further lie in lists around k-means centres, of which the nearest `n_probe` are scanned. Label embeddings have
-little such structure: on the sets measured, 0.95 of the neighbours lie in the nearest sixth to nine tenths of the rows
+Rows may further lie in lists around k-means centres, of which the nearest `n_probe` are scanned. Label embeddings
+hardly form clusters: on the sets measured, 0.95 of the neighbours lie in the nearest sixth to nine tenths of the rows
 (docs/dependencies.md). Hence one list, unless `n_probe` is given.
 """
 
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from ripml.base.arrays import ArraySpec
 from ripml.base.errors import ParameterError, check_count
-from ripml.base.parallel import blocks, map_blocks
+from ripml.base.parallel import blocks, one_blas_thread
 from ripml.neighbors.approximate import (
     LEAST,
     ApproximateIndex,
@@ -39,7 +39,7 @@ from ripml.neighbors.exact import ExactSearcher
 __all__ = ["IVF"]
 
 _SAMPLE = 32_768  # rows that codes are learnt from
-_POINTS = 64  # rows a list that centres are learnt from
+_POINTS = 64  # rows per list that centres are learnt from
 _LEVELS = 16
 _BLOCK = 16_384
 
@@ -49,7 +49,7 @@ class IVF(ApproximateIndex):
     """Scan four-bit codes, then compare with the best `n_candidates` rows.
 
     `n_lists` "auto" is one list, or √n where `n_probe` is given; `n_probe` "auto" is all of them. `n_candidates` grows
-    to 10 k where more neighbours are asked for. Needs faiss: `pip install 'ripml[index]'`.
+    to 10 k where k is large. Needs faiss: `pip install 'ripml[index]'`.
 
     >>> IVF(n_probe=8)
     IVF(storage='float32', n_lists='auto', n_probe=8, n_candidates=500)
@@ -69,12 +69,12 @@ class IVF(ApproximateIndex):
             raise ParameterError(f"`n_probe` must not exceed `n_lists`; got {self.n_probe} of {self.n_lists} lists.")
 
     def _searcher(self, exact: ExactSearcher, arrays: Arrays | None) -> IVFSearcher:
-        faiss()  # asked for early, so that few rows do not hide that it is missing
+        faiss()  # raises if it is not installed, also for few rows, which do not need it
         return IVFSearcher(exact, self, arrays)
 
 
 class IVFSearcher(ApproximateSearcher):
-    """A faiss index of codes, one call a query: so a batch has the answers of its queries one by one."""
+    """A faiss index of codes, called for one query at a time, so that a batch gives the answers of single queries."""
 
     options: IVF
 
@@ -95,8 +95,9 @@ class IVFSearcher(ApproximateSearcher):
     def _build(self, arrays: Arrays | None) -> None:
         if arrays is None:
             self.scale = unit_scale(self.exact.half_norms)
-            self.levels = self._learnt_levels()
-            self.centres, self.codes = map_blocks(lambda _: self._learnt(), [0], 1)[0]
+            self.levels = self._norm_levels()
+            with one_blas_thread():
+                self.centres, self.codes = self._learn_codes()
         else:
             self.codes, self.centres = arrays["ivf_codes"], arrays["ivf_centres"]
             self.scale, self.levels = float(arrays["ivf_levels"][0]), arrays["ivf_levels"][1:]
@@ -119,15 +120,13 @@ class IVFSearcher(ApproximateSearcher):
         levels = np.array([self.scale, *self.levels], np.float32)
         return {"ivf_codes": self.codes, "ivf_centres": self.centres, "ivf_levels": levels}
 
-    # ------------------------------------------------------------------------------------------------------- learning
-
-    def _learnt_levels(self) -> Floats:
+    def _norm_levels(self) -> Floats:
         """The least and the largest ½‖z‖² in the units of the index."""
         half = self.exact.half_norms[np.isfinite(self.exact.half_norms)] * self.scale**2
         return np.array([half.min(), half.max()], np.float32)
 
     def _lists(self) -> int:
-        """The number of lists that the options ask for, at most one per row."""
+        """The number of lists by the options, at most one per row."""
         n_lists, n_probe = self.options.n_lists, self.options.n_probe
         if n_lists == "auto":
             n_lists = 1 if n_probe == "auto" else max(int(n_probe), round(np.sqrt(self.size)))
@@ -140,7 +139,8 @@ class IVFSearcher(ApproximateSearcher):
             return lists == 1 if n_probe == "auto" else int(n_probe) <= lists <= self.size
         return lists == n_lists or LEAST <= lists < min(int(n_lists), self.size + 1)
 
-    def _learnt(self) -> tuple[Floats, Floats]:
+    def _learn_codes(self) -> tuple[Floats, Floats]:
+        """The centres of the lists, and the 16 values of each pair of columns."""
         package = faiss()
         n, m = self.exact.Z.shape
         n_lists = self._lists()
@@ -152,7 +152,7 @@ class IVFSearcher(ApproximateSearcher):
                 means.train(some)
                 centres[:, :m] = means.centroids
             coder = package.ProductQuantizer(self.width, self.width // 2, 4)
-            coder.cp.min_points_per_centroid = 1  # no warning where rows are few
+            coder.cp.min_points_per_centroid = 1  # no warning for few rows
             coder.train(self._rows(_spread(n, _SAMPLE)))
         codes = package.vector_to_array(coder.centroids).reshape(self.width // 2, _LEVELS, 2).copy()
         # The digits of −½‖z‖²: sixteen levels from least to largest, then sixteen steps between two of them.
@@ -181,8 +181,6 @@ class IVFSearcher(ApproximateSearcher):
                 self.index.add(self._rows(slice(self.covered + part.start, self.covered + part.stop)))
         wanted = min(self.options.n_candidates, self.size)
         self.shortest = np.argpartition(self.exact.half_norms, wanted - 1)[:wanted]
-
-    # ------------------------------------------------------------------------------------------------------ searching
 
     def _candidates(self, Q: Floats, k: int) -> tuple[Ints, Ints]:
         queries = np.zeros((len(Q), self.width))

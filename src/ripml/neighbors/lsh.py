@@ -2,17 +2,17 @@
 
     h(z) = ⌊(⟨a, z⟩ + b) / w⌋,  a normal, b uniform on [0, w)
 
-Rows at a small distance have equal h more often than far ones. A table has K such h as its key, and there are L tables.
-With multi-probe (Lv, Josephson, Wang, Charikar and Li 2007) each table is asked for `n_probes` buckets: the query's own
-and those where some h differ by one, in the order of Σ x², x the distance from ⟨a, q⟩ + b to the edge that is crossed.
-The order is that of the expected Σ x² over the ranks of the 2K edges, made once (their section 4.5).
+Near rows have equal h more often than far ones. The key of a row in a hash table is K values of h, and there are L
+tables. With multi-probe (Lv, Josephson, Wang, Charikar and Li 2007) `n_probes` buckets of each table are read: that of
+the query, and those where some h differ by one, in the order of Σ x², x the distance from ⟨a, q⟩ + b to the edge that
+is crossed. The order is that of the expected Σ x² over the ranks of the 2K edges, made once (their section 4.5).
 
-w is twice the spread σ of ⟨a, z⟩ (σ² is the sum of the variances of the columns), so that two rows at random agree in h
-with chance 0.49. "auto" K makes buckets of about 64 rows: K = log(n/64) / log(1/0.49).
+w is twice the spread σ of ⟨a, z⟩ (σ² is the sum of the variances of the columns), so that two random rows agree in h
+with probability 0.49. "auto" K makes buckets of about 64 rows: K = log(n/64) / log(1/0.49).
 
-The ratio of near to typical distances decides what hashing can do, and for label embeddings it is not far from 1: of
-100,000 made-up rows at length 1, looking at 7 % found 0.28 of the neighbours, in more time than exact search takes in a
-batch (docs/dependencies.md).
+Hashing works where near distances are much smaller than typical ones, which those of label embeddings are not: among
+100,000 generated rows of length 1, reading 7 % of them found 0.28 of the neighbours, in more time than exact search
+takes in a batch (docs/dependencies.md).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ripml.base.arrays import ArraySpec
-from ripml.base.errors import ParameterError, check_count
+from ripml.base.errors import check_count
 from ripml.base.parallel import blocks, map_blocks
 from ripml.neighbors.approximate import ApproximateIndex, ApproximateSearcher, unit_scale
 from ripml.neighbors.base import Arrays, Floats, Ints
@@ -34,16 +34,17 @@ from ripml.neighbors.exact import ExactSearcher
 __all__ = ["LSH"]
 
 _WIDTH = 2.0  # of a bucket, in spreads of the projections
-_AGREE = 0.49  # chance that two rows at random agree in one hash: E max(0, 1 − |Δ|/w), Δ ~ N(0, 2σ²)
+_AGREE = 0.49  # probability that two random rows agree in one hash: E max(0, 1 − |Δ|/w), Δ ~ N(0, 2σ²)
 _BUCKET = 64  # rows
 _BLOCK = 16_384
+_MOST_HASHES = 64
 
 
 @dataclass(frozen=True)
 class LSH(ApproximateIndex):
-    """Look into the buckets of `n_tables` hash tables that a query is nearest to, `n_probes` in each.
+    """Read the `n_probes` buckets of each of `n_tables` hash tables that a query is nearest to.
 
-    `n_hashes` "auto" is for buckets of about 64 rows. The hashes are a rule of `seed`.
+    `n_hashes` "auto" makes buckets of about 64 rows. The hash functions depend on `seed` alone.
 
     >>> LSH(n_tables=8)
     LSH(storage='float32', n_tables=8, n_hashes='auto', n_probes=64, seed=0)
@@ -56,16 +57,11 @@ class LSH(ApproximateIndex):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_count("n_tables", self.n_tables)
-        check_count("n_probes", self.n_probes)
+        check_count("n_tables", self.n_tables, most=1024)
+        check_count("n_probes", self.n_probes, most=4096)
         check_count("seed", self.seed, least=0)
         if self.n_hashes != "auto":
-            check_count("n_hashes", self.n_hashes, "'auto' or ")
-        most = {"n_tables": 1024, "n_probes": 4096, "n_hashes": 64}
-        for name, limit in most.items():
-            value = getattr(self, name)
-            if value != "auto" and value > limit:
-                raise ParameterError(f"`{name}` must be at most {limit}; got {value}.")
+            check_count("n_hashes", self.n_hashes, "'auto' or ", most=_MOST_HASHES)
 
     def _searcher(self, exact: ExactSearcher, arrays: Arrays | None) -> LSHSearcher:
         return LSHSearcher(exact, self, arrays)
@@ -92,8 +88,8 @@ class LSHSearcher(ApproximateSearcher):
             self.rule = np.array([scale, width, float(K)])
         else:
             self.rule = arrays["lsh"]
-            if self.rule[2] not in range(1, 65):
-                raise ValueError(f"the array 'lsh' has {self.rule[2]} hashes, but 1 to 64 are expected")
+            if self.rule[2] not in range(1, _MOST_HASHES + 1):
+                raise ValueError(f"the array 'lsh' has {self.rule[2]} hashes, but 1 to {_MOST_HASHES} are expected")
         scale, width, K = self.rule[0], self.rule[1], int(self.rule[2])
         rng = np.random.default_rng(options.seed)
         shape = (options.n_tables, K)
@@ -107,11 +103,11 @@ class LSHSearcher(ApproximateSearcher):
     def _extend(self) -> None:
         flat = self.directions.reshape(-1, self.directions.shape[2]).T
 
-        def of_block(part: slice) -> NDArray[np.uint64]:
+        def block_keys(part: slice) -> NDArray[np.uint64]:
             at = (self.exact.Z[part].astype(np.float64) @ flat).reshape(-1, *self.shifts.shape)
             return self._keys(at.transpose(1, 0, 2))[0]
 
-        keys = np.concatenate(map_blocks(of_block, blocks(self.size, _BLOCK)), axis=1)
+        keys = np.concatenate(map_blocks(block_keys, blocks(self.size, _BLOCK)), axis=1)
         self.places = np.argsort(keys, axis=1, kind="stable")
         self.keys = np.take_along_axis(keys, self.places, axis=1)
 
@@ -123,7 +119,7 @@ class LSHSearcher(ApproximateSearcher):
         return keys, at - whole
 
     def _candidates(self, Q: Floats, k: int) -> tuple[Ints, Ints]:
-        # Sums, not a product by BLAS, which may round a query otherwise alone than among others.
+        # Sums, as a product by BLAS may round a query differently alone and in a batch.
         keys, inside = self._keys(np.stack([(self.directions * q).sum(axis=2) for q in Q.astype(np.float64)], axis=1))
         edges = np.concatenate([inside, 1 - inside], axis=2)  # down to the left edge, up to the right one
         order = np.argsort(edges, axis=2, kind="stable")
@@ -132,9 +128,9 @@ class LSHSearcher(ApproximateSearcher):
         for table in range(len(keys)):
             steps = np.append(step[table], np.uint64(0))
             ranked = np.concatenate([order[table], np.full((len(Q), 1), len(steps) - 1)], axis=1)
-            asked = keys[table][:, None] + steps[ranked[:, self.probes]].sum(axis=2, dtype=np.uint64)
-            first = np.searchsorted(self.keys[table], asked.ravel(), side="left")
-            counts = np.searchsorted(self.keys[table], asked.ravel(), side="right") - first
+            probed = keys[table][:, None] + steps[ranked[:, self.probes]].sum(axis=2, dtype=np.uint64)
+            first = np.searchsorted(self.keys[table], probed.ravel(), side="left")
+            counts = np.searchsorted(self.keys[table], probed.ravel(), side="right") - first
             run = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
             places.append(self.places[table][np.repeat(first, counts) + run])
             queries.append(np.repeat(np.arange(len(Q)).repeat(len(self.probes)), counts))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -116,10 +116,6 @@ class PackedSums:
             gram[i, : i + 1] = gram[: i + 1, i] = self.triangle[start : start + i + 1]
             start += i + 1
         return Sums(gram, np.array(self.moment, np.float64), self.n_rows)
-
-    def widened(self, n_targets: int) -> PackedSums:
-        """With more targets, which are zero for all rows so far."""
-        return replace(self, moment=np.pad(self.moment, ((0, 0), (0, n_targets - self.moment.shape[1]))))
 
     def cleared(self, features: NDArray[np.bool_]) -> PackedSums:
         """Without what rounding left of these features (d,), which no row has any more.

@@ -1,4 +1,4 @@
-"""Plots of studies and of the isometry of Phi, with matplotlib (extra `plot`)."""
+"""Plots of studies, with matplotlib (extra `plot`)."""
 
 from __future__ import annotations
 
@@ -8,53 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from ripml.base.errors import MissingExtraError, ParameterError
-from ripml.labels.isometry import Isometry
+from ripml.base.figures import new_figure, save_figure
 from ripml.search.study import Study, Trial
 
-__all__ = ["check_picture", "plot_isometry", "plot_study"]
+__all__ = ["plot_study"]
 
 _COLOURS = {"default": "tab:blue", "linear": "tab:orange", "paper": "tab:green"}
 _LOGARITHMIC = ("ridge", "neighbors", "gamma", "dims")
-
-
-def _figure(width: float, height: float) -> Any:
-    try:
-        from matplotlib.figure import Figure  # not pyplot, which needs a display and has global state
-    except ImportError:
-        raise MissingExtraError("matplotlib", "plot") from None
-    return Figure(figsize=(width, height), layout="constrained")
-
-
-def check_picture(path: Path) -> None:
-    """Raise if a plot cannot be saved under this name; to be called before long work."""
-    if path.suffix.lower() not in (".png", ".svg", ".pdf"):
-        raise ParameterError(f"{path}: the name of a plot must end in .png, .svg or .pdf.")
-    _figure(1, 1)
-
-
-def _save(figure: Any, path: Path) -> None:
-    check_picture(path)
-    figure.savefig(path, dpi=150)
-
-
-def plot_isometry(measured: Isometry, quantile: float, title: str, path: Path) -> None:
-    """A histogram of ‖Phi(u − v)‖²/‖u − v‖² with the band 1 ± δ that contains this share of the pairs."""
-    figure = _figure(7, 4)
-    axes = figure.add_subplot()
-    delta = measured.delta(quantile)
-    axes.axvspan(1 - delta, 1 + delta, color="tab:blue", alpha=0.12, lw=0)
-    axes.hist(measured.ratios, bins=60, color="tab:blue", alpha=0.85)
-    for edge in (1 - delta, 1 + delta):
-        axes.axvline(edge, color="tab:blue", lw=1, ls="--")
-    axes.axvline(1, color="black", lw=1)
-    reach = 1.15 * max(float(np.abs(measured.ratios - 1).max()), delta)
-    axes.set_xlim(1 - reach, 1 + reach)
-    axes.set_xlabel("‖Φ(u − v)‖² / ‖u − v‖² (1: distance preserved)")
-    axes.set_ylabel("pairs of label rows")
-    axes.set_title(f"{title}\n{100 * quantile:g} % of pairs within 1 ± {delta:.2f}", fontsize=11)
-    axes.spines[["top", "right"]].set_visible(False)
-    _save(figure, path)
 
 
 def plot_study(study: Study, title: str, path: Path) -> None:
@@ -63,7 +23,7 @@ def plot_study(study: Study, title: str, path: Path) -> None:
     searched = ("preset", "decoder", "ridge", "gamma", "relevance", "neighbors", "dims", "tail")
     names = [name for name in searched if len({trial.parameters.get(name) for trial in shown} - {None}) > 1]
     n_rows = -(-len(names) // 4)
-    figure = _figure(10, 3.2 + 2.2 * n_rows)
+    figure = new_figure(10, 3.2 + 2.2 * n_rows)
     grid = figure.add_gridspec(1 + n_rows, 4, height_ratios=[1.4, *[1] * n_rows])
     history = figure.add_subplot(grid[0, :])
     _history(history, study, shown)
@@ -81,7 +41,7 @@ def plot_study(study: Study, title: str, path: Path) -> None:
         else:
             axes.tick_params(labelleft=False)
     history.set_ylim(low - 0.25 * reach, high + 0.15 * reach)
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def _percent(trials: Sequence[Trial]) -> list[float]:

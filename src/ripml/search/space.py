@@ -34,7 +34,7 @@ PRESETS: dict[str, Callable[..., RIPML]] = {"default": RIPML, "linear": RIPML.li
 N_PARTS = 5
 _MAX_HELD_OUT = 5_000  # rows of a part
 _KERNEL_ROWS = 20_000  # above this, RIPML's kernel is "local"
-_EXACT_LABELS = 4_096  # up to here, each label can have a dimension of its own
+_EXACT_LABELS = 4_096  # up to here, each label can have a separate dimension
 _SPACE: dict[str, tuple[Any, Any]] = {
     "ridge": (1e-3, 1e2), "neighbors": (1, 100), "dims": (32, 1024), "gamma": (0.05, 8.0), "relevance": (0.0, 1.0),
     "tail": (0.0, 1.0),

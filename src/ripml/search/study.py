@@ -29,6 +29,7 @@ import numpy as np
 
 from ripml.base import registry
 from ripml.base.errors import MissingExtraError, ParameterError, RipmlError, check_count
+from ripml.base.workspace import atomically
 from ripml.datasets import Dataset
 from ripml.model.estimator import RIPML
 from ripml.search.space import METRICS, N_PARTS, Objective
@@ -204,7 +205,7 @@ def _agree(study: Any, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _fingerprint(data: Dataset) -> str:
-    """A hash of the rows, by which a study recognises its data."""
+    """A hash of the rows, to recognise the data of a study."""
     digest = hashlib.sha256()
     for matrix in (data.Y, data.X):
         if matrix is not None:
@@ -246,7 +247,7 @@ def _search(
     for killed in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):  # of a process that was killed
         study.tell(killed.number, state=TrialState.FAIL)
     found = _read(folder, study)
-    _write_best(found)  # in case that the search was interrupted before it did
+    _write_best(found)  # an interrupted search may not have written it
     while len(found.trials) < n_trials and time.monotonic() < until:
         number = len(found.trials)
         seed = int(np.random.SeedSequence([objective.random_state, number]).generate_state(1)[0])
@@ -262,9 +263,8 @@ def _search(
 def _write_best(study: Study) -> None:
     """Write the file of the best settings, in one step."""
     if study.best is not None:
-        part = study.best_path.with_suffix(".part")
-        part.write_text(json.dumps(study.best.settings, indent=2) + "\n", encoding="utf-8")
-        part.replace(study.best_path)
+        with atomically(study.best_path) as part:
+            part.write_text(json.dumps(study.best.settings, indent=2) + "\n", encoding="utf-8")
 
 
 def _run_default(study: Any, objective: Objective) -> None:
@@ -284,7 +284,7 @@ def _run_default(study: Any, objective: Objective) -> None:
 
 
 def _run_trial(study: Any, objective: Objective) -> None:
-    """A trial with settings that Optuna proposes; pruned or failed trials are recorded as such."""
+    """Run a trial with settings that Optuna proposes, and record how it ended."""
     from optuna.trial import TrialState
 
     start, trial = time.perf_counter(), study.ask()

@@ -97,7 +97,7 @@ def distinct(data: Dataset) -> Dataset:
 class Why(Explanation):
     """Why a label was suggested for a text, with the names of its features."""
 
-    #: Where the text supports the label (> 0) or speaks against it: first character, end, and strength.
+    #: The places of the text that support the label (> 0) or count against it (< 0): start, end, and strength.
     spans: list[tuple[int, int, float]]
 
 
@@ -408,7 +408,7 @@ def _texts(data: Dataset) -> list[str]:
 
 
 def _read(place: Any, format: str | None, options: dict[str, Any], svmlight: dict[str, Any]) -> tuple[Dataset, str]:
-    """A file and its format; SVMLight files are read with these options of their own."""
+    """A file and its format; `svmlight` are options for SVMLight files alone."""
     with open_source(place) as source:
         format = format_of(source, format)
         if format == "svmlight":

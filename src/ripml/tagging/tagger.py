@@ -28,7 +28,6 @@ from ripml.text import Encoder
 __all__ = ["Tagger"]
 
 _DIGEST_SIZE = 16  # bytes; known texts are kept as digests only
-_RULES = ("n", "threshold", "stop_labels", "allowed_labels", "min_count")
 
 
 class Tagger(BaseEstimator):  # type: ignore[misc]
@@ -206,7 +205,7 @@ class Tagger(BaseEstimator):  # type: ignore[misc]
     def save(self, path: str | PathLike[str]) -> None:
         """Write a model folder of JSON and plain arrays, without any text; `ripml.load` reads it.
 
-        An encoder of yours is not saved; give it to `Tagger.load` again.
+        An encoder object is not saved; pass it to `Tagger.load` again.
         """
         fitted = replace(self._fitted(), rules=self._rules())
         parameters, arrays = fitted.to_state()
@@ -247,7 +246,7 @@ class Tagger(BaseEstimator):  # type: ignore[misc]
 
     def _rules(self, **changes: Any) -> Rules:
         """The rules by the present parameters of this tagger, with changes for a call."""
-        return Rules(**{name: getattr(self, name) for name in _RULES}).but(**changes)
+        return Rules(**{name: getattr(self, name) for name in Rules._fields}).but(**changes)
 
     def _fitted(self) -> DocumentModel:
         if not hasattr(self, "documents_"):

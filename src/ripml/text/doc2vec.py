@@ -80,7 +80,7 @@ class Doc2Vec:
     n_jobs: int | None = 1
 
     def __post_init__(self) -> None:
-        tokenizer(self.tokens)  # raises if there is no such rule
+        tokenizer(self.tokens)  # raises if the rule is unknown
         thread_count(self.n_jobs)  # raises if it is not a number of threads
         for name in ("n_dims", "window", "epochs", "word_epochs", "min_count"):
             value = getattr(self, name)
@@ -116,10 +116,8 @@ class Doc2Vec:
         rows = [tagged(document, [row]) for row, document in enumerate(documents)]
         model.train(rows, total_examples=len(rows), epochs=self.epochs)
         vectors: NDArray[np.float32] = model.dv.vectors
-        model.dv.index_to_key, model.dv.vectors = (
-            [],
-            vectors[:0].copy(),
-        )  # the caller has them; new texts do not need them
+        # The caller has the vectors; new texts do not need them.
+        model.dv.index_to_key, model.dv.vectors = [], vectors[:0].copy()
         self._model = model
         return vectors
 

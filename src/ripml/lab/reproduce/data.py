@@ -10,6 +10,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from ripml import datasets
+from ripml.base.workspace import atomically
 from ripml.lab.chinese import random_splits, stock_news
 from ripml.lab.reproduce.experiment import Extent
 from ripml.lab.reproduce.methods import Split
@@ -23,7 +24,7 @@ LABELS = {"Bibtex": 159, "Delicious": 983, "EUR-Lex": 3675}
 
 
 def named(extent: Extent, name: str) -> Split:
-    """A named data set in its own split; for a quick look, some rows and the most frequent labels of a large one."""
+    """A named data set in its fixed split; for a quick look, some rows and the most frequent labels of a large one."""
     return _named(name, extent.quick)
 
 
@@ -87,9 +88,7 @@ def _doc2vec(extent: Extent, name: str, texts: list[str], n_dims: int, tokens: s
             [text[:_QUICK_CHARACTERS] for text in texts] if extent.quick else texts
         )
         path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_name(path.name + ".part")
-        with part.open("wb") as file:
-            np.save(file, vectors)
-        part.replace(path)
+        with atomically(path) as part:
+            np.save(part, vectors)
     loaded: NDArray[np.float32] = np.load(path, allow_pickle=False)
     return loaded

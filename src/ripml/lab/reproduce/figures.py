@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ripml.base.errors import MissingExtraError
+from ripml.base.figures import new_figure
 from ripml.lab.reproduce.experiment import Rows
 
 __all__ = ["Line", "bars", "line", "panels", "save"]
@@ -47,7 +47,7 @@ def panels(lines: Mapping[tuple[str, str], Mapping[str, Line]], x_label: str) ->
     rows = list(dict.fromkeys(row for row, _ in lines))
     columns = list(dict.fromkeys(column for _, column in lines))
     width = max(6.5, 3.5 * len(columns) + 0.4)
-    figure = _figure(width, 2.3 * len(rows) + (0.9 if len(rows) > 1 else 1.6))
+    figure = new_figure(width, 2.3 * len(rows) + (0.9 if len(rows) > 1 else 1.6))
     axes = figure.subplots(len(rows), len(columns), squeeze=False, sharex="col")
     styles = _styles(list(dict.fromkeys(name for panel in lines.values() for name in panel)))
     for (row, column), panel in lines.items():
@@ -75,7 +75,7 @@ def bars(values: Mapping[str, Mapping[str, float]], title: str) -> Any:
     """Horizontal bars of group ↦ name ↦ value, one panel per group, sorted by the first group, longest first."""
     groups = list(values)
     names = sorted(values[groups[0]], key=lambda name: values[groups[0]][name])
-    figure = _figure(2.9 * len(groups) + 2.2, 0.36 * len(names) + 1.3)
+    figure = new_figure(2.9 * len(groups) + 2.2, 0.36 * len(names) + 1.3)
     axes = figure.subplots(1, len(groups), squeeze=False, sharey=True)[0]
     for ax, group in zip(axes, groups, strict=True):
         known = [values[group].get(name) for name in names]
@@ -93,9 +93,12 @@ def bars(values: Mapping[str, Mapping[str, float]], title: str) -> Any:
 
 
 def save(figure: Any, path: Path, caption: str) -> None:
-    """Write `path`.png and `path`.svg."""
+    """Write `path`.png and `path`.svg; equal figures give equal files."""
+    from matplotlib import rc_context
+
     figure.savefig(path.with_suffix(".png"), dpi=130)
-    figure.savefig(path.with_suffix(".svg"), metadata={"Date": None, "Title": caption})
+    with rc_context({"svg.hashsalt": "ripml"}):
+        figure.savefig(path.with_suffix(".svg"), metadata={"Date": None, "Title": caption})
 
 
 def _styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -105,13 +108,3 @@ def _styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
         color, marker = ("", "") if name in _STYLES else next(others, ("#444444", "."))
         styles[name] = _STYLES.get(name) or {"color": color, "marker": marker}
     return styles
-
-
-def _figure(width: float, height: float) -> Any:
-    try:
-        from matplotlib import rcParams
-        from matplotlib.figure import Figure  # not pyplot, which needs a screen and keeps global state
-    except ImportError:
-        raise MissingExtraError("matplotlib", "plot") from None
-    rcParams["svg.hashsalt"] = "ripml"  # equal figures give equal files
-    return Figure(figsize=(width, height), layout="constrained")

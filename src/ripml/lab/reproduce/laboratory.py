@@ -23,6 +23,7 @@ from typing import Any
 from ripml import __version__, datasets
 from ripml.base.errors import DataError, MissingExtraError, ParameterError
 from ripml.base.parallel import thread_count
+from ripml.base.workspace import atomically
 from ripml.lab.reproduce import beyond, entities, precision, statistics
 from ripml.lab.reproduce.experiment import Experiment, Extent, Row, Rows
 from ripml.lab.reproduce.figures import save
@@ -56,7 +57,7 @@ def experiment_of(word: str) -> Experiment:
 
 
 def run(experiments: Sequence[Experiment], extent: Extent, progress: Progress | None = None) -> Path:
-    """Make the missing measurements of these experiments, write their results, and return the path of the report."""
+    """Make the missing measurements of these experiments, write the results, and return the path of the report."""
     _require(experiments)
     folder = extent.folder
     _open_folder(folder, extent)
@@ -132,10 +133,8 @@ def _read_json(path: Path, remedy: str) -> Any:
 
 
 def _write_json(path: Path, value: Any) -> None:
-    """Write a file atomically: under another name first, which then replaces it."""
-    part = path.with_name(path.name + ".part")
-    part.write_text(json.dumps(value, ensure_ascii=False, indent=1), encoding="utf-8")
-    part.replace(path)
+    with atomically(path) as part:
+        part.write_text(json.dumps(value, ensure_ascii=False, indent=1), encoding="utf-8")
 
 
 def _write_result(folder: Path, experiment: Experiment, rows: Rows, extent: Extent) -> None:

@@ -25,7 +25,6 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from multiprocessing import get_context
 from pathlib import Path
@@ -37,6 +36,7 @@ from scipy.sparse import csr_array
 
 from ripml.base.errors import DataError, ParameterError, RipmlError, check_count
 from ripml.base.parallel import thread_count
+from ripml.base.workspace import atomically
 from ripml.datasets.dataset import Dataset, csr
 from ripml.datasets.formats import xmc
 from ripml.datasets.source import fault, open_source, open_target, unreadable
@@ -398,7 +398,7 @@ def _work_folder(dump: Path, folder: Path, **settings: Any) -> Path:
             )
         return work
     work.mkdir(parents=True, exist_ok=True)
-    with _atomically(settings_file) as path:
+    with atomically(settings_file) as path:
         path.write_text(json.dumps(inputs, ensure_ascii=False), "utf-8")
     return work
 
@@ -412,7 +412,7 @@ def _list_pages(dump: Path, work: Path, words: frozenset[str], report: Progress)
     n_articles = n_texts = 0
     with (
         open_dump(dump, lambda done: report("list", done, size)) as (site, stream),
-        _atomically(path) as unfinished,
+        atomically(path) as unfinished,
         open_target(unfinished) as file,
     ):
         for page in stream:
@@ -443,7 +443,7 @@ def _parse_pages(
                 done += size
                 report("parse", done, total)
         n_batches = sum(1 for _ in work.glob("batch-*"))
-        with _atomically(count_file) as path:
+        with atomically(count_file) as path:
             path.write_text(json.dumps(n_batches), "utf-8")
     return [_batch(work, number) for number in range(json.loads(count_file.read_text("utf-8")))]
 
@@ -461,18 +461,6 @@ def _page_list(work: Path) -> Path:
 
 def _batch(work: Path, number: int) -> Path:
     return work / f"batch-{number:06}.jsonl.gz"
-
-
-@contextmanager
-def _atomically(path: Path) -> Iterator[Path]:
-    """Yield a temporary path to write to, which is renamed to `path` only when it is complete."""
-    unfinished = path.with_name("unfinished-" + path.name)
-    try:
-        yield unfinished
-    except BaseException:
-        unfinished.unlink(missing_ok=True)
-        raise
-    unfinished.replace(path)
 
 
 def _entry(page: Page, site: Site, words: frozenset[str]) -> Entry:
@@ -537,7 +525,7 @@ def _run_jobs(jobs: Iterable[_Job], n_jobs: int) -> Iterator[int]:
 
 def _parse_batch(job: _Job) -> int:
     failure = import_extra("mwparserfromhell.parser").ParserError
-    with _atomically(job.path) as path, open_target(path) as file:
+    with atomically(job.path) as path, open_target(path) as file:
         for page in job.pages:
             try:
                 text, links = parse(page.text, job.site)
