@@ -478,7 +478,7 @@ class TestALinearMemory:
         X, Z = rows_of(60)
         memory = IncrementalRidge.of(X, Z, 0.1) if how == "rows" else IncrementalRidge(Sums.of(X, Z), 0.1)
         other, targets = rows_of(1, seed=5)
-        with pytest.raises(DataError, match=r"^the sums of rows are not those of any rows: .* never learnt; fit again"):
+        with pytest.raises(DataError, match=r"^the sums over rows are impossible: .* never learnt; fit again"):
             memory.change(None, (np.repeat(20 * other, n_forgotten, axis=0), np.repeat(targets, n_forgotten, axis=0)))
 
     @pytest.mark.parametrize("how", ["rows", "sums"])
@@ -565,9 +565,9 @@ class TestAKernelMemory:
     def test_only_rows_that_are_there_can_be_named(self, places: list[int]) -> None:
         memory = IncrementalKernelRidge(Linear(), *rows_of(10), 1.0)
         memory.forget([2])
-        with pytest.raises(DataError, match="is not there; name rows that are alive, once"):
+        with pytest.raises(DataError, match="one without a row, or one twice; name each row once"):
             memory.forget(places)
-        with pytest.raises(DataError, match="is not there; name rows that are alive, once"):
+        with pytest.raises(DataError, match="one without a row, or one twice; name each row once"):
             memory.retarget(places, np.zeros((len(places), 5)))
 
     @pytest.mark.parametrize("alpha", [0.0, -1.0, np.nan, "auto"])
