@@ -42,7 +42,7 @@ class _Iterative(RidgeSolver):
             raise ParameterError(f"`max_steps` must be an integer ≥ 1; got {steps!r}.")
 
     def memory(self, n: int, d: int, n_targets: int) -> tuple[float, str]:
-        """Five (d, M) arrays and one (n, M) at most; sparse X needs two and one, plus one block of targets per thread."""
+        """For five (d, M) arrays and one (n, M), an upper bound: sparse X needs two and one, and a block per thread."""
         return 8.0 * (5 * d + n) * n_targets, f"solver='{self.word}' for d = {d:,} and {n_targets:,} targets"
 
     @abstractmethod
@@ -155,9 +155,9 @@ class ConjugateGradient(_Iterative):
                 R[rows] -= step * AP[rows]
                 np.multiply(scale[rows], R[rows], out=AP[rows])  # AP is reused for the preconditioned residual
             previous, fit = fit, _dots(R, AP)
-            momentum = _ratio(fit, previous, B.dtype)
+            beta = _ratio(fit, previous, B.dtype)
             for rows in blocks(len(B), _LINES):
-                P[rows] *= momentum
+                P[rows] *= beta
                 P[rows] += AP[rows]
             steps, residual = steps + 1, _worst(R, target)
         return V, steps, residual

@@ -50,10 +50,10 @@ def predicted_without(
 ) -> Floats:
     """Leave-one-out predictions for training rows x (r, d) with targets z (r, M).
 
-    With the leverages hᵢ = xᵢᵀkᵢ, k = (XᵀX + alpha I)⁻¹xᵀ (d, r), they are ẑ₋ᵢ = zᵢ − (zᵢ − ẑᵢ)/(1 − hᵢ). For a row that is
-    alone in its direction, hᵢ → 1 as alpha → 0, and the formula becomes 0/0. The limit is ẑᵢ − kᵢᵀPsi/‖kᵢ‖², the
-    solution of least norm without the row; `k_of` computes the columns of k that this needs. `accuracy` is the relative
-    error of h: the second formula is used where the first has lost half of the digits.
+    With k = (XᵀX + alpha I)⁻¹xᵀ (d, r) and the leverages hᵢ = xᵢᵀkᵢ, they are ẑ₋ᵢ = zᵢ − (zᵢ − ẑᵢ)/(1 − hᵢ). For a row
+    that is alone in its direction, hᵢ → 1 as alpha → 0, and the formula becomes 0/0. The limit is ẑᵢ − kᵢᵀPsi/‖kᵢ‖²,
+    the solution of least norm without the row; `k_of` computes the columns of k that it needs. `accuracy` is the
+    relative error of h: the limit is used where the formula would lose more than half of the digits.
     """
     fitted = x @ Psi
     slack = 1 - h

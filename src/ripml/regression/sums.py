@@ -178,9 +178,9 @@ class Factor:
         return np.asarray(self._second_half(self._solve_triangle(B / self._scale, 0)), B.dtype)
 
     def leverage(self, x: Floats) -> tuple[Floats, Callable[[NDArray[np.bool_]], Floats]]:
-        """h (r,) = x (A + alpha I)⁻¹ xᵀ for each row of x (r, d), and a function rows ↦ k = (A + alpha I)⁻¹ xᵀ of these.
+        """h (r,) = x (A + alpha I)⁻¹ xᵀ for each row of x (r, d), and a function for k = (A + alpha I)⁻¹ xᵀ of rows.
 
-        h needs one triangular solve, half the cost of k, which is rarely needed.
+        h takes one triangular solve, half the cost of k, which is rarely needed.
         """
         if self.singular:
             k = self.solve(x.T)
