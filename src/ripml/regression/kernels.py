@@ -106,18 +106,18 @@ class Rows:
 
     def products_among(self, ids: Ints) -> Floats:
         """⟨row, row'⟩ for all pairs of these rows, (k, k)."""
-        some = self.take(ids)
-        if scipy.sparse.issparse(some):
+        rows = self.take(ids)
+        if scipy.sparse.issparse(rows):
             # Most features occur in one of the rows only and affect just the diagonal. The others are few enough for
             # a dense matrix.
-            shared = np.bincount(some.indices, minlength=some.shape[1]) > 1
+            shared = np.bincount(rows.indices, minlength=rows.shape[1]) > 1
             place = np.cumsum(shared) - 1
-            kept = shared[some.indices]
-            row = np.repeat(np.arange(len(ids)), np.diff(some.indptr))
+            kept = shared[rows.indices]
+            row = np.repeat(np.arange(len(ids)), np.diff(rows.indptr))
             values = np.zeros((len(ids), int(place[-1]) + 1), np.float32)
-            values[row[kept], place[some.indices[kept]]] = some.data[kept]
-            some = values
-        products: Floats = some @ some.T
+            values[row[kept], place[rows.indices[kept]]] = rows.data[kept]
+            rows = values
+        products: Floats = rows @ rows.T
         np.fill_diagonal(products, self.squares[ids])
         return products
 

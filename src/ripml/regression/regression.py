@@ -296,12 +296,15 @@ class KernelRegression(Regression):
 
         See `ripml.model.explain` for the formula; the terms are the representer values of Yeh et al. (2018).
         """
-        assert rows is not None and likeness is not None and isinstance(self.kernel, RBF)  # noqa: PT018
+        assert rows is not None
+        assert likeness is not None
+        assert isinstance(self.kernel, RBF)
         coefficients = read(self.coefficients)
         features, values = _entries(x)
         X, gamma = rows.all(), float(self.kernel.gamma)
         gradients, intercepts = np.zeros((len(features), coefficients.shape[1])), np.zeros(coefficients.shape[1])
         for block in blocks(len(coefficients), _ROW_BLOCK):
+            # K = exp(−γ(‖x‖² + ‖xᵢ‖²)) exp(2γ⟨x, xᵢ⟩): the first factor is constant along the path from 0 to x.
             shared = X[block][:, features]
             products = np.asarray(shared @ values)
             slope = np.divide(
