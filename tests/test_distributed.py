@@ -22,11 +22,10 @@ from ripml.base.errors import DataError, MemoryLimitError, MissingExtraError, No
 from ripml.cli import main
 from ripml.datasets import Dataset
 from ripml.distributed import decision_function, fit, tasks, train_files
-from ripml.distributed import index as index_module
+from ripml.distributed import label_sets as index_module
 from ripml.distributed import partitions as partitions_module
-from ripml.distributed.columns import Head, merged_heads
-from ripml.distributed.memory import reused_memory
-from ripml.distributed.workers import Workers
+from ripml.distributed.partitions import Head, merged_heads
+from ripml.distributed.workers import Workers, reused_memory
 from ripml.lab.generated import generate
 from ripml.model.cluster import Cluster
 from ripml.regression.regression import LinearRegression
@@ -310,7 +309,7 @@ class Killing(Workers):
 def test_a_worker_that_is_killed_changes_nothing(
     tmp_path: Path, client: Any, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
-    from ripml.distributed import engine
+    from ripml.distributed import fitting as engine
 
     monkeypatch.setattr(engine, "Workers", Killing)
     monkeypatch.setattr(Killing, "at", at)
@@ -332,7 +331,7 @@ def test_nothing_of_the_size_of_the_rows_reaches_the_client(
         sizes.append(sum(map(_size, result)) if isinstance(futures, list) else _size(result))
         return result
 
-    from ripml.distributed import engine
+    from ripml.distributed import fitting as engine
 
     monkeypatch.setattr(Workers, "fetched", measured)
     monkeypatch.setattr(engine, "BUCKET_BYTES", 1 << 16)
@@ -353,7 +352,7 @@ def _size(result: Any) -> int:
 
 def test_columns_of_phi_are_let_go_of_after_the_fit(tmp_path: Path, client: Any) -> None:
     fit(paper(), cut(X, Y), client, tmp_path)
-    from ripml.distributed import passing
+    from ripml.distributed import label_sets as passing
 
     held = client.run(lambda: len(passing._embedders))
     assert set(held.values()) == {0}
@@ -490,7 +489,7 @@ def test_a_scheduler_that_does_not_answer_is_a_clear_error(tmp_path: Path) -> No
 
 
 def test_the_index_of_a_label_set_is_found_where_half_of_its_fingerprint_is_shared() -> None:
-    from ripml.distributed.passing import Bucket
+    from ripml.distributed.label_sets import Bucket
 
     marks = (np.array([3, 5, 5, 5], np.uint64), np.array([9, 1, 2, 2], np.uint64))
     labels = scipy.sparse.csr_array(np.tri(4))

@@ -489,7 +489,7 @@ class TestIncrementalRidge:
         X, Z = rows_of(60)
         system = IncrementalRidge.of(X, Z, 0.1) if source == "rows" else IncrementalRidge(Sums.of(X, Z), 0.1)
         other, targets = rows_of(1, seed=5)
-        with pytest.raises(DataError, match=r"^the sums of rows are not those of any rows: .* never learnt; fit again"):
+        with pytest.raises(DataError, match=r"^the sums over rows are impossible: .* never learnt; fit again"):
             system.change(None, (np.repeat(20 * other, n_forgotten, axis=0), np.repeat(targets, n_forgotten, axis=0)))
 
     @pytest.mark.parametrize("source", ["rows", "sums"])
@@ -578,9 +578,9 @@ class TestIncrementalKernelRidge:
     def test_only_present_rows_can_be_forgotten_or_retargeted(self, places: list[int]) -> None:
         system = IncrementalKernelRidge(Linear(), *rows_of(10), 1.0)
         system.forget([2])
-        with pytest.raises(DataError, match="is not there; name rows that are alive, once"):
+        with pytest.raises(DataError, match="one without a row, or one twice; name each row once"):
             system.forget(places)
-        with pytest.raises(DataError, match="is not there; name rows that are alive, once"):
+        with pytest.raises(DataError, match="one without a row, or one twice; name each row once"):
             system.retarget(places, np.zeros((len(places), 5)))
 
     @pytest.mark.parametrize("alpha", [0.0, -1.0, np.nan, "auto"])

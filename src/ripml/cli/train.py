@@ -380,9 +380,9 @@ def tune(
 
     Example: ripml train tickets.jsonl model/ --settings study/best.json
     """
+    from ripml.base.figures import check_picture
     from ripml.cli.inputs import training_rows
     from ripml.search import study as search
-    from ripml.base.figures import check_picture
 
     seconds = math.inf if timeout is None else _parse_time(timeout)
     if plot is not None:

@@ -1,4 +1,4 @@
-"""Scores of rows that workers hold, by a model that is sent to them or that they read from its folder."""
+"""Scores of rows on the workers, by a model that is sent to them or that they read from its folder."""
 
 from __future__ import annotations
 
@@ -13,29 +13,28 @@ from typing import Any
 
 from scipy.sparse import csr_array
 
-from ripml.distributed.memory import alone
 from ripml.distributed.partitions import Piece, dask_modules, delayed_partitions
-from ripml.distributed.workers import Workers
+from ripml.distributed.workers import Workers, alone
 from ripml.model.estimator import RIPML
 from ripml.tagging.documents import DocumentModel
 
 __all__ = ["decision_function"]
 
 _lock = threading.Lock()
-_models: dict[tuple[str, str], DocumentModel] = {}  # the latest one that was read on this worker
+_models: dict[tuple[str, str], DocumentModel] = {}  # the last model read by this worker, by path and call
 
 
 def decision_function(model: RIPML | str | PathLike[str], partitions: Any, client: Any) -> Iterator[Any]:
-    """Yield the scores of each partition, CSR (n, L), in order; `RIPML.decision_function` has what they mean.
+    """Yield the scores of each partition in order, CSR (n, L); see `RIPML.decision_function` for their meaning.
 
     Parameters
     ----------
     model : RIPML or path
-        Any fitted model, which is sent to all workers, or the folder of a saved one, which all workers must see and
-        read as they need it: the better way for large models.
+        A fitted model, which is sent to all workers, or the folder of a saved model, which workers read themselves.
+        All workers must see the folder; use it for large models.
     partitions : Dask array, list of dask.delayed, or paths
-        A Dask array of rows (or a pair with labels, which are not looked at), delayed objects that give X or (X, Y)
-        each, or files.
+        A Dask array of rows (or a pair with labels, which are ignored), delayed objects that give X or (X, Y) each,
+        or files.
     client : distributed.Client
 
     Examples
@@ -47,47 +46,51 @@ def decision_function(model: RIPML | str | PathLike[str], partitions: Any, clien
     >>> model = RIPML(random_state=0).fit(X, Y)
     >>> with Client(processes=False, dashboard_address=":0") as client:
     ...     scores = list(decision_function(model, [dask.delayed([[1, 0.05]]), dask.delayed([[0, 1]])], client))
-    >>> [model.classes_[of_partition.argmax()] for of_partition in scores]
+    >>> [model.classes_[partition.argmax()] for partition in scores]
     ['tea', 'ice']
     """
     dask_modules()
     if isinstance(model, (str, PathLike)):
         path = os.path.abspath(model)
-        DocumentModel.load(path)  # an error here rather than on every worker
-        return _in_order(delayed_partitions(partitions, _scores, (path, uuid.uuid4().hex)), Workers(client))
-    sent = client.scatter(DocumentModel(model), broadcast=True, hash=False)
-    return _in_order(delayed_partitions(partitions, _scores, sent), Workers(client))
+        DocumentModel.load(path)  # report a bad folder here, not on every worker
+        source: Any = (path, uuid.uuid4().hex)
+    else:
+        source = client.scatter(DocumentModel(model), broadcast=True, hash=False)
+    return _in_order(delayed_partitions(partitions, _scores, source), Workers(client))
 
 
 def _in_order(delayed: list[Any], workers: Workers) -> Iterator[Any]:
-    """The results of delayed objects, of which a few are under way at a time."""
+    """Results in order, with two tasks per thread submitted ahead."""
     ahead = 2 * workers.memory()[2]
-    under_way: deque[Any] = deque()
-    for one in delayed:
-        under_way += workers.computed([one])
-        if len(under_way) > ahead:
-            yield workers.fetched(under_way.popleft())
-    while under_way:
-        yield workers.fetched(under_way.popleft())
+    pending: deque[Any] = deque()
+    for task in delayed:
+        pending += workers.computed([task])
+        if len(pending) > ahead:
+            yield workers.fetched(pending.popleft())
+    while pending:
+        yield workers.fetched(pending.popleft())
 
 
 @alone
-def _scores(given: Any, trained: DocumentModel | tuple[str, str]) -> Any:
-    if not isinstance(trained, DocumentModel):
+def _scores(partition: Any, source: DocumentModel | tuple[str, str]) -> Any:
+    """The task of one partition; `source` is a model, or its folder and the call."""
+    if isinstance(source, DocumentModel):
+        trained = source
+    else:
         with _lock:
-            if trained not in _models:
+            if source not in _models:
                 _models.clear()
-                _models[trained] = DocumentModel.load(trained[0])
-            trained = _models[trained]
-    X = _features(given, trained)
+                _models[source] = DocumentModel.load(source[0])
+            trained = _models[source]
+    X = _features(partition, trained)
     if X is None or (X.shape[0] if hasattr(X, "shape") else len(X)) == 0:
         return csr_array((0, len(trained.model.classes_)))
     model = copy.copy(trained.model).set_params(n_jobs=1)
     return model.decision_function(X)
 
 
-def _features(given: Any, trained: DocumentModel) -> Any:
-    if not isinstance(given, Piece):
-        return given[0] if isinstance(given, tuple) else given
-    place, _ = given.opened()
-    return None if place is None else trained.features(trained.read(place, given.format))
+def _features(partition: Any, trained: DocumentModel) -> Any:
+    if not isinstance(partition, Piece):
+        return partition[0] if isinstance(partition, tuple) else partition
+    source, _ = partition.opened()
+    return None if source is None else trained.features(trained.read(source, partition.format))

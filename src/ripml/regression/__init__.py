@@ -2,16 +2,17 @@
 
     Psi = argmin ‖Z − X Psi‖² + alpha ‖Psi‖²,        X (n, d), Z (n, M), Psi (d, M), M = F·m targets at once
 
-The paper writes ½ Σ‖z − Ψx‖² + λ‖Ψ‖² with Ψ = Psiᵀ, so alpha = 2λ; alpha is scikit-learn's. Four ways to the same Psi:
+The paper minimises ½ Σ‖z − Ψx‖² + λ‖Ψ‖² with Ψ = Psiᵀ, so alpha = 2λ; alpha is scikit-learn's parameter. Four solvers
+find the same Psi:
 
     primal   (XᵀX + alpha I) Psi = XᵀZ, one d × d factorisation; XᵀX and XᵀZ are sums over rows, see `Sums`
     dual     (XXᵀ + alpha I) C = Z, Psi = XᵀC, one n × n factorisation, for n < d
     cg       conjugate gradients on the primal equations with X kept sparse: all targets at once, Jacobi-preconditioned
-    gd       plain gradient descent, as the paper names it
+    gd       gradient descent with a fixed step, the paper's alternative to the closed form
 
-A solver is a value with its options; `prepare(X, Z)` does what does not depend on alpha and returns a function
-alpha ↦ `Solution`, so that a path of alphas shares it. A solution also knows what it would have predicted for a row
-that it had not seen, without another fit (see `predicted_without`).
+A solver is a value with its options. `prepare(X, Z)` does the work that does not depend on alpha and returns a function
+alpha ↦ `Solution`, so that several values of alpha share it. A solution also gives leave-one-out predictions without
+another fit (see `predicted_without`).
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ __all__ = [
 
 
 def choose_solver(n: int, d: int) -> tuple[RidgeSolver, str]:
-    """The rule of solver="auto" and its reason, by size alone so that it is the same on every machine.
+    """The solver that "auto" stands for, and the reason. It depends on sizes only, so it is the same on every machine.
 
     >>> choose_solver(n=17_383, d=5_000)
     (Primal(precision='float64'), 'd = 5,000 ≤ n = 17,383 and ≤ 12,000: factorise XᵀX')
@@ -61,7 +62,7 @@ def choose_solver(n: int, d: int) -> tuple[RidgeSolver, str]:
 
 
 def resolve_solver(solver: str | RidgeSolver, n: int, d: int) -> tuple[RidgeSolver, str]:
-    """A solver from its word or itself, and why."""
+    """The solver for a word or a solver, and the reason for the choice."""
     if isinstance(solver, str) and solver == "auto":
         return choose_solver(n, d)
     return registry.resolve("solver", solver), "given"

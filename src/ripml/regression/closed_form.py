@@ -22,7 +22,7 @@ Floats = NDArray[np.floating[Any]]
 
 @dataclass(frozen=True)
 class _ClosedForm(RidgeSolver):
-    """Solvers that factorise, in float64, or in float32 at half the time and memory and to four digits or so."""
+    """Solvers by factorisation, in float64, or in float32: half the time and memory, and about four digits."""
 
     precision: str = "float64"
 
@@ -39,11 +39,11 @@ class Primal(_ClosedForm):
 
     @property
     def solves_sums(self) -> bool:
-        """In float64."""
+        """True in float64."""
         return self.precision == "float64"
 
     def memory(self, n: int, d: int, n_targets: int) -> tuple[float, str]:
-        """XᵀX and its factor, Z, XᵀZ and Psi."""
+        """For XᵀX and its factor, Z, XᵀZ and Psi."""
         size = np.dtype(self.precision).itemsize
         return float(size) * (2 * d * d + (n + 2 * d) * n_targets), f"XᵀX for d = {d:,}"
 
@@ -58,9 +58,9 @@ class Primal(_ClosedForm):
         rows_of: Callable[[NDArray[np.int64]], tuple[Floats, Floats]],
         remake: Callable[[], Floats] | None = None,
     ) -> Solve:
-        """What `prepare` gives for rows that were summed already; `rows_of` has the x and z of the rows asked for.
+        """The function alpha ↦ `Solution` for rows that are summed already; `rows_of` gives x and z of rows.
 
-        With `remake`, which gives XᵀX anew, the sums may be overwritten.
+        If `remake` is given, a function that computes XᵀX again, the sums may be overwritten.
         """
         dtype = np.dtype(self.precision)
 
@@ -85,7 +85,7 @@ class Dual(_ClosedForm):
     word: ClassVar[str] = "dual"
 
     def memory(self, n: int, d: int, n_targets: int) -> tuple[float, str]:
-        """XXᵀ and its factor, Z, the dual coefficients and Psi."""
+        """For XXᵀ and its factor, Z, the dual coefficients and Psi."""
         size = np.dtype(self.precision).itemsize
         return float(size) * (2 * n * n + (2 * n + d) * n_targets), f"XXᵀ for n = {n:,}"
 
@@ -107,7 +107,7 @@ class Dual(_ClosedForm):
                 if factor.singular:
                     k = transposed_product(X, inverse, n_jobs, XT)
                     return predicted_without_by(dense(X[rows]), targets[rows], Psi, k, float(np.finfo(dtype).eps))
-                # zᵢ − ẑᵢ = alpha cᵢ and 1 − hᵢ = alpha [(XXᵀ + alpha I)⁻¹]ᵢᵢ: alpha cancels, and no digits are lost.
+                # zᵢ − ẑᵢ = alpha cᵢ and 1 − hᵢ = alpha [(XXᵀ + alpha I)⁻¹]ᵢᵢ: alpha cancels without loss of digits.
                 return targets[rows] - C[rows] / inverse[rows, np.arange(len(rows))][:, None]
 
             return Solution(Psi, "dual", left_out)

@@ -1,11 +1,11 @@
-"""The inverse of a positive definite matrix that changes by a few ranks at a time.
+"""The inverse of a positive definite matrix under low-rank changes, and the base of systems that use it.
 
-A Cholesky factor G₀ = UᵀU of the matrix as it was is kept, and after it a product form of what came since,
+The inverse keeps the Cholesky factor of the initial matrix G₀ = UᵀU and adds the changes in product form,
 
-    G⁻¹ = pad(G₀⁻¹) + Q D Qᵀ,        D = ±1, one column of Q a rank,
+    G⁻¹ = pad(G₀⁻¹) + Q D Qᵀ,        D = diag(±1), one column of Q per rank,
 
-so that a change of rank r costs O(n²r) and no n × n array is ever written. The three changes are those of Sherman,
-Morrison and Woodbury (rows of a sum of squares) and of the bordering method and its reverse (rows of a kernel matrix).
+so that a change of rank r costs O(n²r) and writes no n × n array. Rows are added to or removed from a sum of squares by
+the formula of Sherman, Morrison and Woodbury, and from a kernel matrix by the bordering method and its reverse.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from ripml.regression.sums import PackedSums
 
 __all__ = [
+    "IncrementalSystem",
     "Inverse",
-    "Renewed",
     "RowChange",
     "add_product",
     "doubles",
@@ -45,23 +45,23 @@ Floats = NDArray[np.floating[Any]]
 Ints = NDArray[np.int64]
 Result = TypeVar("Result")
 
-_CONDITION = 1e-13  # the least reciprocal condition, rows and columns scaled to unit diagonal, of a factor
-_SAFE = 1e-3  # the least pivot that may be left of 1: digits are lost once a change, and twice in the worst case
-_NEAR = 1e-2  # the least that needs no refinement
-_SAFE_BORDER = 1e-4  # the least part of a diagonal that may be left as a pivot, without refinement
-_BLOCK, _COLUMNS_AT_ONCE = 256, 8  # of a factorisation, and solved for by one call
-_MEASURED = 8  # targets that the drift is measured by
-_COLUMNS = 64  # room for corrections to begin with
+_CONDITION = 1e-13  # smallest reciprocal condition of a matrix that is accepted, scaled to unit diagonal
+_SAFE = 1e-3  # smallest pivot of S in `shifted`, relative to 1: below, too many digits are lost
+_NEAR = 1e-2  # smallest pivot that needs no iterative refinement
+_SAFE_BORDER = 1e-4  # smallest pivot in `bordered`, relative to the diagonal; there is no refinement
+_BLOCK, _COLUMNS_AT_ONCE = 256, 8  # block size of a factorisation; columns solved by one LAPACK call
+_MEASURED = 8  # targets whose residual `drift` measures
+_COLUMNS = 64  # columns of Q allocated initially
 
 
 class Inverse:
-    """G⁻¹ (size, size) of a symmetric positive definite float64 matrix, C-contiguous, which it takes over.
+    """G⁻¹ (size, size) of a symmetric positive definite float64 matrix, C-contiguous, which is overwritten.
 
-    `numpy.linalg.LinAlgError` is raised, and nothing changed, where G is not safely positive definite. Each change
-    returns W (size, r) and lower T (r, r) with G⁻¹ ← G⁻¹ ± W Wᵀ, from which callers update what they solved for.
+    A change for which G would not be safely positive definite raises `numpy.linalg.LinAlgError` and has no effect. Each
+    change returns W (size, r) and lower T (r, r) with G⁻¹ ← G⁻¹ ± W Wᵀ, with which callers update their solutions.
 
     >>> inverse = Inverse(np.array([[2.0, 0.0], [0.0, 4.0]]))
-    >>> _ = inverse.shifted(np.array([[1.0, 0.0]]), +1, lambda U: np.diag([2.0, 4.0]) @ U)  # G[0, 0] is 3 now
+    >>> _ = inverse.shifted(np.array([[1.0, 0.0]]), +1, lambda U: np.diag([2.0, 4.0]) @ U)  # G[0, 0] becomes 3
     >>> inverse.apply(np.array([[3.0], [4.0]])).round(12)
     array([[1.],
            [1.]])
@@ -69,54 +69,54 @@ class Inverse:
 
     def __init__(self, G: Doubles) -> None:
         n = len(G)
-        if not (G.diagonal() > 0).all():  # nan, too
-            raise np.linalg.LinAlgError("the matrix is not positive definite: its diagonal is not")
-        # Scaled rows and columns change nothing in the digits of a Cholesky factor, but the condition then tells them.
+        if not (G.diagonal() > 0).all():  # also false for nan
+            raise np.linalg.LinAlgError("the matrix is not positive definite: its diagonal is not positive")
+        # Scaling does not change the accuracy of a Cholesky factor, but makes the condition number a measure of it.
         scale = np.sqrt(G.diagonal())
         G /= scale[:, None]
         G /= scale
         norm = scipy.linalg.lapack.dlange("1", G.T)
         _factorise(G)
         self._upper = G.T
-        #: The reciprocal condition of G, rows and columns scaled, as it was made.
+        #: The reciprocal condition of the initial matrix, scaled to unit diagonal.
         self.condition = float(scipy.linalg.lapack.dpocon(self._upper, norm)[0])
-        if not self.condition >= _CONDITION:  # nan, too
+        if not self.condition >= _CONDITION:  # also true for nan
             raise np.linalg.LinAlgError(f"the matrix is not positive definite: condition {self.condition:.1g}")
         self._upper *= scale  # UᵀU = S(S⁻¹GS⁻¹)S
         self.size = n
-        self._room = np.empty((n, _COLUMNS), order="F")
-        self._signs = np.empty(0)
-        self._gone: Ints = np.empty(0, np.int64)
-        self._worn = False  # whether there was a change that digits were lost in
+        self._Q = np.empty((n, _COLUMNS), order="F")  # with spare rows and columns
+        self._signs = np.empty(0)  # D
+        self._removed: Ints = np.empty(0, np.int64)
+        self._inaccurate = False  # whether a change lost digits, so that solutions need refinement
 
     @property
     def n_factorised(self) -> int:
-        """The size that the matrix had when it was factorised."""
+        """The size of the initial matrix."""
         return len(self._upper)
 
     @property
     def n_corrections(self) -> int:
-        """The ranks that came after the factor."""
+        """The rank of the changes since the initial matrix."""
         return len(self._signs)
 
     def apply(self, V: Doubles) -> Doubles:
-        """G⁻¹V of V (size, r)."""
+        """G⁻¹V for V (size, r)."""
         out = np.array(V, np.float64, order="F")
-        out[self._gone] = 0
-        Q = self._room[: self.size, : self.n_corrections]
+        out[self._removed] = 0
+        Q = self._Q[: self.size, : self.n_corrections]
         corrected = Q.T @ out
         corrected *= self._signs[:, None]
         n = len(self._upper)
         out[:n] = _solve(self._upper, out[:n])
         out[n:] = 0
         out += Q @ corrected
-        out[self._gone] = 0
+        out[self._removed] = 0
         return out
 
     def bordered(self, V: Doubles, D: Doubles) -> tuple[Doubles, Doubles]:
-        """Let G become [[G, V], [Vᵀ, D]], V (size, r) and D (r, r): G⁻¹ ← pad(G⁻¹) + W Wᵀ.
+        """Add rows and columns: G ← [[G, V], [Vᵀ, D]] with V (size, r), D (r, r), so that G⁻¹ ← pad(G⁻¹) + W Wᵀ.
 
-        With U = G⁻¹V and S = D − VᵀU = TTᵀ it is W = (−U; I)T⁻ᵀ.
+        With U = G⁻¹V and S = D − VᵀU = TTᵀ, W = (−U; I)T⁻ᵀ.
         """
         U = self.apply(V)
         T = _lower(D - V.T @ U, _SAFE_BORDER * D.diagonal())
@@ -126,40 +126,41 @@ class Inverse:
         return self._corrected(_divided(W, T), +1), T
 
     def removed(self, places: Ints) -> tuple[Doubles, Doubles]:
-        """Let these rows and columns leave G: they stay as zeros of G⁻¹ ← G⁻¹ − W Wᵀ.
+        """Remove rows and columns of G, so that G⁻¹ ← G⁻¹ − W Wᵀ; they remain as zeros of G⁻¹.
 
-        With columns A of G⁻¹ at these places and TTᵀ their own block of it, W = A T⁻ᵀ.
+        With A the columns of G⁻¹ at these places and TTᵀ their diagonal block of G⁻¹, W = A T⁻ᵀ.
         """
         A = self.apply(self.unit(places))
         block = A[places]
         T = _lower((block + block.T) / 2, np.zeros(len(places)))
         W = self._corrected(_divided(A, T), -1)
-        self._gone = np.concatenate([self._gone, places])
+        self._removed = np.concatenate([self._removed, places])
         return W, T
 
     def solved(self, V: Doubles, product: Callable[[Doubles], Doubles]) -> Doubles:
-        """G⁻¹V as it is where all changes were small, and after a step of refinement with `product`, U ↦ GU, if not."""
+        """G⁻¹V, with a step of iterative refinement if an earlier change lost digits; `product` is U ↦ GU."""
         U = self.apply(V)
-        if self._worn:
+        if self._inaccurate:
             U += self.apply(V - product(U))
         return U
 
     def shifted(self, X: Doubles, sign: int, product: Callable[[Doubles], Doubles]) -> tuple[Doubles, Doubles]:
-        """Let G, of which `product` is U ↦ GU, become G ± XᵀX, X (r, size): G⁻¹ ← G⁻¹ ∓ W Wᵀ.
+        """Add or subtract a sum of squares: G ← G ± XᵀX with X (r, size), so that G⁻¹ ← G⁻¹ ∓ W Wᵀ.
 
-        With U = G⁻¹Xᵀ and S = I ± XU = TTᵀ it is W = U T⁻ᵀ. Where S is far from I, its digits are lost when a row comes
-        and once more when it goes, but for refinement of U. A row of leverage 1, which alone speaks of its direction,
-        can neither come nor go: nothing but rounding would be left of G⁻¹ there, or of S.
+        With U = G⁻¹Xᵀ and S = I ± XU = TTᵀ, W = U T⁻ᵀ. Where S is far from I, digits are lost both when a row is added
+        and when it is removed; a step of refinement of U, with `product` U ↦ GU, restores them. A row of leverage 1,
+        the only one in its direction, can be neither added nor removed: only rounding errors would remain of G⁻¹ in
+        that direction, or of S.
         """
         U, unit = self.solved(X.T, product), np.eye(len(X))
         S = unit + sign * (X @ U)
-        if not self._worn and not ((S.diagonal() > _NEAR) & (S.diagonal() < 1 / _NEAR)).all():
-            self._worn = True
+        if not self._inaccurate and not ((S.diagonal() > _NEAR) & (S.diagonal() < 1 / _NEAR)).all():
+            self._inaccurate = True
             U += self.apply(X.T - product(U))
             S = unit + sign * (X @ U)
         T = _lower(S, np.full(len(X), _SAFE))
         if not (T.diagonal() ** 2 < 1 / _SAFE).all():
-            raise np.linalg.LinAlgError("a direction is lost in rounding")
+            raise np.linalg.LinAlgError("a direction is lost in rounding errors")
         return self._corrected(_divided(U, T), -sign), T
 
     def unit(self, places: Ints) -> Doubles:
@@ -169,19 +170,18 @@ class Inverse:
         return out
 
     def _corrected(self, W: Doubles, sign: int) -> Doubles:
-        """W, remembered as columns of Q in room that is doubled when it runs out; new rows of old columns are zeros."""
+        """Append W to the columns of Q; old columns are zero in new rows. Returns W."""
         size, old = len(W), self.n_corrections
         new = old + W.shape[1]
-        rows, columns = self._room.shape
-        if size > rows or new > columns:
-            wider = np.empty(
-                (rows if size <= rows else size + size // 8, columns if new <= columns else max(2 * columns, new)),
-                order="F",
-            )
-            wider[: self.size, :old] = self._room[: self.size, :old]
-            self._room = wider
-        self._room[self.size : size, :old] = 0
-        self._room[:size, old:new] = W
+        rows, columns = self._Q.shape
+        if size > rows or new > columns:  # allocate more than needed, so that growth is rarely copied
+            rows = rows if size <= rows else size + size // 8
+            columns = columns if new <= columns else max(2 * columns, new)
+            larger = np.empty((rows, columns), order="F")
+            larger[: self.size, :old] = self._Q[: self.size, :old]
+            self._Q = larger
+        self._Q[self.size : size, :old] = 0
+        self._Q[:size, old:new] = W
         self._signs = np.concatenate([self._signs, np.full(W.shape[1], float(sign))])
         self.size = size
         return W
@@ -189,14 +189,14 @@ class Inverse:
 
 @dataclass(frozen=True)
 class RowChange:
-    """What one change does to rows: features X (r, d), targets Z (r, M), and places (r,) where rows are kept."""
+    """A change of training rows: features X (r, d), targets Z (r, M), and places (r,) among the stored rows."""
 
     learnt: tuple[Any, Any] | None  # X, Z
     forgotten: tuple[Any, Any, Ints] | None  # X, Z, places
     retargeted: tuple[Any, Any, Any, Ints] | None  # X, Z before, Z after, places
 
     def with_features(self, convert: Callable[[Any], Any]) -> RowChange:
-        """The same change with features as a system has them."""
+        """The same change with `convert` applied to the features."""
         learnt, forgotten, moved = self.learnt, self.forgotten, self.retargeted
         return RowChange(
             None if learnt is None else (convert(learnt[0]), learnt[1]),
@@ -205,29 +205,29 @@ class RowChange:
         )
 
 
-class Renewed(ABC):
-    """A system that is corrected, change by change, and factorised anew once there were many of them."""
+class IncrementalSystem(ABC):
+    """A linear system whose inverse is corrected at each change, and factorised again after many changes."""
 
-    max_corrections: int | None = None  # ranks after which that is begun; None is by the size of the system
-    sums_rows: ClassVar[bool] = False  # whether it keeps sums over rows and not the rows
-    undoes_failures: ClassVar[bool] = False  # whether a change that fails leaves it as it was
+    max_corrections: int | None = None  # ranks after which a new factorisation starts; None: by the system's size
+    sums_rows: ClassVar[bool] = False  # whether it keeps sums over rows instead of the rows
+    undoes_failures: ClassVar[bool] = False  # whether a change that fails leaves the system unchanged
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()  # held while it is changed or measured
-        self.version: int | None = 0  # counts changes; None in the middle of one, or after one that failed
+        self.lock = threading.RLock()  # held while the system is changed or measured
+        self.version: int | None = 0  # counts changes; None during a change, or after one that failed
         self._inverse: Inverse | None = None
         self._job: Future[Any] | None = None
         self._n_solved = 0
 
     @property
     def n_refactorised(self) -> int:
-        """How often the system was solved anew, after the first time."""
+        """How often the whole system was solved again after the first time."""
         return max(0, self._n_solved - 1)
 
     @property
     @abstractmethod
     def solution(self) -> Doubles:
-        """The coefficients for the rows there are now."""
+        """The coefficients for the present rows."""
 
     @property
     @abstractmethod
@@ -240,38 +240,41 @@ class Renewed(ABC):
 
     @abstractmethod
     def widen(self, n_targets: int) -> None:
-        """Have this many targets; new ones are zero for all rows so far."""
+        """Extend to this many targets; new ones are zero for all present rows."""
 
     @abstractmethod
     def drift(self) -> float:
-        """How far the solution is off its equations."""
+        """The relative error of the solution that rounding has caused."""
 
-    def compact(self) -> None:  # noqa: B027 - sums have no places
-        """Drop the places of rows that were forgotten."""
+    def compact(self) -> None:  # noqa: B027 - nothing to do for sums
+        """Remove the places of forgotten rows."""
 
     def packed_sums(self, needed: bool) -> PackedSums | None:
-        """Its sums at rest, if they are needed and it keeps sums."""
+        """The sums in packed form, if they are needed and this system keeps sums."""
         return None
 
     @abstractmethod
-    def _most(self) -> int: ...
+    def _max_ranks(self) -> int:
+        """The rank of the changes after which a new factorisation starts."""
 
     @abstractmethod
-    def _begun(self) -> Future[Any] | None: ...
+    def _start_job(self) -> Future[Any] | None:
+        """Start to solve a copy of the system in the background; None if it was solved at once."""
 
     @abstractmethod
-    def _take_over(self, solved: Any) -> None: ...
+    def _take_over(self, solved: Any) -> None:
+        """Replace the inverse by the result of the job, with all changes since its start."""
 
     def _advance(self) -> None:
-        """After a change by corrections: begin to factorise, or take over what was begun."""
-        most = self._most()
-        if self._inverse is not None and self._job is None and self._inverse.n_corrections >= most:
-            self._job = self._begun()
-        if self._inverse is not None and self._inverse.n_corrections >= most + most // 4:
+        """After a correction: start a new factorisation if it is time, or take over its result."""
+        limit = self._max_ranks()
+        if self._inverse is not None and self._job is None and self._inverse.n_corrections >= limit:
+            self._job = self._start_job()
+        if self._inverse is not None and self._inverse.n_corrections >= limit + limit // 4:
             self.settle()
 
     def settle(self) -> None:
-        """Wait for a factorisation under way, if there is one, and take it over; what failed there is raised here."""
+        """Wait for a background factorisation, if there is one, and take over its result or raise its error."""
         if self._job is not None:
             job, self._job = self._job, None
             solved = job.result()
@@ -280,7 +283,7 @@ class Renewed(ABC):
 
 
 def started(work: Callable[[], Result]) -> Future[Result]:
-    """The result to be of this work, on a thread that does not keep the interpreter from its end."""
+    """Run `work` on a daemon thread, which does not delay the end of the interpreter."""
     future: Future[Result] = Future()
 
     def run() -> None:
@@ -294,7 +297,7 @@ def started(work: Callable[[], Result]) -> Future[Result]:
 
 
 def doubles(rows: Any) -> Doubles:
-    """A copy: the caller may write to the rows before a factorisation under way asks for them again."""
+    """A dense float64 copy: the caller may overwrite the rows before a background job is taken over."""
     return np.array(dense(rows), np.float64, order="C")
 
 
@@ -305,27 +308,27 @@ def widened(array: NDArray[Any], n_targets: int) -> NDArray[Any]:
     return wider
 
 
-def measured(n: int, most: int = _MEASURED) -> Ints:
-    """Of so many equations those that are looked at for the drift: a few, evenly spread.
+def measured(n: int, limit: int = _MEASURED) -> Ints:
+    """At most `limit` of n equations, evenly spread, for measuring residuals.
 
     >>> measured(5).tolist(), measured(5, 3).tolist()
     ([0, 1, 2, 3, 4], [0, 2, 4])
     """
-    return np.linspace(0, n - 1, min(n, most)).astype(np.int64)
+    return np.linspace(0, n - 1, min(n, limit)).astype(np.int64)
 
 
-def relative(rest: NDArray[Any], whole: NDArray[Any]) -> float:
-    """‖rest‖/‖whole‖."""
-    return float(np.linalg.norm(rest) / (np.linalg.norm(whole) or 1.0))
+def relative(residual: NDArray[Any], target: NDArray[Any]) -> float:
+    """‖residual‖/‖target‖."""
+    return float(np.linalg.norm(residual) / (np.linalg.norm(target) or 1.0))
 
 
 def solve_lower(T: Doubles, R: Doubles) -> Doubles:
-    """T⁻¹R of lower triangular T.
+    """T⁻¹R for lower triangular T.
 
     >>> solve_lower(np.array([[2.0]]), np.array([[4.0]]))
     array([[2.]])
     """
-    if len(T) == 1:  # not worth the threads of BLAS
+    if len(T) == 1:  # a division is faster than starting BLAS threads
         return np.asarray(R / T[0, 0])
     return np.asarray(scipy.linalg.blas.dtrsm(1.0, T, R, lower=1))
 
@@ -339,12 +342,12 @@ def add_product(out: Floats, left: Doubles, right: Doubles, factor: float = 1.0)
     array([[7.]])
     """
     if out.size and left.size:
-        # Its transpose is what BLAS calls a matrix, and is written to where it is.
+        # The transpose is in BLAS's column-major order, so BLAS writes to it without a copy.
         scipy.linalg.blas.dgemm(factor, right.T, left, beta=1.0, c=out.T, trans_b=True, overwrite_c=True)
 
 
 def _factorise(G: Doubles) -> None:
-    """The lower triangle of G = LLᵀ becomes L, in blocks: LAPACK's would hold the interpreter lock until it is done."""
+    """Overwrite the lower triangle of G = LLᵀ by L, in blocks: one LAPACK call would hold the interpreter lock."""
     n = len(G)
     for block in blocks(n, _BLOCK):
         G[block.start :, block] -= G[block.start :, : block.start] @ G[block, : block.start].T
@@ -355,7 +358,7 @@ def _factorise(G: Doubles) -> None:
 
 
 def _solve(upper: Doubles, V: Doubles) -> Doubles:
-    """(UᵀU)⁻¹V; of many columns in blocks, for the same reason."""
+    """(UᵀU)⁻¹V; many columns are solved in blocks, for the same reason."""
     if V.shape[1] <= _COLUMNS_AT_ONCE:
         half, _ = scipy.linalg.lapack.dtrtrs(upper, V, lower=False, trans=1)
         return np.asarray(scipy.linalg.lapack.dtrtrs(upper, half, lower=False, overwrite_b=True)[0])
@@ -370,10 +373,10 @@ def _solve(upper: Doubles, V: Doubles) -> Doubles:
 
 
 def _lower(S: Doubles, least: Doubles) -> Doubles:
-    """T with TTᵀ = S; an error if a pivot is below `least` (r,)."""
+    """T with TTᵀ = S; LinAlgError if a pivot is not above `least` (r,)."""
     T = np.asarray(np.linalg.cholesky(S), np.float64)
     if not (T.diagonal() ** 2 > least).all():
-        raise np.linalg.LinAlgError("a pivot is lost in rounding")
+        raise np.linalg.LinAlgError("a pivot is lost in rounding errors")
     return T
 
 

@@ -1,4 +1,4 @@
-"""Psi by steps that only multiply by X and Xᵀ: conjugate gradients and gradient descent."""
+"""Iterative solvers, which only multiply by X and Xᵀ: conjugate gradients and gradient descent."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ __all__ = ["ConjugateGradient", "GradientDescent"]
 
 Floats = NDArray[np.floating[Any]]
 
-_LINES = 512  # of directions and residuals that are worked on at a time, to find them in the cache again
+_LINES = 512  # lines of directions and residuals processed at a time, so that they stay in the cache
 
 
 @dataclass(frozen=True)
 class _Iterative(RidgeSolver):
-    """Solvers that only multiply by X and Xᵀ; the residual of each target falls below `tol` times its right side."""
+    """Iterate until the residual of each target is at most `tol` times its right-hand side."""
 
     exact: ClassVar[bool] = False
 
@@ -42,7 +42,7 @@ class _Iterative(RidgeSolver):
             raise ParameterError(f"`max_steps` must be an integer ≥ 1; got {steps!r}.")
 
     def memory(self, n: int, d: int, n_targets: int) -> tuple[float, str]:
-        """At most five (d, M) arrays and one (n, M); where X is sparse, two and one, and those of a block a thread."""
+        """For five (d, M) arrays and one (n, M), an upper bound: sparse X needs two and one, and a block per thread."""
         return 8.0 * (5 * d + n) * n_targets, f"solver='{self.word}' for d = {d:,} and {n_targets:,} targets"
 
     @abstractmethod
@@ -50,22 +50,22 @@ class _Iterative(RidgeSolver):
         """An approximate solution of (XᵀX + alpha I) V = B, the steps taken and the relative residual."""
 
     def _solved(self, system: _System, order: Any, B: Floats) -> tuple[Floats, int, float]:
-        """The same for targets of any number and features in their own order, which is `order` in the system.
+        """`_iterate` for any number of targets; `order` are the features of B in the order of the system.
 
-        Targets have nothing to do with each other. Where X is sparse a block of them goes all its steps on one thread,
-        so that its directions and residuals stay in the cache and nobody waits for anybody.
+        Targets are independent. Where X is sparse, one thread iterates a block of them to the end, so that its
+        directions and residuals stay in the cache and threads do not wait for each other.
         """
         if not scipy.sparse.issparse(system.X):
             return self._iterate(system, B)
-        V = np.zeros_like(B)  # and so it stays for features that no row has, which have no place in `order`
+        V = np.zeros_like(B)  # stays zero for features that no row has: they are not in `order`
 
         def fill(columns: slice) -> tuple[int, float]:
             V[order, columns], steps, residual = self._iterate(system, B[order, columns])
             return steps, residual
 
-        _ = system.diagonal  # made before threads ask for it
-        done = map_blocks(fill, target_blocks(len(order), B.shape[1]), system.n_jobs)
-        return V, max((steps for steps, _ in done), default=0), max((worst for _, worst in done), default=0.0)
+        _ = system.diagonal  # fill the cache before threads start
+        results = map_blocks(fill, target_blocks(len(order), B.shape[1]), system.n_jobs)
+        return V, max((steps for steps, _ in results), default=0), max((worst for _, worst in results), default=0.0)
 
     def _prepare(self, X: Any, Z: Any, n_jobs: int | None, once: bool) -> Solve:
         moment = transposed_product(X, Z, n_jobs).astype(X.dtype, copy=False)
@@ -76,9 +76,7 @@ class _Iterative(RidgeSolver):
             Psi, steps, residual = self._solved(system, order, moment)
             converged = residual <= self._tolerance(X.dtype)
             if not converged:
-                _warn(
-                    f"solver='{self.word}' stopped after {steps} steps at a relative residual of {residual:.1e} ", self
-                )
+                self._warn(steps, residual)
 
             def left_out(rows: NDArray[np.int64]) -> Floats:
                 x = dense(X[rows])
@@ -92,12 +90,15 @@ class _Iterative(RidgeSolver):
     def _tolerance(self, dtype: Any) -> float:
         return max(self.tol, 20 * float(np.finfo(dtype).eps))  # float32 cannot reach 1e-7
 
+    def _warn(self, steps: int, residual: float) -> None:
+        from sklearn.exceptions import ConvergenceWarning
 
-def _warn(message: str, solver: _Iterative) -> None:
-    from sklearn.exceptions import ConvergenceWarning
-
-    remedy = f"(wanted {solver.tol:.1e}); raise `max_steps`, `tol` or `ridge`."
-    warnings.warn(message + remedy, ConvergenceWarning, stacklevel=5)
+        warnings.warn(
+            f"solver='{self.word}' stopped after {steps} steps at a relative residual of {residual:.1e} "
+            f"(wanted {self.tol:.1e}); raise `max_steps`, `tol` or `ridge`.",
+            ConvergenceWarning,
+            stacklevel=5,
+        )
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ class _System:
 
     X: Any
     alpha: float
-    n_jobs: int | None  # of dense X; sparse X is multiplied on the thread that asks
+    n_jobs: int | None  # for dense X; sparse X is multiplied on the calling thread
 
     def __matmul__(self, V: Floats) -> Floats:
         if scipy.sparse.issparse(self.X):
@@ -114,8 +115,8 @@ class _System:
         else:
             image = transposed_product(self.X, product(self.X, V, self.n_jobs), self.n_jobs)
         result: Floats = image.astype(V.dtype, copy=False)
-        for few in blocks(len(V), _LINES):
-            result[few] += V.dtype.type(self.alpha) * V[few]
+        for rows in blocks(len(V), _LINES):
+            result[rows] += V.dtype.type(self.alpha) * V[rows]
         return result
 
     @cached_property
@@ -134,8 +135,8 @@ class ConjugateGradient(_Iterative):
     word: ClassVar[str] = "cg"
 
     def _iterate(self, system: _System, B: Floats) -> tuple[Floats, int, float]:
-        # Without preconditioning the iteration stays in the span of the rows, where the solution is. With it only alpha
-        # brings it back, so it is used where alpha weighs enough for that.
+        # Without preconditioning the iterates stay in the span of the rows, where the solution lies. With it, only the
+        # alpha term keeps them close to it, so precondition only where alpha is large enough.
         diagonal = system.diagonal
         if system.alpha * len(B) <= self.tol**0.5 * diagonal.sum():
             diagonal = np.ones(len(B))
@@ -147,37 +148,37 @@ class ConjugateGradient(_Iterative):
         tolerance, steps, residual = self._tolerance(B.dtype), 0, _worst(R, target)
         while steps < self.max_steps and residual > tolerance:
             AP = system @ P
-            # A target that is there stays, so that its solution does not depend on what it is solved with.
+            # A converged target is not changed, so that its solution does not depend on the other targets.
             step = np.where(_residuals(R, target) > tolerance, _ratio(fit, _dots(P, AP), B.dtype), 0).astype(B.dtype)
-            for few in blocks(len(B), _LINES):
-                V[few] += step * P[few]
-                R[few] -= step * AP[few]
-                np.multiply(scale[few], R[few], out=AP[few])  # the preconditioned residual in its place
+            for rows in blocks(len(B), _LINES):
+                V[rows] += step * P[rows]
+                R[rows] -= step * AP[rows]
+                np.multiply(scale[rows], R[rows], out=AP[rows])  # AP is reused for the preconditioned residual
             previous, fit = fit, _dots(R, AP)
-            onward = _ratio(fit, previous, B.dtype)
-            for few in blocks(len(B), _LINES):
-                P[few] *= onward
-                P[few] += AP[few]
+            beta = _ratio(fit, previous, B.dtype)
+            for rows in blocks(len(B), _LINES):
+                P[rows] *= beta
+                P[rows] += AP[rows]
             steps, residual = steps + 1, _worst(R, target)
         return V, steps, residual
 
 
 def _ratio(a: Floats, b: Floats, dtype: Any) -> Floats:
-    """a/b, and 0 where b is not above 0."""
+    """a/b, or 0 where b ≤ 0."""
     return np.divide(a, b, out=np.zeros_like(a), where=b > 0).astype(dtype)
 
 
 def _dots(A: Floats, B: Floats) -> Floats:
-    """⟨a, b⟩ for each column of two matrices, (M,) float64."""
+    """⟨a, b⟩ for each pair of columns, (M,) float64."""
     total = np.zeros(A.shape[1])
-    for few in blocks(len(A), _LINES):
-        total += np.einsum("ij,ij->j", A[few], B[few])
+    for rows in blocks(len(A), _LINES):
+        total += np.einsum("ij,ij->j", A[rows], B[rows])
     return total
 
 
 @dataclass(frozen=True)
 class GradientDescent(_Iterative):
-    """Steps of fixed length 1/(λmax + alpha) against the gradient: the paper's alternative to the closed form."""
+    """Gradient descent with the fixed step 1/(λmax + alpha): the paper's alternative to the closed form."""
 
     word: ClassVar[str] = "gd"
 
@@ -189,7 +190,7 @@ class GradientDescent(_Iterative):
         target = np.maximum(np.linalg.norm(B, axis=0), np.finfo(B.dtype).tiny)
         tolerance, steps, residual = self._tolerance(B.dtype), 0, _worst(R, target)
         while steps < self.max_steps and residual > tolerance:
-            # A target that is there stays, so that its solution does not depend on what it is solved with.
+            # A converged target is not changed, so that its solution does not depend on the other targets.
             V += np.where(_residuals(R, target) > tolerance, step, 0).astype(B.dtype) * R
             R = B - system @ V
             steps, residual = steps + 1, _worst(R, target)
@@ -205,7 +206,7 @@ def _worst(R: Floats, target: Floats) -> float:
 
 
 def _largest_eigenvalue(system: _System, d: int, dtype: Any) -> float:
-    """A little above the largest eigenvalue of XᵀX + alpha I: 30 power steps from a fixed start, plus 5 %."""
+    """An upper estimate of the largest eigenvalue of XᵀX + alpha I: 30 power steps from a fixed start, plus 5 %."""
     v = np.random.default_rng(0).standard_normal((d, 1)).astype(dtype)
     value = 0.0
     for _ in range(30):

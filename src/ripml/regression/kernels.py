@@ -1,12 +1,12 @@
-"""Kernels: how alike two feature rows are. Kernel ridge regression predicts ẑ = K(x, rows) C.
+"""Kernels: the similarity of two feature rows. Kernel ridge regression predicts ẑ = K(x, rows) C.
 
     linear   K(x, x') = ⟨x, x'⟩
     rbf      K(x, x') = exp(−γ‖x − x'‖²)
-    local    linear for all rows, and rbf among the rows that are most alike to a query, see `Local`
+    local    linear for all rows, and rbf among the rows most similar to a query, see `Local`
 
-Rows of length 1 have ‖x − x'‖² = 2 − 2⟨x, x'⟩, so both kernels cost one product of rows. Where rows are sparse, that
-product is split: features that many rows have go through a dense matrix product, the rest through a sparse one, which
-is an order of magnitude less work than either alone.
+‖x − x'‖² = ‖x‖² + ‖x'‖² − 2⟨x, x'⟩, so both kernels cost one product of rows. For sparse rows that product is split:
+frequent features go through a dense matrix product and the rest through a sparse one, which takes an order of magnitude
+less time than either alone.
 """
 
 from __future__ import annotations
@@ -30,26 +30,24 @@ __all__ = ["RBF", "Kernel", "Linear", "Local", "Rows", "most_alike", "squared_le
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 
-_ROW_BLOCK = 128
-_CACHED = 1 << 18  # kernel values worked on at a time: 1 MB, which stays in a core's cache
-_GROUPS = 8  # for each of the values looked for, see `most_alike`
-_LATE = 256  # rows that came later are prepared with all others when they are more, and a sixteenth of them
-_SINGLE = (
-    16  # rows asked at a time up to which only their own features are read: fewer than all, by the memory that takes
-)
-_STRIPES = 8  # of rows in which the lower triangle of a symmetric kernel matrix is made
+_ROW_BLOCK = 128  # queries processed at a time by a thread
+_CACHED = 1 << 18  # kernel values processed at a time: 1 MB, which stays in a core's cache
+_GROUPS = 8  # groups per value to find, see `most_alike`
+_LATE = 256  # rows added later, or a sixteenth of all rows, up to which they are kept apart from the prepared ones
+_SINGLE = 16  # sparse queries up to which only their nonzero features are multiplied, which reads less memory
+_STRIPES = 8  # stripes of rows in which the lower triangle of a kernel matrix is computed
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Feature rows (n, d) made ready to be compared with others: their products, squared lengths and nothing else.
+    """Feature rows (n, d), prepared for products with other rows.
 
-    Rows that came later are behind these, as `more`: what was prepared for many rows serves on when one is learnt.
+    Rows that were added later are in `more`, so that learning a row does not repeat the preparation of all others.
     """
 
     X: Any  # dense or CSR, float32
     more: Rows | None = None
-    split: _Split | None = field(default=None, repr=False, compare=False)  # the features of sparse X, if made already
+    split: _Split | None = field(default=None, repr=False, compare=False)  # of sparse X, if it is known already
 
     def __len__(self) -> int:
         return int(self.X.shape[0]) + (0 if self.more is None else len(self.more))
@@ -67,7 +65,7 @@ class Rows:
         return found[np.argsort(np.concatenate([np.flatnonzero(~late), np.flatnonzero(late)]))]
 
     def followed_by(self, X: Any) -> Rows:
-        """These rows and further ones, with what was prepared for these; now and then all are prepared together."""
+        """These rows and then X. The preparation is reused, until enough rows were added to prepare all again."""
         late = X if self.more is None else _stacked([self.more.all(), X])
         if late.shape[0] > max(_LATE, self.X.shape[0] // 16):
             rows = Rows(_stacked([self.X, late]))
@@ -77,7 +75,7 @@ class Rows:
         return rows
 
     def prepare(self) -> None:
-        """Make what is made once, before threads ask for it."""
+        """Fill the caches, before threads start."""
         self.products(self.X[:0], np.empty((0, len(self)), np.float32))
         _ = self.squares
 
@@ -86,14 +84,14 @@ class Rows:
         return self.split or (_Split.of(self.X) if scipy.sparse.issparse(self.X) else None)
 
     def first(self, n: int) -> Rows:
-        """The first n of these rows, with what was prepared for all of them."""
+        """The first n of these rows, with the preparation of all."""
         return Rows(self.X[:n], split=None if self._split is None else self._split.first(n))
 
     @cached_property
     def squares(self) -> Floats:
         """Squared lengths, (n,)."""
-        own = squared_lengths(self.X)
-        return own if self.more is None else np.concatenate([own, self.more.squares])
+        squares = squared_lengths(self.X)
+        return squares if self.more is None else np.concatenate([squares, self.more.squares])
 
     def products(self, X: Any, out: Floats) -> None:
         """⟨x, row⟩ for each of X (b, d) and each row, into `out` (b, n)."""
@@ -107,26 +105,26 @@ class Rows:
             self._split.products(X, out)
 
     def products_among(self, ids: Ints) -> Floats:
-        """⟨row, row'⟩ of all pairs of these rows, (k, k)."""
-        some = self.take(ids)
-        if scipy.sparse.issparse(some):
-            # A feature of one row alone has a part in the diagonal only, and most are: the others are few enough to be
-            # dense.
-            shared = np.bincount(some.indices, minlength=some.shape[1]) > 1
+        """⟨row, row'⟩ for all pairs of these rows, (k, k)."""
+        rows = self.take(ids)
+        if scipy.sparse.issparse(rows):
+            # Most features occur in one of the rows only and affect just the diagonal. The others are few enough for
+            # a dense matrix.
+            shared = np.bincount(rows.indices, minlength=rows.shape[1]) > 1
             place = np.cumsum(shared) - 1
-            kept = shared[some.indices]
-            row = np.repeat(np.arange(len(ids)), np.diff(some.indptr))
+            kept = shared[rows.indices]
+            row = np.repeat(np.arange(len(ids)), np.diff(rows.indptr))
             values = np.zeros((len(ids), int(place[-1]) + 1), np.float32)
-            values[row[kept], place[some.indices[kept]]] = some.data[kept]
-            some = values
-        products: Floats = some @ some.T
+            values[row[kept], place[rows.indices[kept]]] = rows.data[kept]
+            rows = values
+        products: Floats = rows @ rows.T
         np.fill_diagonal(products, self.squares[ids])
         return products
 
 
 @dataclass(frozen=True)
 class _Split:
-    """Sparse rows, split by features: values of the frequent ones, dense (F, n), and of the rare ones, CSR (n, R)."""
+    """Sparse rows, split by features: the frequent ones dense, (F, n), and the rare ones CSR, (n, R)."""
 
     frequent: Ints
     rare: Ints
@@ -162,7 +160,7 @@ class _Split:
 
 
 def _stacked(parts: list[Any]) -> Any:
-    """Rows one after the other, dense or CSR as the first are."""
+    """Rows stacked, dense or CSR like the first part."""
     if scipy.sparse.issparse(parts[0]):
         return scipy.sparse.vstack([scipy.sparse.csr_array(part) for part in parts], format="csr")
     return np.concatenate([part.toarray() if scipy.sparse.issparse(part) else part for part in parts])
@@ -176,10 +174,10 @@ def squared_lengths(X: Any) -> Floats:
 
 
 def most_alike(values: NDArray[Any], k: int) -> Ints:
-    """The places of the k largest values of each line, (b, k), in no order.
+    """The places of the k largest values in each line, (b, k), in no particular order.
 
-    Each of the k groups with the largest maxima has one value at least as large as the least of these maxima, which so
-    bounds the k-th largest value from below. It is found in one pass, and few values are left above it to choose from.
+    The k-th largest maximum of groups of values is a lower bound of the k-th largest value. It is found in one pass,
+    and few values above it remain to be sorted.
 
     >>> most_alike(np.array([[3.0, 1.0, 2.0]]), 1)
     array([[0]])
@@ -195,26 +193,26 @@ def most_alike(values: NDArray[Any], k: int) -> Ints:
     bounds = np.partition(maxima, n_groups - k, axis=1)[:, n_groups - k]
     out = np.empty((len(values), k), np.int64)
     for line, bound, places in zip(values, bounds, out, strict=True):
-        left = np.flatnonzero(line >= bound)
-        places[:] = left[np.argpartition(line[left], len(left) - k)[len(left) - k :]]
+        candidates = np.flatnonzero(line >= bound)
+        places[:] = candidates[np.argpartition(line[candidates], len(candidates) - k)[len(candidates) - k :]]
     return out
 
 
 @dataclass(frozen=True)
 class Kernel(ABC):
-    """A measure of likeness, with its options."""
+    """A similarity measure, with its options."""
 
     word: ClassVar[str]
     linear: ClassVar[bool] = False  # whether the regression with it is linear in the features
 
     @property
     def nearby(self) -> Local | None:
-        """The kernel of the rows near to a query, where it is another one there."""
+        """The kernel among rows near a query, if it differs from the kernel of all rows."""
         return None
 
     @property
     def tunable(self) -> bool:
-        """Whether an option is "auto", to be tuned on a sample before the fit."""
+        """Whether an option is "auto", which is tuned on a sample before the fit."""
         return False
 
     def start(self) -> Kernel:
@@ -222,12 +220,12 @@ class Kernel(ABC):
         return self
 
     def likeness(self, X: Any, rows: Rows, n_jobs: int | None = None) -> Floats:
-        """How similar feature rows are to training rows, (len(X), n): the larger the nearer."""
+        """The similarity of X to training rows, (len(X), n); a larger value means nearer."""
         return self.between(X, rows, n_jobs)
 
     @abstractmethod
     def of_products(self, products: Floats, left: Floats, right: Floats) -> None:
-        """Turn products (b, n) of rows with these squared lengths, (b,) and (n,), into kernel values, in place."""
+        """Turn products (b, n) into kernel values, in place; `left` (b,) and `right` (n,) are squared lengths."""
 
     def gradient_terms(
         self, products: NDArray[np.float64], left: Any, right: NDArray[Any], coefficients: NDArray[Any]
@@ -243,7 +241,7 @@ class Kernel(ABC):
         return apart[0][:, None] * coefficients, slope[0][:, None] * coefficients
 
     def between(self, X: Any, rows: Rows, n_jobs: int | None = None, out: Floats | None = None) -> Floats:
-        """K(x, row), (len(X), n) float32, in blocks on threads; into `out` if it is given.
+        """K(x, row), (len(X), n) float32, in blocks on threads; written to `out` if it is given.
 
         >>> Linear().between(np.array([[1.0, 2.0]], np.float32), Rows(np.array([[3.0, 4.0]], np.float32)))
         array([[11.]], dtype=float32)
@@ -255,16 +253,15 @@ class Kernel(ABC):
 
         def fill(block: slice) -> None:
             rows.products(X[block], out[block])
-            for few in blocks(block.stop - block.start, max(1, _CACHED // max(out.shape[1], 1))):
-                self.of_products(out[block][few], left[block][few], right)
+            for part in blocks(block.stop - block.start, max(1, _CACHED // max(out.shape[1], 1))):
+                self.of_products(out[block][part], left[block][part], right)
 
         size = _ROW_BLOCK if X.shape[0] > _SINGLE else max(1, -(-X.shape[0] // thread_count(n_jobs)))
         map_blocks(fill, blocks(X.shape[0], size), n_jobs)
         return out
 
     def lower_triangle(self, X: Any, n_jobs: int | None = None) -> Floats:
-        """K(x, x') of all pairs of rows of X, (n, n) float32; only the lower triangle is filled, which is all that a
-        Cholesky factorisation reads."""
+        """K(x, x') of all pairs of rows of X, (n, n) float32. Only the lower triangle is filled, for Cholesky."""
         n = X.shape[0]
         out = np.zeros((n, n), np.float32)
         rows = Rows(X)
@@ -275,18 +272,18 @@ class Kernel(ABC):
 
 @dataclass(frozen=True)
 class Linear(Kernel):
-    """⟨x, x'⟩: ridge regression as the paper has it."""
+    """⟨x, x'⟩: the paper's ridge regression."""
 
     word: ClassVar[str] = "linear"
     linear: ClassVar[bool] = True
 
     def of_products(self, products: Floats, left: Floats, right: Floats) -> None:
-        """Nothing is left to do."""
+        """Products are the kernel values."""
 
 
 @dataclass(frozen=True)
 class RBF(Kernel):
-    """exp(−γ‖x − x'‖²); γ is chosen on training rows if it is "auto"."""
+    """exp(−γ‖x − x'‖²); with "auto", γ is chosen on held-out training rows."""
 
     word: ClassVar[str] = "rbf"
 
@@ -305,7 +302,7 @@ class RBF(Kernel):
         return RBF(0.5)
 
     def of_products(self, products: Floats, left: Floats, right: Floats) -> None:
-        """exp(γ(2⟨x, x'⟩ − ‖x‖² − ‖x'‖²)), at most 1."""
+        """exp(γ(2⟨x, x'⟩ − ‖x‖² − ‖x'‖²)); rounding must not take it above 1."""
         gamma = np.float32(self.gamma)
         products *= 2 * gamma
         products -= gamma * left[:, None]
@@ -327,14 +324,14 @@ class RBF(Kernel):
 
 @dataclass(frozen=True)
 class Local(Linear):
-    """Kernel ridge where its closed form for all rows is out of reach: linear for all rows, RBF near the query.
+    """Linear for all rows, RBF near the query: for more rows than a kernel matrix can have.
 
         ŷ = k (K + ridge·I)⁻¹ Y
 
-    with k (1, r) the RBF kernel of x with its r = `n_rows` most similar rows, K (r, r) theirs among each other and Y
-    (r, L) their labels, is what kernel ridge on those rows alone would say. Far rows have little part in an RBF kernel,
-    so that it comes close to kernel ridge on all rows; it costs nothing to train, and a few hundred rows a query to
-    ask. The blend weighs it with the linear regression. γ and ridge are chosen on rows left out if they are "auto".
+    is kernel ridge on the r = `n_rows` rows most similar to x, with k (1, r) their RBF kernel values with x, K (r, r)
+    those among each other, and Y (r, L) their labels. Distant rows have little weight in an RBF kernel, so the result
+    is close to kernel ridge on all rows. It needs no training, and a few hundred rows per query. The blend combines it
+    with the linear regression. With "auto", γ and ridge are chosen on held-out rows.
     """
 
     word: ClassVar[str] = "local"
@@ -356,7 +353,7 @@ class Local(Linear):
         return self
 
     def likeness(self, X: Any, rows: Rows, n_jobs: int | None = None) -> Floats:
-        """⟨x, x'⟩ − ½‖x'‖², which ranks rows by their distance from x, whatever their length."""
+        """⟨x, x'⟩ − ½‖x'‖², which ranks rows by their distance from x."""
         values = self.between(X, rows, n_jobs)
         values -= rows.squares / 2
         return values

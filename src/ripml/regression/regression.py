@@ -1,12 +1,12 @@
-"""A fitted regression: features ↦ predicted embeddings ẑ (the paper's step 2), as a value that learns and forgets rows.
+"""A fitted regression from features to embeddings ẑ (the paper's step 2), as a value that learns and forgets rows.
 
     linear   ẑ = x Psi + intercept
     kernel   ẑ = K(x, rows) C
 
-`changed` gives the next value after rows came, went or got other targets, exactly as if all rows had been fitted at
-once. What that takes (sums over rows, or the factor of a kernel matrix, see `incremental`) is made when it is first
-needed and then changed in place, so a change costs what its rows touch and not the model. It belongs to the newest
-value: an older one goes on answering, and says so if it is to be changed.
+`changed` returns the next value after rows are learnt, forgotten or given other targets, equal to a fit on all rows at
+once. It uses a system of equations (sums over rows, or the factor of a kernel matrix, see `incremental`), which is made
+when it is first needed and then changed in place, so that the cost depends on the changed rows and not on the model.
+The system belongs to the newest value: older values still predict, but cannot be changed.
 """
 
 from __future__ import annotations
@@ -37,20 +37,21 @@ Ints = NDArray[np.int64]
 System = IncrementalRidge | IncrementalKernelRidge
 Read = Callable[[Any], NDArray[Any]]
 Training = Callable[[], tuple[Any, Any]]  # all training rows X (n, d) and their targets (n, M)
+Contributions = tuple[Ints, NDArray[Any], NDArray[Any], tuple[Ints, NDArray[Any]] | None]
 
-_SUMMED_FEATURES = 2_000  # up to here sums are kept however few the rows are
-_ROW_BLOCK = 4096  # training rows whose features are compared at a time
+_SUMMED_FEATURES = 2_000  # features up to which sums are kept even for fewer rows than features
+_ROW_BLOCK = 4096  # training rows processed at a time
 
 
 @dataclass(frozen=True)
 class Regression(ABC):
-    """Predicts embeddings and can be changed row by row."""
+    """Predicts embeddings, and can be changed row by row."""
 
     kernel: Kernel
     ridge: float
-    sums: Sums | PackedSums | None = field(default=None, kw_only=True)  # at rest: all that the next change needs
-    system: System | None = field(default=None, kw_only=True)  # in use: what changes are made in, of the newest value
-    version: int = field(default=0, kw_only=True)  # the state of `system` that this value is the solution of
+    sums: Sums | PackedSums | None = field(default=None, kw_only=True)  # at rest: enough for the next change
+    system: System | None = field(default=None, kw_only=True)  # in use: changed in place, for the newest value
+    version: int = field(default=0, kw_only=True)  # the version of `system` that this value is the solution of
 
     @property
     @abstractmethod
@@ -59,86 +60,84 @@ class Regression(ABC):
 
     @abstractmethod
     def predict(self, X: Any, likeness: Floats | None, n_jobs: int | None) -> Any:
-        """ẑ (n, M) of feature rows; `likeness` (n, n_rows) is their kernel with the training rows, if it is known."""
+        """ẑ (n, M) of feature rows; `likeness` (n, n_rows) are their kernel values with the training rows, if known."""
 
     @abstractmethod
-    def contributions(
-        self, x: Any, read: Read, rows: Rows | None, likeness: NDArray[Any] | None
-    ) -> tuple[Ints, NDArray[Any], NDArray[Any], tuple[Ints, NDArray[Any]] | None]:
-        """What makes up the prediction for x (1, d): features, how far each pulls towards each label, and intercepts.
+    def contributions(self, x: Any, read: Read, rows: Rows | None, likeness: NDArray[Any] | None) -> Contributions:
+        """The parts of the prediction for x (1, d): features, their contributions to each label, and intercepts.
 
-        Last come the training rows by their places and the terms of each, where the prediction is a sum over rows.
-        `read` maps lines of coefficients (r, M) to what they say about the labels, (r, labels).
+        The last item, for predictions that are sums over training rows, are the places of these rows and their terms.
+        `read` maps lines of coefficients (r, M) to scores of labels, (r, labels).
         """
 
     @abstractmethod
     def with_targets(self, kept: Ints) -> Regression:
-        """With these targets alone, and nothing in use."""
+        """With only these targets, and without a system in use."""
 
     @abstractmethod
     def widened(self, n_targets: int) -> Regression:
-        """With more targets, which are zero for all rows so far; a system in use gets them with the next change."""
+        """With more targets, which are zero for all present rows; a system in use gets them with the next change."""
 
     def compacted(self, alive: Ints) -> Regression:
-        """Where only these rows have a place."""
+        """Without the places of forgotten rows; `alive` are the others."""
         if self.in_use is not None:
             self.in_use.compact()
         return self
 
     @abstractmethod
     def emptied(self) -> Regression:
-        """Of no row at all."""
+        """The regression on no rows."""
 
     @abstractmethod
     def cleared(self, features: NDArray[np.bool_]) -> Regression:
-        """Without what rounding left of features (d,) that no row has any more."""
+        """Without rounding errors in features (d,) that no row has any more."""
 
     @abstractmethod
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """The coefficients as they are saved, "Psi", and the "intercept"."""
+        """The arrays that are saved: the coefficients, "Psi", and the "intercept"."""
 
     @abstractmethod
-    def _made(self, training: Training | None, n_jobs: int | None) -> System: ...
+    def _make_system(self, training: Training | None, n_jobs: int | None) -> System: ...
 
     @abstractmethod
     def _solution(self, system: System) -> dict[str, Any]:
-        """The arrays of this value for what the system has now."""
+        """The fields of this value for the present state of the system."""
 
     # -------------------------------------------------------------------------------------------------------- changing
 
     @property
     def in_use(self) -> System | None:
-        """The system in use, if it is in the state of this value."""
+        """The system, if it is in the state of this value."""
         return self.system if self.system is not None and self.system.version == self.version else None
 
     def prepared(self, training: Training | None, n_jobs: int | None) -> Regression:
-        """The same regression, ready to be changed: with its system made from sums, or from the training rows."""
+        """The same regression, ready for `changed`: the system is made from sums, or from the training rows."""
         if self.in_use is not None:
             return self
-        system = self._made(training, n_jobs)
+        system = self._make_system(training, n_jobs)
         system.version = self.version
         return replace(self, sums=None, system=system)
 
     def warm(self) -> None:
-        """Solve the system now, so that the first change is as quick as the others."""
+        """Solve the system now, so that the first change is as fast as later ones."""
         if self.in_use is not None:
             with self.in_use.lock:
                 self._solution(self.in_use)
 
     def changed(self, change: RowChange) -> Regression:
-        """The regression after a change; `prepared` comes first. A change that fails leaves this value as it was."""
+        """The regression after a change; call `prepared` first. A change that fails leaves this value unchanged."""
         system = self.in_use
         assert system is not None
         with system.lock:
             self._match_targets(system)
-            system.version = None  # until the change is whole
+            system.version = None  # until the change is complete
             try:
                 system.apply(change.with_features(self._features))
             except DataError:
                 if system.undoes_failures:
                     system.version = self.version
                 raise
-            # Solve before the version counts: nobody goes on from a system that could not be solved.
+            # Solve before the version is set: a system that cannot be solved must not be used for another change.
             solution = self._solution(system)
             system.version = self.version + 1
             return replace(self, **solution, sums=None, system=system, version=system.version)
@@ -149,18 +148,18 @@ class Regression(ABC):
             system.widen(self.n_targets)
 
     def _features(self, X: Any) -> Any:
-        """Feature rows as the system has them."""
+        """Feature rows in the form that the system uses."""
         return X
 
     # ------------------------------------------------------------------------------------------------------ at rest
 
     @property
     def sums_rows(self) -> bool:
-        """Whether sums are all that it needs to go on learning, so that rows need not be kept for it."""
+        """Whether sums are enough to keep learning, so that the training rows need not be stored."""
         return self.sums is not None or (self.system is not None and self.system.sums_rows)
 
     def at_rest(self, rows_are_stored: bool) -> Regression:
-        """The same regression with nothing in use: with its sums, unless the stored rows are enough to learn on."""
+        """The same regression without a system: with its sums, unless the stored rows make them unnecessary."""
         if self.system is None:
             return self
         sums = None
@@ -171,12 +170,12 @@ class Regression(ABC):
         return replace(self, sums=sums, system=None)
 
     def packed_sums(self) -> PackedSums | None:
-        """The sums at rest, in the form in which they are saved."""
+        """The sums in the form in which they are saved."""
         return PackedSums.of(self.sums) if isinstance(self.sums, Sums) else self.sums
 
     @property
     def drift(self) -> float:
-        """How far the solution is off its equations, relative to their right side."""
+        """The relative error of the solution that rounding has caused."""
         if self.system is None:
             return 0.0
         with self.system.lock:
@@ -184,15 +183,15 @@ class Regression(ABC):
 
     @property
     def n_refactorised(self) -> int:
-        """How often the system was factorised again after the first time."""
+        """How often the system was solved again after the first time."""
         return 0 if self.in_use is None else self.in_use.n_refactorised
 
 
 @dataclass(frozen=True)
 class LinearRegression(Regression):
-    """ẑ = x Psi + intercept. With `with_intercept` a column of ones is part of the equations; else it is zero."""
+    """ẑ = x Psi + intercept. The intercept is fitted by a column of ones, or 0 without `with_intercept`."""
 
-    Psi: Floats  # (d, M), C-contiguous: a product is rounded by the order of its numbers in memory
+    Psi: Floats  # (d, M), C-contiguous: the memory order affects the rounding of products
     intercept: Floats  # (M,)
     with_intercept: bool
 
@@ -209,15 +208,13 @@ class LinearRegression(Regression):
         """x Psi + intercept."""
         return predict_embedding(X, self.Psi, n_jobs) + self.intercept
 
-    def contributions(
-        self, x: Any, read: Read, rows: Rows | None, likeness: NDArray[Any] | None
-    ) -> tuple[Ints, NDArray[Any], NDArray[Any], tuple[Ints, NDArray[Any]] | None]:
-        """x_j·⟨Psi_j, g_l⟩ of each feature of x; it keeps no examples."""
+    def contributions(self, x: Any, read: Read, rows: Rows | None, likeness: NDArray[Any] | None) -> Contributions:
+        """x_j·⟨Psi_j, g_l⟩ for each feature j of x and label l; there are no terms of rows."""
         features, values = _entries(x)
         return features, values[:, None] * read(self.Psi[features]), read(self.intercept[None])[0], None
 
     def with_targets(self, kept: Ints) -> Regression:
-        """With these targets alone."""
+        """With only these targets."""
         sums = None if self.sums is None else replace(self.sums, moment=self.sums.moment[:, kept])
         Psi = np.ascontiguousarray(self.Psi[:, kept])
         return replace(self, Psi=Psi, intercept=self.intercept[kept], sums=sums, system=None)
@@ -231,7 +228,7 @@ class LinearRegression(Regression):
         return replace(self, Psi=Psi, intercept=np.pad(self.intercept, (0, more)), sums=sums)
 
     def emptied(self) -> Regression:
-        """Zeros."""
+        """All coefficients and sums are zero."""
         sums = None
         if self.sums is not None:
             d = len(self.sums.moment)
@@ -240,7 +237,7 @@ class LinearRegression(Regression):
         return replace(self, Psi=Psi, intercept=intercept, sums=sums, system=None)
 
     def cleared(self, features: NDArray[np.bool_]) -> Regression:
-        """Their coefficients are zero, and so are their sums; the intercept stays."""
+        """Set their coefficients and sums to zero; the intercept stays."""
         Psi, packed = self.Psi.copy(), self.packed_sums()
         Psi[features] = 0
         if packed is not None:
@@ -250,7 +247,7 @@ class LinearRegression(Regression):
     def _features(self, X: Any) -> Any:
         return with_ones(X) if self.with_intercept else X
 
-    def _made(self, training: Training | None, n_jobs: int | None) -> System:
+    def _make_system(self, training: Training | None, n_jobs: int | None) -> System:
         packed = self.packed_sums()
         if packed is not None:
             system = IncrementalRidge(packed.unpacked(), self.ridge, packed.added_up)
@@ -277,7 +274,7 @@ class LinearRegression(Regression):
 
 @dataclass(frozen=True)
 class KernelRegression(Regression):
-    """ẑ = K(x, rows) C, with one line of coefficients for each training row; those of forgotten rows are zero."""
+    """ẑ = K(x, rows) C, with one line of coefficients per training row; those of forgotten rows are zero."""
 
     coefficients: Floats  # (n, M)
 
@@ -295,10 +292,8 @@ class KernelRegression(Regression):
         assert likeness is not None
         return likeness @ self.coefficients
 
-    def contributions(
-        self, x: Any, read: Read, rows: Rows | None, likeness: NDArray[Any] | None
-    ) -> tuple[Ints, NDArray[Any], NDArray[Any], tuple[Ints, NDArray[Any]] | None]:
-        """The integrated gradients of Σ_i K(x, xᵢ)⟨C_i, g_l⟩ at lengths held fixed, and the terms of the sum.
+    def contributions(self, x: Any, read: Read, rows: Rows | None, likeness: NDArray[Any] | None) -> Contributions:
+        """The integrated gradients of Σ_i K(x, xᵢ)⟨C_i, g_l⟩ at fixed lengths ‖x‖, ‖xᵢ‖, and the terms of the sum.
 
         See `ripml.model.explain` for the formula; the terms are the representer values of Yeh et al. (2018).
         """
@@ -309,6 +304,7 @@ class KernelRegression(Regression):
         X, squares = rows.all(), values @ values
         pulls, intercepts = np.zeros((len(features), coefficients.shape[1])), np.zeros(coefficients.shape[1])
         for block in blocks(len(coefficients), _ROW_BLOCK):
+            # K = exp(−γ(‖x‖² + ‖xᵢ‖²)) exp(2γ⟨x, xᵢ⟩): the first factor is constant along the path from 0 to x.
             shared = X[block][:, features]
             products = np.asarray(shared @ values)
             apart, rising = self.kernel.gradient_terms(products, squares, rows.squares[block], coefficients[block])
@@ -318,7 +314,7 @@ class KernelRegression(Regression):
         return features, pulls, intercepts, (np.arange(len(finite)), finite[:, None] * coefficients)
 
     def with_targets(self, kept: Ints) -> Regression:
-        """With these targets alone."""
+        """With only these targets."""
         return replace(self, coefficients=np.ascontiguousarray(self.coefficients[:, kept]), system=None)
 
     def widened(self, n_targets: int) -> Regression:
@@ -326,19 +322,19 @@ class KernelRegression(Regression):
         return replace(self, coefficients=np.pad(self.coefficients, ((0, 0), (0, n_targets - self.n_targets))))
 
     def compacted(self, alive: Ints) -> Regression:
-        """With the lines of these rows alone."""
+        """With only the lines of these rows."""
         super().compacted(alive)
         return replace(self, coefficients=np.ascontiguousarray(self.coefficients[alive]))
 
     def emptied(self) -> Regression:
-        """No line at all."""
+        """No lines."""
         return replace(self, coefficients=np.zeros((0, self.n_targets), np.float32), system=None)
 
     def cleared(self, features: NDArray[np.bool_]) -> Regression:
-        """It keeps nothing of features that no row has."""
+        """The value itself: it stores nothing per feature."""
         return self
 
-    def _made(self, training: Training | None, n_jobs: int | None) -> System:
+    def _make_system(self, training: Training | None, n_jobs: int | None) -> System:
         X, Z = _training(training)
         return IncrementalKernelRidge(self.kernel, X, dense(Z), self.ridge, n_jobs)
 
@@ -347,13 +343,13 @@ class KernelRegression(Regression):
 
 
 def with_ones(X: Any) -> Any:
-    """X with a column of ones behind the others, for the intercept.
+    """X with a column of ones added at the end, for the intercept.
 
     >>> with_ones(np.array([[2.0]])).tolist()
     [[2.0, 1.0]]
     """
-    one = np.ones((X.shape[0], 1), np.float32)
-    return scipy.sparse.hstack([X, one], format="csr") if scipy.sparse.issparse(X) else np.hstack([X, one])
+    ones = np.ones((X.shape[0], 1), np.float32)
+    return scipy.sparse.hstack([X, ones], format="csr") if scipy.sparse.issparse(X) else np.hstack([X, ones])
 
 
 def _training(training: Training | None) -> tuple[Any, Any]:
@@ -365,7 +361,7 @@ def _training(training: Training | None) -> tuple[Any, Any]:
 
 
 def _entries(x: Any) -> tuple[Ints, NDArray[np.float64]]:
-    """The features that a row (1, d) has, and their values."""
+    """The nonzero features of a row (1, d), and their values."""
     if scipy.sparse.issparse(x):
         nonzero = x.data != 0
         return x.indices[nonzero].astype(np.int64), x.data[nonzero].astype(np.float64)

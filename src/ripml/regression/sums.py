@@ -1,4 +1,4 @@
-"""What primal ridge remembers of its rows, as sums, and the factor that solves for them."""
+"""XᵀX and XᵀZ, the sums over rows that primal ridge regression needs (the paper's step 2), and their factor."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ __all__ = ["Factor", "PackedSums", "Sums"]
 
 Floats = NDArray[np.floating[Any]]
 
-_LANES, _LANE_BYTES, _LANE_ROWS = 8, 1 << 28, 2048  # in which dense rows are summed, and how many at a time
-# Reciprocal condition below which the digits of a Cholesky factor are not trusted, for float64 and float32.
+_LANES, _LANE_BYTES = 8, 1 << 28  # partial sums of dense rows, at most, and their memory
+_LANE_ROWS = 2048  # rows added at a time
+# Reciprocal condition below which a Cholesky factor is not accurate enough, for float64 and float32.
 _CONDITION = {"d": 1e-10, "f": 1e-6}
 
 
 @dataclass(frozen=True)
 class Sums:
-    """All that primal ridge remembers of its rows: XᵀX, XᵀZ and n. They add, and what was added can be subtracted.
+    """XᵀX, XᵀZ and n. Sums of different rows can be added, and subtracted again.
 
     >>> X, Z = np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[1.0], [0.0]])
     >>> (Sums.of(X[:1], Z[:1]) + Sums.of(X[1:], Z[1:])).gram
@@ -39,9 +40,9 @@ class Sums:
 
     @classmethod
     def of(cls, X: Any, Z: Any, n_jobs: int | None = None, dtype: Any = np.float64, gram: bool = True) -> Sums:
-        """The sums of these rows in float64, whatever the type of X, or in float32 if asked. Z is dense or CSR.
+        """The sums of rows of any type, computed in `dtype`. Z is dense or CSR.
 
-        Without `gram`, where XᵀX is known already, it is left empty.
+        With gram=False XᵀX is left empty, for callers that know it already.
         """
         if not scipy.sparse.issparse(X) and not scipy.sparse.issparse(Z) and not isinstance(Z, FactoredEmbedding):
             return cls._of_dense(X, Z, n_jobs, np.dtype(dtype), gram)
@@ -51,21 +52,21 @@ class Sums:
 
     @classmethod
     def _of_dense(cls, X: Any, Z: Any, n_jobs: int | None, dtype: np.dtype[Any], gram: bool) -> Sums:
-        """In lanes of blocks, a lane on a thread: their number is fixed, so that the sum does not depend on threads."""
+        """Partial sums (lanes), one per thread. Their number is fixed, so that rounding does not depend on threads."""
         d, n_targets = X.shape[1], Z.shape[1]
         lanes = max(1, min(_LANES, _LANE_BYTES // (dtype.itemsize * d * (d + n_targets))))
 
         def lane(first: int) -> Sums:
-            nothing = np.zeros((0, 0), dtype)
-            total = cls(np.zeros((d, d), dtype) if gram else nothing, np.zeros((d, n_targets), dtype), 0)
+            empty = np.zeros((0, 0), dtype)
+            total = cls(np.zeros((d, d), dtype) if gram else empty, np.zeros((d, n_targets), dtype), 0)
             for rows in blocks(X.shape[0], _LANE_ROWS)[first::lanes]:
                 x, z = X[rows].astype(dtype, copy=False), dense(Z[rows]).astype(dtype, copy=False)
-                total += cls(x.T @ x if gram else nothing, x.T @ z, len(x))  # xᵀx is NumPy's symmetric product
+                total += cls(x.T @ x if gram else empty, x.T @ z, len(x))  # NumPy uses a symmetric product for xᵀx
             return total
 
         lanes = min(lanes, -(-X.shape[0] // _LANE_ROWS)) or 1
         if lanes == 1:
-            return lane(0)  # BLAS on all its threads
+            return lane(0)  # BLAS uses all threads itself
         first, *others = map_blocks(lane, range(lanes), n_jobs)
         for other in others:
             first += other
@@ -83,13 +84,13 @@ class Sums:
         return Sums(self.gram - other.gram, self.moment - other.moment, self.n_rows - other.n_rows)
 
     def solve(self, alpha: float) -> Floats:
-        """Psi (d, M) of the rows summed here."""
+        """Psi (d, M)."""
         return Factor(self.gram, alpha).solve(self.moment)
 
 
 @dataclass(frozen=True)
 class PackedSums:
-    """Sums at rest: of XᵀX the lower triangle alone, row by row.
+    """Sums in the form in which they are stored: the lower triangle of XᵀX, row by row.
 
     >>> sums = Sums.of(np.array([[1.0, 2.0]]), np.array([[1.0]]))
     >>> PackedSums.of(sums).triangle.tolist(), PackedSums.of(sums).unpacked().gram.tolist()
@@ -99,16 +100,16 @@ class PackedSums:
     triangle: Floats  # (d (d + 1) / 2,)
     moment: Floats
     n_rows: int
-    added_up: Floats | None = None  # (d,) in the diagonal ever, with what was subtracted later: the scale of rounding
+    added_up: Floats | None = None  # (d,) the scale of rounding errors, see `IncrementalRidge.added_up`
 
     @classmethod
     def of(cls, sums: Sums, added_up: Floats | None = None) -> PackedSums:
-        """The same sums in arrays of their own."""
+        """Pack sums; the arrays are copies."""
         lines = [line[: i + 1] for i, line in enumerate(sums.gram)]
         return cls(np.concatenate(lines) if lines else np.empty(0), sums.moment.copy(), sums.n_rows, added_up)
 
     def unpacked(self) -> Sums:
-        """The same sums in arrays of their own."""
+        """The full sums; the arrays are copies."""
         d = len(self.moment)
         gram = np.empty((d, d))
         start = 0
@@ -118,80 +119,80 @@ class PackedSums:
         return Sums(gram, np.array(self.moment, np.float64), self.n_rows)
 
     def cleared(self, features: NDArray[np.bool_]) -> PackedSums:
-        """Without what rounding left of these features (d,), which no row has any more.
+        """Set these features (d,), which no row has any more, to zero, to remove rounding errors.
 
-        What was ever added up is told in powers of two from then on, so that nothing can be read off it.
+        `added_up` is rounded up to powers of two, so that it reveals nothing about forgotten rows.
         """
-        sums, gone = self.unpacked(), np.flatnonzero(features)
-        sums.gram[gone], sums.gram[:, gone], sums.moment[gone] = 0, 0, 0
+        sums, absent = self.unpacked(), np.flatnonzero(features)
+        sums.gram[absent], sums.gram[:, absent], sums.moment[absent] = 0, 0, 0
         if self.added_up is None:
             return PackedSums.of(sums)
-        ever = np.array(self.added_up, np.float64)
-        ever[gone] = 0
-        ever[ever > 0] = np.exp2(np.ceil(np.log2(ever[ever > 0])))
-        return PackedSums.of(sums, ever)
+        scale = np.array(self.added_up, np.float64)
+        scale[absent] = 0
+        scale[scale > 0] = np.exp2(np.ceil(np.log2(scale[scale > 0])))
+        return PackedSums.of(sums, scale)
 
 
 class Factor:
-    """(A + alpha I)⁻¹ for symmetric A ≥ 0: Cholesky, or on the range of A alone where that is numerically singular.
+    """(A + alpha I)⁻¹ for symmetric A ≥ 0 by Cholesky, or on the range of A only where it is numerically singular.
 
-    Rows and columns are first divided by the root of the diagonal, so that features of very different scale are not
-    mistaken for linear dependence. It works in the type of A; where that is float32 and too short for the condition of
-    A + alpha I, but alpha above the rounding error of A, in float64.
+    The matrix is first scaled to unit diagonal, so that features of very different scale are not mistaken for linearly
+    dependent ones. It works in the type of A. Where that is float32 and not accurate enough for the condition of
+    A + alpha I, but alpha is above the rounding errors of A, it works in float64.
     """
 
     def __init__(self, A: Floats, alpha: float, remake: Callable[[], Floats] | None = None) -> None:
-        """With `remake` the factor takes the place of A, which is made anew in the rare case that it is needed."""
+        """With `remake`, the factor overwrites A; `remake` computes A again in the rare case that it is needed."""
         self._scale = np.sqrt(A.diagonal() + A.dtype.type(alpha))[:, None]
         self.singular = not self._factorised(A, remake is not None)
         if not self.singular:
             return
         A = A if remake is None else remake()
-        # Entries of the scaled matrix are at most 1, each off by eps or so: together that is a matrix of norm √d eps.
+        # Entries of the scaled matrix are at most 1, with errors of about eps: an error matrix of norm about √d eps.
         noise = 2 * len(A) ** 0.5 * np.finfo(A.dtype).eps
         if A.dtype == np.float32 and alpha > noise * float(self._scale.max()) ** 2:
             self.singular = not self._factorised(A.astype(np.float64), True)
         if self.singular:
             values, vectors = scipy.linalg.eigh(A.astype(np.float64), check_finite=False)
             kept = values > len(A) * np.finfo(A.dtype).eps * max(values.max(initial=0), 1e-300)
-            # H Hᵀ: directions without data get no weight, which is right for every alpha and of least norm at 0.
+            # The inverse is H Hᵀ. Directions without data get no weight: right for every alpha, of least norm at 0.
             self._half = (vectors[:, kept] / np.sqrt(values[kept] + alpha)).astype(A.dtype)
 
     def _factorised(self, A: Floats, overwrite: bool) -> bool:
-        """Whether the Cholesky factor of A + alpha I, rows and columns scaled, was found and can be trusted."""
+        """Make the Cholesky factor of A + alpha I, scaled to unit diagonal; whether it is accurate."""
         if not (self._scale > 0).all():
             return False
-        shrunk = 1 / self._scale
-        shifted = np.multiply(A, shrunk, out=A if overwrite else None)
-        shifted *= shrunk.T
-        shifted.flat[:: len(A) + 1] = 1
-        potrf, pocon, lange = scipy.linalg.get_lapack_funcs(("potrf", "pocon", "lange"), (shifted,))
-        norm = lange("1", shifted.T)
-        self._lower, failed = potrf(shifted.T, lower=True, clean=False, overwrite_a=True)
+        inverse_scale = 1 / self._scale
+        scaled = np.multiply(A, inverse_scale, out=A if overwrite else None)
+        scaled *= inverse_scale.T
+        scaled.flat[:: len(A) + 1] = 1
+        potrf, pocon, lange = scipy.linalg.get_lapack_funcs(("potrf", "pocon", "lange"), (scaled,))
+        norm = lange("1", scaled.T)
+        self._lower, failed = potrf(scaled.T, lower=True, clean=False, overwrite_a=True)
         return not failed and bool(pocon(self._lower, norm, uplo="L")[0] >= _CONDITION[A.dtype.char])
 
     def solve(self, B: Floats) -> Floats:
-        """(A + alpha I)⁻¹B, of B its part in the range of A where the factor is singular."""
+        """(A + alpha I)⁻¹B; where the factor is singular, of the part of B in the range of A."""
         if self.singular:
             return np.asarray(self._half @ (self._half.T @ B))
-        return np.asarray(self._both(self._solve_triangle(B / self._scale, 0)), B.dtype)
+        return np.asarray(self._second_half(self._solve_triangle(B / self._scale, 0)), B.dtype)
 
     def leverage(self, x: Floats) -> tuple[Floats, Callable[[NDArray[np.bool_]], Floats]]:
-        """h (r,) = x (A + alpha I)⁻¹ xᵀ of each row of x (r, d), and k = (A + alpha I)⁻¹ xᵀ of those asked for.
+        """h (r,) = x (A + alpha I)⁻¹ xᵀ for each row of x (r, d), and a function for k = (A + alpha I)⁻¹ xᵀ of rows.
 
-        h needs one triangle of the factor, at half the cost of k, which is rarely wanted.
+        h takes one triangular solve, half the cost of k, which is rarely needed.
         """
         if self.singular:
             k = self.solve(x.T)
             return np.einsum("ij,ji->i", x, k), lambda rows: k[:, rows]
         half = self._solve_triangle(x.T / self._scale, 0)
-        return np.einsum("ij,ij->j", half, half), lambda rows: self._both(half[:, rows])
+        return np.einsum("ij,ij->j", half, half), lambda rows: self._second_half(half[:, rows])
 
     def _solve_triangle(self, B: Floats, transposed: int) -> Floats:
         (trtrs,) = scipy.linalg.get_lapack_funcs(("trtrs",), (self._lower, B))
         solved: Floats = trtrs(self._lower, B, lower=True, trans=transposed)[0]
         return solved
 
-    def _both(self, half: Floats) -> Floats:
+    def _second_half(self, half: Floats) -> Floats:
         solved: Floats = self._solve_triangle(half, 1) / self._scale
         return solved

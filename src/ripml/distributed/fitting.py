@@ -1,8 +1,9 @@
-"""What the client does: it sends tasks, adds nothing up itself, and writes the index as it comes in."""
+"""The client's part of a fit: send tasks to the workers, solve the regressions from their sums, write the index."""
 
 from __future__ import annotations
 
 import logging
+import operator
 import uuid
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,10 +23,9 @@ from ripml.base.products import IndexedEmbedding, dense
 from ripml.base.workspace import DiskWorkspace, row_slice
 from ripml.decoding.decoders import DecoderParts
 from ripml.decoding.label_set_index import PointIndex
-from ripml.distributed import passing, tasks
-from ripml.distributed.columns import Head, finished, merged_heads
-from ripml.distributed.index import BUCKET_BYTES, Buckets
-from ripml.distributed.partitions import dask_modules, delayed_partitions
+from ripml.distributed import label_sets, tasks
+from ripml.distributed.label_sets import BUCKET_BYTES, Buckets
+from ripml.distributed.partitions import Head, dask_modules, delayed_partitions, finished, merged_heads
 from ripml.distributed.workers import Workers
 from ripml.labels.encoding import check_names
 from ripml.labels.projection import Projection
@@ -43,9 +43,9 @@ _log = logging.getLogger("ripml")
 
 Ints = NDArray[np.int64]
 
-_TABLE_BYTES = 1 << 30  # of columns of Phi on a worker, or a quarter of its memory
-_MEMORY = 1 << 30  # of the client, beside a bucket
-_CLUSTERS_AT_A_TIME = 4  # that ask for their neighbours: most of that is waiting
+_TABLE_BYTES = 1 << 30  # columns of Phi that a worker keeps, at most a quarter of its memory
+_MEMORY = 1 << 30  # memory of the client's workspace, in addition to one bucket
+_CLUSTERS_AT_A_TIME = 4  # clusters fitted at the same time: most of that is waiting for workers
 
 
 def fit(
@@ -55,22 +55,22 @@ def fit(
     folder: str | PathLike[str],
     label_names: Sequence[str] | None = None,
 ) -> RIPML:
-    """Learn the paper's model on the workers of `client`, a `distributed.Client`; the model is that of `RIPML.fit`.
+    """Fit the paper's model on the workers of `client`; the result is the model that `RIPML.fit` finds.
 
     Parameters
     ----------
     model : RIPML
         With `decoder="votes"`, `kernel="linear"`, `relevance=0` and closed-form ridge on at most 12,000 features, as
-        `RIPML.paper` has them. It is fitted in place and returned.
+        in `RIPML.paper`. It is fitted in place and returned.
     partitions : pair of Dask arrays, list of dask.delayed, or paths
-        Two Dask arrays (X, Y) with the same chunks of rows, chunks of Y being dense or CSR indicators; or delayed
-        objects that give (X, Y) each, as for `RIPML.fit`; or files that all workers see, in a format of
-        `ripml.datasets`. A partition is a task, and has to fit into a worker's memory with its embeddings.
+        Two Dask arrays (X, Y) with the same chunks of rows, where chunks of Y are dense or CSR indicators; or delayed
+        objects that give one pair (X, Y) each, as for `RIPML.fit`; or files that all workers see, in a format of
+        `ripml.datasets`. Each partition is one task and must fit into a worker's memory with its embeddings.
     client : distributed.Client
     folder : path
-        On the client's side, where the index is written. The fitted model reads it: `save` it before it is removed.
+        Where the client writes the index. The fitted model reads it from there: call `save` before you delete it.
     label_names : sequence of str, optional
-        Of the columns of an indicator.
+        Names of the columns of an indicator.
 
     Examples
     --------
@@ -94,18 +94,20 @@ def train_files(
     address: str,
     folder: str | PathLike[str],
 ) -> DocumentModel:
-    """Learn from files on the workers of the scheduler at `address`: the model with the columns of the files.
+    """Fit from files on the workers of the scheduler at `address`; the result knows the columns of the files.
 
     >>> train_files(RIPML(), "rows.svm", None, "tcp://127.0.0.1:8786", "work")
     Traceback (most recent call last):
-    ripml.base.errors.ParameterError: workers learn the paper's model only, ...; got decoder='blend'.
+    ripml.base.errors.ParameterError: workers fit the paper's model only, ...; got decoder='blend'.
     """
     _, distributed = dask_modules()
     _check_settings(model)
     try:
         client = distributed.Client(address)
     except (OSError, ValueError) as error:
-        raise ParameterError(f"no Dask scheduler answers at {address!r} ({error}); start one, or mend it.") from error
+        raise ParameterError(
+            f"no Dask scheduler answers at {address!r} ({error}); start one, or check the address."
+        ) from error
     with client:
         head = _fit(model, path, client, Path(folder), None, format)
     return DocumentModel(model, None, head.features, head.first_feature)
@@ -117,12 +119,12 @@ def _fit(
     with _plain_errors():
         _check_settings(model)
         folder.mkdir(parents=True, exist_ok=True)
-        fitted = model._unfitted()  # a fit that fails changes nothing in the model
-        walk = _Walk(fitted, client, folder)
+        fitted = model._unfitted()  # a copy, so that a fit that fails leaves the model unchanged
+        fitting = _Fit(fitted, client, folder)
         try:
-            head = walk.run(partitions, label_names, format)
+            head = fitting.run(partitions, label_names, format)
         finally:
-            walk.workers.forget(walk.token)
+            fitting.workers.run(label_sets.forget, fitting.token)
         model._adopt(fitted)
         return head
 
@@ -140,26 +142,26 @@ def _check_settings(model: RIPML) -> None:
     for name, is_supported in supported.items():
         if not is_supported:
             raise ParameterError(
-                "workers learn the paper's model only, decoder='votes', kernel='linear', relevance=0 and solver 'auto' "
+                "workers fit the paper's model only, decoder='votes', kernel='linear', relevance=0 and solver 'auto' "
                 f"or 'primal', as in RIPML.paper; got {name}={getattr(model, name)!r}."
             )
 
 
 @contextmanager
 def _plain_errors() -> Iterator[None]:
-    """A task that workers die of is too large for them."""
+    """Turn Dask's error about a task that kills its workers into one that says what to do."""
     _, distributed = dask_modules()
     try:
         yield
     except distributed.KilledWorker as error:
         raise MemoryLimitError(
-            f"workers died at the same task again and again ({error.task}), most likely for want of memory; make "
+            f"workers died at the same task again and again ({error.task}), most likely because memory ran out; make "
             "smaller partitions, use fewer `n_dims`, or give workers more memory."
         ) from error
 
 
-class _Walk:
-    """One fit. Results of the workers are let go of as soon as all that is made of them is under way."""
+class _Fit:
+    """One fit. A future is deleted as soon as all tasks that use it are submitted, so that workers can free memory."""
 
     def __init__(self, model: RIPML, client: Any, folder: Path) -> None:
         self.model, self.folder = model, folder
@@ -168,68 +170,75 @@ class _Walk:
         self.token = uuid.uuid4().hex
 
     def run(self, partitions: Any, label_names: Sequence[str] | None, format: str | None) -> Head:
-        """From partitions to a fitted model."""
+        """Fit the model, and return the description of its rows."""
         settings, workers = self.settings, self.workers
+        # Load the partitions and give them the same columns.
         head, names, seed, rows = self._rows(partitions, label_names, format)
         sizes = [size for size in head.rows if size]
         n, d, L, P = head.n_rows, head.n_features, len(names), len(sizes)
         _log.info("%s rows in %d partitions", f"{n:,}", P)
-        # What labels become, and the decoder before anything of it is chosen.
+
+        # Choose the embedding, and make the decoder before its options are tuned.
         choice = Choice(0.0, Linear(), 1.0 if settings.ridge is None else settings.ridge)
         ensemble, n_dims = choose_embedding(settings, choice.kernel, (n, d), L)
         projection = Projection(ensemble, n_dims, settings.n_learners, seed)
         projection.check_capacity(L)
         vocabulary, plan = Vocabulary.of(names), self._plan(head, projection)
-        counted = workers.together(tasks.added, workers.each(tasks.frequency_of, rows))
+        frequency = workers.together(tasks.added, workers.each(tasks.frequency_of, rows))
         choices = settings.decoder.start(ensemble.exact, L, head.n_entries / n, settings.n_neighbors)
         embedding = settings.decoder.embedding(projection, vocabulary, choices.n_neighbors)
-        draft = settings.decoder.fitted(DecoderParts(embedding, choices, workers.fetched(counted), L, choice.kernel))
-        # One pass embeds and sums the rows of all clusters; rows to be left out come to the client.
+        draft = settings.decoder.fitted(DecoderParts(embedding, choices, workers.fetched(frequency), L, choice.kernel))
+
+        # Assign rows to clusters, and draw the held-out rows of each.
         centres, cluster, counts = self._clusters(rows, sizes, head, seed)
         plan = replace(plan, n_clusters=len(centres))
         solvers = [_primal(settings, int(count), d) for count in counts]
-        most = np.array([VotesFitting.most_left_out(settings, int(count), d, Primal()) for count in counts])
+        limits = np.array([VotesFitting.most_left_out(settings, int(count), d, Primal()) for count in counts])
         set_keys = keys = workers.sent(vocabulary.keys)
         if ensemble.capacity(n_dims) is not None:
             keys = workers.sent(embedding.columns.keys)
         ranks = workers.one(tasks.rank_slices, seed, sizes)
-        rank = workers.each(tasks.member, [ranks] * P, range(P))
-        asked = workers.together(
-            partial(tasks.merged_left_out, most=most),
-            workers.each(partial(tasks.left_out, most=most), rows, cluster, rank, [set_keys] * P),
+        rank = workers.each(operator.getitem, [ranks] * P, range(P))
+        drawn = workers.together(
+            partial(tasks.merged_left_out, limits=limits),
+            workers.each(partial(tasks.left_out, limits=limits), rows, cluster, rank, [set_keys] * P),
         )
+
+        # One pass over the rows embeds them (the paper's step 1) and sums them for the regression (step 2).
         passed = workers.each(
-            partial(passing.one_pass, plan=plan), rows, cluster, [keys] * P, [set_keys] * P, [counted] * P
+            partial(label_sets.one_pass, plan=plan), rows, cluster, [keys] * P, [set_keys] * P, [frequency] * P
         )
-        sums = workers.together(tasks.added, workers.each(passing.sums_of, passed))
+        sums = workers.together(tasks.added, workers.each(label_sets.sums_of, passed))
         buckets = Buckets.of(workers, passed, plan)
         del rows, cluster, rank, passed
 
-        left_out = workers.fetched(asked)
+        # Write the index.
+        left_out = workers.fetched(drawn)
         written = buckets.write(DiskWorkspace.in_folder(self.folder, _MEMORY), L, left_out)
         _log.info("%s label sets are written", f"{len(written.counts):,}")
         gram, moment, _ = workers.fetched(sums)
         del sums
 
         def fit_cluster(c: int) -> ClusterFit:
-            """The regression of a cluster from its sums, with neighbours searched by all workers."""
-            place, rows_sums = written.own(c), Sums(gram[c], moment[c], int(counts[c]))
+            """Solve the regression of a cluster from its sums; workers search the neighbours of held-out rows."""
+            entries, cluster_sums = written.of_cluster(c), Sums(gram[c], moment[c], int(counts[c]))
             index = PointIndex.of(
-                row_slice(written.sets, place),
-                written.counts[place],
-                written.Z[:, place],
+                row_slice(written.sets, entries),
+                written.counts[entries],
+                written.Z[:, entries],
                 settings.index,
                 made=buckets.searchers(c),
             )
-            mine = np.flatnonzero(left_out.cluster == c)
-            sets = written.entries[mine]
-            x, z = dense(left_out.X[mine]), IndexedEmbedding(index.Z, sets).toarray()
+            held_out = np.flatnonzero(left_out.cluster == c)
+            sets = written.entries[held_out]
+            x, z = dense(left_out.X[held_out]), IndexedEmbedding(index.Z, sets).toarray()
             solver, reason = solvers[c]
-            solve = solver.of_sums(rows_sums, lambda some: (x[some], z[some]))
-            fair = left_out.rank[mine] < most[c]
+            solve = solver.of_sums(cluster_sums, lambda numbers: (x[numbers], z[numbers]))
+            fair = left_out.rank[held_out] < limits[c]
             mean_square = float(np.trace(gram[c])) / int(counts[c])
+            numbers = np.arange(len(held_out))
             return VotesFitting.solved(
-                settings, draft, index, None, rows_sums, solve, np.arange(len(mine)), sets, fair, mean_square, reason
+                settings, draft, index, None, cluster_sums, solve, numbers, sets, fair, mean_square, reason
             )
 
         with ThreadPoolExecutor(_CLUSTERS_AT_A_TIME) as pool:
@@ -243,7 +252,7 @@ class _Walk:
     def _rows(
         self, partitions: Any, label_names: Sequence[str] | None, format: str | None
     ) -> tuple[Head, NDArray[Any], int, list[Any]]:
-        """What is known of all partitions, the names of the labels, the seed, and the partitions that have rows."""
+        """The merged head, the label names, the seed, and the loaded partitions that have rows."""
         workers, model = self.workers, self.model
         checker = clone(model).set_params(n_jobs=1, random_state=0)
         loaded = workers.computed(delayed_partitions(partitions, tasks.load, checker, format))
@@ -253,8 +262,8 @@ class _Walk:
         if head.frame is not None:
             model.feature_names_in_ = np.array(head.frame, object)
         if head.n_missing:
-            there = head.n_rows + head.n_unlabelled
-            raise DataError(f"the headers say N = {there + head.n_missing} rows, but the files have {there}.")
+            n = head.n_rows + head.n_unlabelled
+            raise DataError(f"the headers say N = {n + head.n_missing} rows, but the files have {n}.")
         if not head.n_rows:
             raise NoLabelsError(
                 f"none of the {head.n_unlabelled:,} rows carries a label, so there is nothing to learn."
@@ -266,8 +275,8 @@ class _Walk:
         kept = [future for future, size in zip(loaded, head.rows, strict=True) if size]
         return head, names, seed, workers.each(tasks.settled, kept, [future] * len(kept))
 
-    def _plan(self, head: Head, projection: Projection) -> passing.Plan:
-        """The pass, if the workers have the memory for it."""
+    def _plan(self, head: Head, projection: Projection) -> label_sets.Plan:
+        """The settings of the pass over the rows; MemoryLimitError if a worker has too little memory for it."""
         d, n_targets = head.n_features, projection.n_learners * projection.n_dims
         limit, threads, all_threads = self.workers.memory()
         table = int(min(_TABLE_BYTES, limit / 4, max(4 * head.n_labels * n_targets, 1)))
@@ -280,12 +289,12 @@ class _Walk:
                 "fewer `n_dims` or `n_clusters`, or give workers more memory."
             )
         pieces = max(4 * head.n_rows * n_targets / BUCKET_BYTES, all_threads)
-        return passing.Plan(self.token, projection, 1, int(np.ceil(np.log2(pieces))), table)
+        return label_sets.Plan(self.token, projection, 1, int(np.ceil(np.log2(pieces))), table)
 
     def _clusters(
         self, rows: list[Any], sizes: list[int], head: Head, seed: int
     ) -> tuple[NDArray[Any], list[Any], Ints]:
-        """Centres, the cluster of each row on the workers, and the rows of each: those of `clusters.partition`."""
+        """Centres, the cluster of each row (futures), and the size of each, as `clustering.partition` finds them."""
         workers, C, P = self.workers, self.settings.n_clusters, len(rows)
         centres = np.zeros((1, head.n_features), head.dtype)
         if C > 1:
@@ -301,13 +310,16 @@ class _Walk:
 
 
 def _primal(settings: Settings, n: int, d: int) -> tuple[RidgeSolver, str]:
-    """The solver of a cluster of n rows, which sums are enough for, and why."""
+    """The solver of a cluster of n rows and the reason; it must be one that needs only sums over rows."""
     solver, reason = resolve_solver(settings.solver, n, d)
     if settings.solver == "auto" and not solver.solves_sums:
-        solver, reason = resolve_solver("auto", d, d)[0], f"n = {n:,} < d = {d:,}, but rows are on workers: XᵀX"
+        solver, reason = (
+            resolve_solver("auto", d, d)[0],
+            f"n = {n:,} < d = {d:,}, but rows are on workers: factorise XᵀX",
+        )
     if not solver.solves_sums:
         raise ParameterError(
             f"d = {d:,} features are too many for solver='auto' on workers, which factorise XᵀX only; use fewer "
-            "features, or solver='primal' if there is memory for it."
+            "features, or solver='primal' if memory allows it."
         )
     return solver, reason
