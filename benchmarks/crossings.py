@@ -50,7 +50,7 @@ def crossings(action: Callable[[], Any]) -> tuple[Counter[str], Counter[tuple[st
         action()
     finally:
         sys.setprofile(None)
-        threading.setprofile(None)  # type: ignore[arg-type]
+        threading.setprofile(None)
     return modules, pairs
 
 
@@ -65,7 +65,7 @@ def main() -> None:
     Y = [[f"label {i % 5}", f"label {i % 3}"] for i in range(30)]
     found = {}
     for preset in ("default", "paper", "linear"):
-        make = {"default": ripml.RIPML, "paper": ripml.RIPML.paper, "linear": ripml.RIPML.linear}[preset]
+        make: Any = {"default": ripml.RIPML, "paper": ripml.RIPML.paper, "linear": ripml.RIPML.linear}[preset]
         model = make(random_state=0, n_jobs=1)
         model.fit(X, Y).recommend(X[:1])
         model.partial_fit(X[:1], Y[:1])  # everything is imported

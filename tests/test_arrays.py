@@ -33,11 +33,13 @@ def test_one_more_row_does_not_copy_the_array() -> None:
     assert np.shares_memory(first, growing.append(np.ones((1, 3))))
 
 
-def test_a_truncated_array_grows_from_its_earlier_size() -> None:
-    growing = GrowingArray(np.array([1, 2]))
-    growing.append(np.array([3, 4]))
-    growing.truncate(2)
-    assert growing.append(np.array([5])).tolist() == [1, 2, 5]
+def test_two_arrays_appended_to_one_share_nothing_that_differs() -> None:
+    start = GrowingArray(np.array([1, 2]))
+    one, other = start.appended(np.array([3])), start.appended(np.array([4, 5]))
+    longer = one.appended(np.array([6]))
+    assert (one.view.tolist(), other.view.tolist()) == ([1, 2, 3], [1, 2, 4, 5])
+    assert (longer.view.tolist(), start.view.tolist()) == ([1, 2, 3, 6], [1, 2])
+    assert np.shares_memory(one.view, longer.view)
 
 
 # ------------------------------------------------------------------------------------------------- specifications

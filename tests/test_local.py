@@ -49,7 +49,7 @@ def cluster_of(X: Any, Y: Any, kernel: Local, kind: str = "dense") -> Cluster:
     Psi, intercept = np.zeros((X.shape[1], Y.shape[1]), np.float32), np.zeros(Y.shape[1], np.float32)
     embeddings = np.empty((1, len(sets.counts), 0), np.float32)  # none: neighbours are not searched here
     return Cluster(
-        LinearRegression(kernel, 1.0, None, 0, Psi, intercept, with_intercept=True),
+        LinearRegression(kernel, 1.0, Psi, intercept, with_intercept=True),
         DirectionIndex.of(Y[sets.first], sets.counts, embeddings, Exact()),
         TrainingRows(Rows(KINDS[kind](X)), sets.of_row, np.arange(len(sets.of_row)), kernel),
     )

@@ -204,10 +204,10 @@ class Fitted:
         if kind == "kernel":
             K = self._kernel(self.X, self.X)
             C = np.linalg.solve(K + ALPHA * np.eye(n), self.Z).astype(np.float32)
-            self.value: Regression = KernelRegression(RBF(0.5), ALPHA, None, 0, C)
+            self.value: Regression = KernelRegression(RBF(0.5), ALPHA, C)
         else:
             zero = np.zeros((5, 3), np.float32)
-            self.value = LinearRegression(Linear(), ALPHA, None, 0, zero, np.zeros(3, np.float32), False)
+            self.value = LinearRegression(Linear(), ALPHA, zero, np.zeros(3, np.float32), False)
 
     @staticmethod
     def _kernel(X: Array, rows: Array) -> Array:
