@@ -608,7 +608,8 @@ def test_a_registered_stage_is_an_option_of_train_without_another_line(tmp_path:
 from ripml.base import registry
 from ripml.cli import main
 for kind in {list(STAGE_OPTIONS)}:
-    registry.register(kind, f"my-{{kind}}", "ripml.baselines.popularity:Popularity")
+    home = "ripml.datasets.formats.xmc" if kind == "format" else "ripml.baselines.popularity:Popularity"
+    registry.register(kind, f"my-{{kind}}", home)
 for words in (["--help"], ["train.txt", "m", "--method", "my-estimator"]):
     try:
         main(["train", *words])
