@@ -308,10 +308,10 @@ def test_an_encoder_with_dense_output_takes_the_place_of_tfidf(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("rows", "sentence"),
     [
-        ([[1.0, 2.0], [1.0]], r"must turn 2 texts into rows of as many numbers each; got rows of several lengths"),
-        ([["1", "2"], ["3", "4"]], r"rows of as many numbers each; got values of type str"),
-        ([[1j, 2], [3, 4]], r"rows of as many numbers each; got values of type complex128"),
-        ([[{}, 2], [3, 4]], r"rows of as many numbers each; got rows of several lengths, or of what is no number"),
+        ([[1.0, 2.0], [1.0]], r"must turn 2 texts into rows of numbers of equal length; got rows of different lengths"),
+        ([["1", "2"], ["3", "4"]], r"rows of numbers of equal length; got values of type str"),
+        ([[1j, 2], [3, 4]], r"rows of numbers of equal length; got values of type complex128"),
+        ([[{}, 2], [3, 4]], r"rows of numbers of equal length; got rows of different lengths, or values that are not numbers"),
         (np.empty((2, 0)), r"must turn 2 texts into rows of shape \(2, d\); got \(2, 0\)"),
     ],
 )
@@ -325,7 +325,7 @@ def test_an_encoder_that_does_not_return_rows_of_numbers_is_refused(rows: Any, s
 
 
 def test_an_encoder_that_was_not_fitted_is_refused() -> None:
-    with pytest.raises(ParameterError, match=r"^TfidfVectorizer has not been fitted; give the one that was fitted\.$"):
+    with pytest.raises(ParameterError, match=r"^TfidfVectorizer has not been fitted; pass the fitted one\.$"):
         Encoder(TfidfVectorizer(), n_dims=4).transform(["a red apple"])
 
 
