@@ -216,7 +216,7 @@ def test_features_times_embedded_labels_is_the_product_in_either_order(
 
     monkeypatch.setattr(FactoredEmbedding, "toarray", toarray)
     if gain is not None:
-        monkeypatch.setattr(products, "_BLAS_GAIN", gain)
+        monkeypatch.setattr(products, "BLAS_GAIN", gain)
     found = transposed_product(KINDS[kind](X), Z.astype(dtype), None)
     assert bool(made) == embeds_first
     assert isinstance(found, np.ndarray)

@@ -53,7 +53,7 @@ _ROW_BLOCK = 65536  # rows of a block, or fewer where memory is short
 
 @dataclass(frozen=True)
 class _Journal:
-    """What is safely journal."""
+    """What is complete."""
 
     format: int = _FORMAT
     about: str = ""  # what the rows were prepared for: rows prepared for another purpose cannot be used
@@ -188,7 +188,7 @@ class RowFiles:
         return n_entries + int(matrix.indptr[-1])
 
     def _write(self, name: str, array: NDArray[Any], at: int) -> None:
-        """Write an array after the first `at` numbers of a file, over what a dead process left journal."""
+        """Write an array after the first `at` numbers of a file, over what an interrupted run left behind."""
         path = self.folder / f"{name}.bin"
         with path.open("r+b" if path.exists() else "w+b") as file:
             file.truncate(at * array.itemsize)
@@ -216,7 +216,7 @@ class RowFiles:
         return self._matrix("X", journal.values, journal.n_features, journal.dtype), Y
 
     def _matrix(self, name: str, n_entries: int, width: int, dtype: str | None) -> Any:
-        """A CSR matrix; an indicator where there is no type of values."""
+        """A CSR matrix; an indicator if `dtype` is None."""
         ends = map_file(self.folder / f"{name}-ends.bin", np.int64, (self._journal.rows,))
         indptr = np.concatenate([np.zeros(1, np.int64), ends])
         columns = map_file(self.folder / f"{name}-columns.bin", np.int32, (n_entries,))

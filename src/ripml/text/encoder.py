@@ -75,7 +75,7 @@ class Encoder:
             problem = f"values of type {rows.dtype.name}"
         except (TypeError, ValueError):  # raised by NumPy for rows of different lengths
             problem = "rows of different lengths, or values that are not numbers"
-        raise DataError(f"{self.name} must turn {len(texts)} texts into rows of equally many numbers; got {problem}.")
+        raise DataError(f"{self.name} must turn {len(texts)} texts into number rows of equal length; got {problem}.")
 
     def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return (parameters for JSON, arrays): only the name and the dimensions."""
