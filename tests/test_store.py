@@ -24,7 +24,8 @@ from store_writer import LABELS, WORDS, Ledger, Server, example, settings
 
 from ripml.base.errors import DataError, ParameterError
 from ripml.baselines import PLST
-from ripml.datasets import Dataset, jsonl
+from ripml.datasets import Dataset
+from ripml.datasets.formats import jsonl
 from ripml.datasets.source import Source
 from ripml.labels.ensembles import PolynomialPhase
 from ripml.model.estimator import RIPML
