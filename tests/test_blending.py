@@ -275,7 +275,7 @@ def test_arrays_that_contradict_each_other_are_refused(name: str, change: Any) -
     arrays = good_arrays()
     assert Trees.from_arrays(arrays, n_signals=5).start == -1
     arrays[name] = np.asarray(change(arrays[name]))
-    with pytest.raises(ValueError, match="the trees do not fit together"):
+    with pytest.raises(ValueError, match=r"^the array 'tree_\w+' has |are not full binary trees$"):
         Trees.from_arrays(arrays, n_signals=5)
 
 

@@ -62,10 +62,11 @@ def test_a_child_of_a_process_with_threads_has_its_own() -> None:
         assert pool.apply_async(squares, (5,)).get(timeout=60) == [0, 1, 4, 9, 16]
 
 
-def test_blas_has_its_threads_back_whoever_leaves_first() -> None:
+def test_blas_has_its_threads_back_in_either_order_of_leaving() -> None:
     def threads() -> list[int]:
-        libraries = resources._blas().select(user_api="blas").info()  # those that were there when it was first asked
-        return [library["num_threads"] for library in libraries]
+        # Of NumPy and SciPy alone: that of faiss, if it was loaded before, counts the threads of OpenMP.
+        libraries = resources._blas().select(user_api="blas").info()
+        return [lib["num_threads"] for lib in libraries if "numpy" in lib["filepath"] or "scipy" in lib["filepath"]]
 
     before = threads()
     entered, leave, left = threading.Event(), threading.Event(), threading.Event()

@@ -314,7 +314,9 @@ def test_torn_files_of_an_interrupted_run_are_not_used(tmp_path: Path) -> None:
 def test_tables_with_their_columns_in_another_order_are_refused(tmp_path: Path) -> None:
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(X[:40], columns=[f"f{j}" for j in range(12)])
-    with pytest.raises(DataError, match="feature names of a block are not those of the first one"):
+    with pytest.raises(
+        DataError, match="a block has other feature names than the first one, or the same in another order"
+    ):
         paper().fit_blocks([(frame, Y[:40]), (frame[frame.columns[::-1]], Y[:40])], tmp_path / "work")
 
 

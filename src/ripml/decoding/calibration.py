@@ -48,6 +48,7 @@ def _precision(truth: Any, scores: Any) -> dict[str, float]:
 def best_threshold(Y: Any, scores: Any) -> float:
     """The threshold on scores with the best micro F1 = 2·hits/(predicted + true) against Y.
 
+    >>> import scipy.sparse
     >>> Y = scipy.sparse.csr_array([[1, 0, 1]])
     >>> best_threshold(Y, scipy.sparse.csr_array([[0.9, 0.2, 0.6]]))
     0.6
