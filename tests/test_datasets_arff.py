@@ -144,3 +144,18 @@ def test_the_original_of_delicious_equals_its_xmc_text() -> None:
         assert (ours.Y != text.Y).nnz == 0
         assert ours.label_names == (folder / "labels.txt").read_text().splitlines()
         assert ours.feature_names == (folder / "features.txt").read_text().splitlines()
+
+
+def test_a_label_file_in_an_unknown_encoding_is_refused_by_its_name() -> None:
+    xml = io.BytesIO(b"<?xml version='1.0' encoding='utf-10'?><labels><label name='tall'/></labels>")
+    with pytest.raises(DataError, match=r"^<file>: this is not XML \(unknown encoding: utf-10\)\.$"):
+        read(io.BytesIO(b"@relation t\n@attribute tall {0,1}\n@data\n1\n"), "arff", xml=xml)
+
+
+def test_a_message_that_quotes_a_long_name_is_shortened() -> None:
+    content = b"@relation t\n@attribute " + b"a" * 9000 + b" {x}\n@data\n"
+    with pytest.raises(
+        DataError, match=r"^<file>:2: attribute 'a{200,300}…a{200,300}' has values .* as numbers\.$"
+    ) as raised:
+        read(io.BytesIO(content), "arff", xml=io.BytesIO(b"<labels><label name='a'/></labels>"))
+    assert len(str(raised.value)) < 700

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from ripml.base import registry
-from ripml.base.errors import DataError, ParameterError
+from ripml.base.errors import DataError, MemoryLimitError, ParameterError
 from ripml.datasets import Dataset, iter_blocks, read, source, write
 
 FORMATS = ["xmc", "svmlight", "arff", "jsonl"]
@@ -142,6 +142,39 @@ def test_any_content_is_read_or_refused_in_one_sentence(format: str, data: st.Da
 def test_a_line_longer_than_the_chunk_is_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source, "CHUNK_BYTES", 4)
     assert read(io.BytesIO(b"2 30 4\n0,3 0:1 12:0.5\n1 21:2.125")).X.data.tolist() == [1, 0.5, 2.125]
+
+
+@pytest.mark.parametrize("format", ["xmc", "svmlight", "jsonl", "csv", "annif"])
+def test_a_line_without_an_end_is_refused_before_it_fills_the_memory(
+    format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bomb: gzip makes a thousandth of a line of zeros."""
+    monkeypatch.setattr(source, "CHUNK_BYTES", 1000)
+    monkeypatch.setenv("RIPML_MAX_LINE_BYTES", "100000")
+    path = tmp_path / "bomb.gz"
+    path.write_bytes(gzip.compress(b"0" * 10_000_000))
+    options = {"zero_based": True} if format == "svmlight" else {}
+    with pytest.raises(DataError, match=r"bomb\.gz:1: the line has more than the 100,000 bytes that a line may have;"):
+        read(path, format, **options)
+    monkeypatch.setenv("RIPML_MAX_LINE_BYTES", "much")
+    with pytest.raises(ParameterError, match="RIPML_MAX_LINE_BYTES must be a whole number of bytes > 0; got 'much'"):
+        read(path, format, **options)
+
+
+def test_a_file_that_is_read_whole_is_refused_if_memory_is_too_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source, "available_memory", lambda: 60)
+    with pytest.raises(DataError, match=r"^<file>: this has more than 30 bytes, which do not fit into memory\.$"):
+        read(io.BytesIO(SAMPLES["arff"]), "arff", xml=io.BytesIO(b"<labels><label name='a'/></labels>"))
+
+
+@pytest.mark.parametrize(("format", "content"), [("xmc", b"1 2 40000000\n0 0:1\n"), ("svmlight", b"39999999 1:1\n")])
+def test_a_number_of_labels_that_does_not_fit_into_memory_is_refused(
+    format: str, content: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ripml.base.parallel.available_memory", lambda: 10**8)
+    sentence = r"^<file>: names for 40,000,000 labels would need 2\.6 GB and 0\.1 GB are free; number the labels from 0"
+    with pytest.raises(MemoryLimitError, match=sentence):
+        read(io.BytesIO(content), format)
 
 
 @pytest.mark.parametrize("format", FORMATS)

@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import tracemalloc
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -233,6 +234,15 @@ def test_a_model_with_a_damaged_array_can_be_saved_over(folder: Path) -> None:
     file_of(folder).write_bytes(b"")
     model_folder.save(folder, *OLD)
     assert holds(folder, OLD)
+
+
+def test_a_small_manifest_takes_little_memory(folder: Path) -> None:
+    tracemalloc.start()
+    try:
+        model_folder.load(folder)
+        assert tracemalloc.get_traced_memory()[1] < 16 * 2**20
+    finally:
+        tracemalloc.stop()
 
 
 def test_two_saves_at_once_are_refused(folder: Path) -> None:
@@ -753,6 +763,27 @@ def test_a_lone_surrogate_is_refused(folder: Path) -> None:
     text = (folder / "manifest.json").read_text()
     (folder / "manifest.json").write_text(text.replace('"old"', '"\\ud800"'))
     refused(folder, r"manifest cannot be used: .*surrogates not allowed")
+
+
+def test_a_manifest_of_many_values_is_refused_before_they_fill_the_memory(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "manifest.json").write_bytes(b"[" + b"[]," * 2**20 + b"[]]")
+
+    def parsed(*_: Any, **__: Any) -> None:
+        raise AssertionError("the manifest was parsed")
+
+    monkeypatch.setattr(json, "loads", parsed)
+    refused(folder, r"manifest\.json: this has more than the 2097152 values that a manifest may have")
+
+
+def test_a_million_names_pass_and_more_values_than_can_be_loaded_are_not_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert model_folder._most_values(b'["name", ' + b'"name", ' * 10**6) < model_folder._MAX_MANIFEST_VALUES
+    monkeypatch.setattr(model_folder, "_MAX_MANIFEST_VALUES", 1000)
+    with pytest.raises(ParameterError, match=r"make a manifest of 10.. values, above 1000; keep long lists in arrays"):
+        model_folder.save(tmp_path / "model", "example", {"list": list(range(1000))}, {})
 
 
 def test_a_manifest_of_huge_size_is_refused_unread(folder: Path) -> None:

@@ -237,7 +237,7 @@ class TestEveryKindOfStage:
         words = ", ".join(registry.words(kind))
         with pytest.raises(ParameterError, match=rf"^`{kind}` must be one of {words} or an? \w+; got {wrong!r}\.$"):
             registry.resolve(kind, wrong)
-        with pytest.raises(ParameterError, match=f"`{kind}` must be one of {words}"):
+        with pytest.raises(ParameterError, match=f"`{kind}` must be one of (auto, )?{words}"):
             model_of(kind, wrong).fit(WORLD.X, WORLD.Y)
 
     def test_a_class_or_a_stage_of_another_kind_is_refused(self, kind: str) -> None:

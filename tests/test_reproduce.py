@@ -175,8 +175,8 @@ def test_missing_packages_and_data_sets_are_told_before_any_work(
     made: list[str] = []
     with pytest.raises(DataError, match="data sets not found: nowhere; set RIPML_DATA"):
         run_one(monkeypatch, replace(counting(made), sets=("nowhere",)), Extent(tmp_path / "out"))
-    monkeypatch.setattr("ripml.lab.reproduce.laboratory.find_spec", lambda package: package != "jieba" or None)
-    with pytest.raises(MissingExtraError, match=r"jieba is needed .* pip install 'ripml\[text\]'"):
+    monkeypatch.setattr("ripml.lab.reproduce.laboratory.find_spec", lambda package: package != "rjieba" or None)
+    with pytest.raises(MissingExtraError, match=r"rjieba is needed .* pip install 'ripml\[text\]'"):
         run_one(monkeypatch, replace(counting(made), needs_texts=True), Extent(tmp_path / "out"))
     assert not made
     assert not (tmp_path / "out").exists()

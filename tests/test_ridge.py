@@ -489,7 +489,7 @@ def test_words_name_solvers_and_others_are_refused() -> None:
         assert resolve_solver(word, 1, 1) == (solver, "given")
         assert resolve_solver(solver, 1, 1) == (solver, "given")
     for wrong in ("lsqr", None, 3, Primal):
-        with pytest.raises(ParameterError, match="`solver` must be one of primal, dual, cg, gd or a RidgeSolver; got"):
+        with pytest.raises(ParameterError, match="`solver` must be one of auto, primal, dual, cg, gd or a Rid"):
             resolve_solver(wrong, 1, 1)  # type: ignore[arg-type]
 
 

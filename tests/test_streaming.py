@@ -326,3 +326,10 @@ def test_what_was_written_to_a_private_mapping_stays(tmp_path: Path) -> None:
     private[:] = 7
     release(private, private[2000:])
     assert (private == 7).all()
+
+
+def test_a_file_that_became_too_short_is_not_mapped(tmp_path: Path) -> None:
+    path = tmp_path / "rows.bin"
+    path.write_bytes(bytes(8))
+    with pytest.raises(DataError, match=r"rows\.bin: this file has 8 bytes instead of 12; remove the folder"):
+        map_file(path, np.float32, (3,))

@@ -7,6 +7,7 @@ import numbers
 from typing import Any
 
 __all__ = [
+    "ConcurrentChangeError",
     "DataError",
     "MemoryLimitError",
     "MissingExtraError",
@@ -49,6 +50,10 @@ class StoreError(RipmlError):
 
 class StoreLockedError(StoreError):
     """Another process has the store open for writing; it can be opened for reading meanwhile."""
+
+
+class ConcurrentChangeError(RipmlError, RuntimeError):
+    """Another thread is fitting or changing the same estimator; nothing was changed by this call."""
 
 
 class MemoryLimitError(RipmlError, MemoryError):

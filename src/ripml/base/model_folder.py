@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import importlib.metadata
 import json
@@ -30,6 +29,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from ripml.base import platform
 from ripml.base.errors import ModelFolderError, ParameterError
 from ripml.base.parallel import blocks
 from ripml.base.workspace import release
@@ -51,6 +51,9 @@ _DTYPES = {
     **{"int64": "<i8", "uint64": "<u8", "float16": "<f2", "float32": "<f4", "float64": "<f8"},
 }
 _MAX_MANIFEST_BYTES = 64 * 2**20
+# A value takes a byte or two in the file and up to a hundred in memory. Label names are in arrays, and a million names
+# of features pass.
+_MAX_MANIFEST_VALUES = 2**21
 _MAX_DEPTH = 100
 _MAX_DIMS = 32  # numpy 1's limit: what numpy 2 saves, numpy 1 must read
 _MAX_INT_BITS = 4096  # Python itself refuses to read integers of more than 4300 digits
@@ -127,13 +130,21 @@ class _FileMissing(ModelFolderError):
 
 @dataclass(frozen=True)
 class _Folder:
-    """An open folder: files are opened relative to its descriptor, so the folder may be moved meanwhile."""
+    """An open folder: files are opened relative to its descriptor, so the folder may be moved meanwhile.
+
+    Where folders have no descriptors, `fd` is None and files are opened by their paths."""
 
     path: str
-    fd: int
+    fd: int | None
 
     def names(self) -> set[str]:
-        return set(os.listdir(self.fd))
+        return set(os.listdir(self.path if self.fd is None else self.fd))
+
+    def open(self, name: str, flags: int) -> int:
+        return platform.open_file(self._at(name), flags, dir_fd=self.fd)
+
+    def _at(self, name: str) -> str:
+        return os.path.join(self.path, name) if self.fd is None else name
 
     def error(self, name: str, problem: object) -> ModelFolderError:
         return ModelFolderError(f"{os.path.join(self.path, name)}: {problem}.")
@@ -142,7 +153,7 @@ class _Folder:
     def reading(self, name: str) -> Iterator[tuple[BinaryIO, int]]:
         """Open a regular file and yield it with its size; never follow a link, never wait for the writer of a FIFO."""
         try:
-            fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self.fd)
+            fd = self.open(name, os.O_RDONLY)
             try:
                 status = os.fstat(fd)
                 if not stat.S_ISREG(status.st_mode):
@@ -161,15 +172,19 @@ class _Folder:
 
     def manifest(self) -> bytes:
         with self.reading(_MANIFEST) as (file, size):
-            text = file.read(_MAX_MANIFEST_BYTES + 1) if size <= _MAX_MANIFEST_BYTES else None
+            # Not more than the file has: a read takes the memory that it is asked for, however little comes.
+            text = file.read(size + 1) if size <= _MAX_MANIFEST_BYTES else None
         if text is None or len(text) > _MAX_MANIFEST_BYTES:
             raise self.error(_MANIFEST, f"this is larger than the {_MAX_MANIFEST_BYTES} bytes that a manifest may have")
+        if _most_values(text) > _MAX_MANIFEST_VALUES:
+            raise self.error(
+                _MANIFEST, f"this has more than the {_MAX_MANIFEST_VALUES} values that a manifest may have"
+            )
         return text
 
     def write(self, part: str, produce: Callable[[_Sink], object]) -> str:
         """Write a temporary file to the disk itself and return its sha256."""
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        with os.fdopen(os.open(part, flags, 0o666, dir_fd=self.fd), "wb") as file:
+        with os.fdopen(self.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as file:
             sink = _Sink(file)
             produce(sink)
             file.flush()
@@ -177,9 +192,11 @@ class _Folder:
         return sink.sha256.hexdigest()
 
     def rename(self, part: str, name: str) -> None:
-        os.replace(part, name, src_dir_fd=self.fd, dst_dir_fd=self.fd)
+        os.replace(self._at(part), self._at(name), src_dir_fd=self.fd, dst_dir_fd=self.fd)
 
     def sync(self) -> None:
+        if self.fd is None:
+            return
         try:
             os.fsync(self.fd)
         except OSError as error:
@@ -193,7 +210,7 @@ class _Folder:
             names = self.names() - keep
         for name in sorted(filter(_OUR_FILE.fullmatch, names), key=_CLAIM.__eq__):
             with contextlib.suppress(OSError):
-                os.unlink(name, dir_fd=self.fd)
+                os.unlink(self._at(name), dir_fd=self.fd)
 
 
 class _Sink:
@@ -216,25 +233,28 @@ def _opened(path: str, create: bool = False) -> Iterator[_Folder]:
             os.makedirs(path, exist_ok=True)
             with _opened(os.path.dirname(os.path.abspath(path))) as parent:
                 parent.sync()
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = platform.open_folder(path)
     except (OSError, ValueError) as error:
         action, reason = "created" if create else "opened", getattr(error, "strerror", None) or error
         raise ModelFolderError(f"{path}: this model folder cannot be {action} ({reason}).") from error
     try:
         yield _Folder(path, fd)
     finally:
-        os.close(fd)
+        if fd is not None:
+            os.close(fd)
 
 
 def _lock(folder: _Folder) -> None:
     """Refuse a second save until the folder is closed; the system drops the lock of a process that dies."""
+    if folder.fd is None:
+        return
     try:
-        fcntl.flock(folder.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        platform.lock(folder.fd)
     except BlockingIOError as error:
         message = f"{folder.path}: another save into this folder is under way; try again when it has finished."
         raise ModelFolderError(message) from error
     except OSError:
-        pass  # network file systems that cannot lock a folder: there the caller must not save twice at once
+        pass  # network file systems that cannot lock a folder: there, as without descriptors, do not save twice at once
 
 
 def _replace_model(folder: _Folder, header: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -242,7 +262,7 @@ def _replace_model(folder: _Folder, header: dict[str, Any], arrays: Mapping[str,
     _refuse_strangers(folder, before)
     committing = False
     try:
-        os.close(os.open(_CLAIM, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666, dir_fd=folder.fd))
+        os.close(folder.open(_CLAIM, os.O_WRONLY | os.O_CREAT))
         entries = {name: _write_array(folder, name, array) for name, array in arrays.items()}
         folder.sync()  # the arrays' names must be on the disk before a manifest that refers to them
         text = _manifest_text(header, entries)
@@ -320,6 +340,11 @@ def _manifest_text(header: dict[str, Any], entries: dict[str, Any]) -> bytes:
     return (json.dumps(manifest, ensure_ascii=False, allow_nan=False, indent=2) + "\n").encode()
 
 
+def _most_values(text: bytes) -> int:
+    """A bound on the values of a JSON text, found without reading it: each follows one of these characters."""
+    return sum(text.count(mark) for mark in (b",", b":", b"[", b"{"))
+
+
 def _check_savable(header: dict[str, Any], arrays: Mapping[str, Any]) -> None:
     kind, parameters = header["kind"], header["parameters"]
     if type(kind) is not str or not kind or _json_problem(kind):
@@ -338,7 +363,11 @@ def _check_savable(header: dict[str, Any], arrays: Mapping[str, Any]) -> None:
             raise ParameterError(f"Array {name!r} has dtype {array.dtype}; it must be one of {', '.join(_DTYPES)}.")
         if array.ndim > _MAX_DIMS:
             raise ParameterError(f"Array {name!r} has {array.ndim} dimensions; at most {_MAX_DIMS} can be saved.")
-    size = len(_manifest_text(header, {})) + 2048 * len(arrays)  # more than any array's entry takes
+    text = _manifest_text(header, {})
+    if (values := _most_values(text) + 64 * len(arrays)) > _MAX_MANIFEST_VALUES:
+        limit = f"above {_MAX_MANIFEST_VALUES}; keep long lists in arrays"
+        raise ParameterError(f"The parameters make a manifest of {values} values, {limit}.")
+    size = len(text) + 2048 * len(arrays)  # more than any array's entry takes
     if size > _MAX_MANIFEST_BYTES:
         limit = f"above {_MAX_MANIFEST_BYTES}; keep long lists in arrays"
         raise ParameterError(f"The parameters make a manifest of {size} bytes, {limit}.")

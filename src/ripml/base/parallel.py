@@ -6,22 +6,24 @@ threads. Factorisations and products of whole matrices are left to BLAS and its 
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar, cast
 
-from ripml.base.errors import MemoryLimitError, ParameterError
+from ripml.base.errors import ConcurrentChangeError, MemoryLimitError, ParameterError
+from ripml.base.platform import after_fork_in_child, available_memory, usable_cores
 
-__all__ = ["available_memory", "blocks", "map_blocks", "one_blas_thread", "require_memory", "thread_count"]
+__all__ = ["available_memory", "blocks", "exclusive", "map_blocks", "one_blas_thread", "require_memory", "thread_count"]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+Arguments = ParamSpec("Arguments")
+
+_changing: dict[int, int] = {}  # the id of an object that is being changed, and of the thread that changes it
+_changing_lock = threading.Lock()
 
 
 def thread_count(n_jobs: int | None) -> int:
@@ -30,7 +32,7 @@ def thread_count(n_jobs: int | None) -> int:
     >>> thread_count(3)
     3
     """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = usable_cores()
     if n_jobs is None:
         return cores
     if isinstance(n_jobs, bool) or not hasattr(n_jobs, "__index__") or n_jobs == 0:
@@ -141,10 +143,9 @@ def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads)
 
 
-if hasattr(os, "register_at_fork"):
-    # A forked child has no threads of its parent.
-    os.register_at_fork(after_in_child=_pool.cache_clear)
-    os.register_at_fork(after_in_child=_limit.reset)
+# A forked child has no threads of its parent.
+after_fork_in_child(_pool.cache_clear)
+after_fork_in_child(_limit.reset)
 
 
 @functools.cache
@@ -154,35 +155,6 @@ def _blas() -> Any:
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController()
-
-
-def available_memory() -> int:
-    """Bytes that this process can still allocate: the least that the machine and its control groups have free."""
-    groups = (
-        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-        ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
-    )
-    free = [_meminfo_available()]
-    for limit, used in groups:
-        with contextlib.suppress(OSError, ValueError):  # the file is missing, or says "max"
-            free.append(int(Path(limit).read_text()) - int(Path(used).read_text()) + _cached(Path(used).parent))
-    return max(0, min(free))
-
-
-def _cached(group: Path) -> int:
-    """Bytes of cached files that count as used by the group but are dropped when memory is needed."""
-    stat = dict(line.split()[:2] for line in (group / "memory.stat").read_text().splitlines())
-    return int(stat.get("total_inactive_file", stat.get("inactive_file", "0")))
-
-
-def _meminfo_available() -> int:
-    try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def require_memory(needed: float, what: str, remedy: str) -> None:
@@ -199,3 +171,30 @@ def require_memory(needed: float, what: str, remedy: str) -> None:
 
 def _gigabytes(size: float) -> str:
     return f"{size / 1e9:,.1f} GB" if size < 1e11 else f"{size / 1e9:,.0f} GB"
+
+
+def exclusive(method: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """A method that changes its object: `ConcurrentChangeError` while another thread is in one of the same object.
+
+    Of two changes that start from the same version, the one that ends first would be lost. An object holds nothing for
+    this, so that it can be copied and pickled; methods that read are free.
+    """
+
+    @functools.wraps(method)
+    def alone(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        changed, thread = args[0], threading.get_ident()
+        with _changing_lock:
+            nested = _changing.get(id(changed)) == thread  # as `partial_fit`, of a model that was never fitted, fits
+            if _changing.setdefault(id(changed), thread) != thread:
+                raise ConcurrentChangeError(
+                    f"another thread is changing this {type(changed).__name__}, and `{method.__name__}` would undo "
+                    "that; make one change after the other, or change a copy (copy.copy)."
+                )
+        try:
+            return method(*args, **kwargs)
+        finally:
+            if not nested:
+                with _changing_lock:
+                    del _changing[id(changed)]
+
+    return alone

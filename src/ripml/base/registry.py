@@ -10,6 +10,7 @@ To add a stage, write its class in a new file and add one line here, or call `re
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, is_dataclass
 from importlib import import_module
 from typing import Any
@@ -106,8 +107,10 @@ def named(kind: str, word: str) -> Any:
     return _imported(_STAGES[kind][word])
 
 
-def resolve(kind: str, value: Any) -> Any:
+def resolve(kind: str, value: Any, others: Sequence[str] = ()) -> Any:
     """A stage from its word with default options, or the stage itself.
+
+    `others` are words that the caller understands itself, such as "auto"; they are named in the error.
 
     >>> resolve("ensemble", "sparse")
     SparseSign(n_nonzeros=8)
@@ -119,7 +122,7 @@ def resolve(kind: str, value: Any) -> Any:
         return value
     article = "an" if base.__name__[0] in "AEIOU" else "a"
     raise ParameterError(
-        f"`{kind}` must be one of {', '.join(_STAGES[kind])} or {article} {base.__name__}; got {value!r}."
+        f"`{kind}` must be one of {', '.join([*others, *_STAGES[kind]])} or {article} {base.__name__}; got {value!r}."
     )
 
 

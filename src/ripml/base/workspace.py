@@ -7,10 +7,8 @@ in files holds little more than the blocks it works on. `release` drops the page
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import mmap
-import os
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,6 +21,7 @@ from scipy.sparse import csr_array
 
 from ripml.base.errors import DataError
 from ripml.base.parallel import blocks, require_memory
+from ripml.base.platform import boot_id, read_at, trim_memory
 
 __all__ = ["DiskWorkspace", "Workspace", "atomically", "boot_id", "map_file", "read_rows", "release", "row_slice"]
 
@@ -147,9 +146,8 @@ class DiskWorkspace(Workspace):
         return map_file(path, np.float32, (n,))
 
     def trim_memory(self) -> None:
-        """glibc keeps freed blocks of up to 32 MB; `malloc_trim` returns them."""
-        with contextlib.suppress(OSError, AttributeError):  # another C library
-            ctypes.CDLL("libc.so.6").malloc_trim(0)
+        """Return freed memory to the system, where its C library can."""
+        trim_memory()
 
     def load_checkpoint(self, step: list[Any]) -> dict[str, NDArray[Any]] | None:
         """The arrays saved at the same step since the machine was started."""
@@ -176,14 +174,6 @@ class DiskWorkspace(Workspace):
         return json.dumps([*step, self.work_id, boot_id()])
 
 
-def boot_id() -> str:
-    """An id that changes when the machine starts: files written before a crash may have lost what was not on disk."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
-
-
 @contextlib.contextmanager
 def atomically(path: Path) -> Iterator[Path]:
     """Yield a temporary path to write to, in the same folder; it replaces `path` when the block ends without an error.
@@ -203,6 +193,9 @@ def map_file(path: Path, dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:
     """The array in a file, read-only."""
     if 0 in shape:
         return np.empty(shape, dtype)
+    needed = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+    if (size := path.stat().st_size) < needed:
+        raise DataError(f"{path}: this file has {size} bytes instead of {needed}; remove the folder and start again.")
     return np.memmap(path, dtype, "r", shape=shape)
 
 
@@ -228,7 +221,7 @@ def read_rows(X: Any, rows: NDArray[np.int64]) -> Any:
     with open(X.filename, "rb", buffering=0) as file:
         start = X.__array_interface__["data"][0] - np.frombuffer(_owner(X), np.uint8).__array_interface__["data"][0]
         for row, line in zip(rows.tolist(), out, strict=True):
-            if os.preadv(file.fileno(), [line.data.cast("B")], start + row * X.strides[0]) != line.nbytes:
+            if read_at(file.fileno(), line.data.cast("B"), start + row * X.strides[0]) != line.nbytes:
                 raise DataError(f"{X.filename}: the file became shorter while it was read.")
     return out
 

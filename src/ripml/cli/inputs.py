@@ -7,6 +7,7 @@ model or of a store.
 from __future__ import annotations
 
 import contextlib
+import getpass
 import io
 import os
 import sys
@@ -27,7 +28,7 @@ from ripml.store.database import FILE, is_unfinished
 from ripml.tagging.documents import DocumentModel
 
 __all__ = [
-    "Queries", "folder_megabytes", "is_file", "is_store", "is_unfinished", "open_model", "open_queries",
+    "Queries", "folder_megabytes", "is_file", "is_store", "is_unfinished", "login_name", "open_model", "open_queries",
     "open_store", "read_lines", "read_rows", "row_blocks", "training_rows",
 ]  # fmt: skip
 
@@ -146,6 +147,14 @@ def open_store(folder: Path, readonly: bool = False) -> Store:
     if not is_store(folder):
         raise ParameterError(f"{folder} is not a store; create one with ripml train DATA {folder} --store.")
     return Store.open(folder, readonly)
+
+
+def login_name() -> str | None:
+    """The name of the user, for the history of a store; None where the system does not know it."""
+    try:
+        return getpass.getuser() or None
+    except (ImportError, KeyError, OSError):
+        return None
 
 
 def folder_megabytes(folder: Path) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +11,11 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 
 from ripml.base.errors import DataError
+from ripml.base.parallel import require_memory
 
 __all__ = ["Dataset", "SparseRows", "csr", "join", "numbered"]
+
+_NAME_BYTES = 64  # of a short string and its place in a list
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -104,9 +107,14 @@ class SparseRows:
         return csr(self._values, np.array(self._indices, np.int64), np.array(self._ptr, np.int64), n_columns)
 
 
-def numbered(n: int) -> list[str]:
-    """Return the names "0", "1", … for labels without names."""
-    return [str(i) for i in range(n)]
+def numbered(n: int, file: str = "the data", known: Sequence[str] = ()) -> list[str]:
+    """Return the names "0", "1", … for the labels of a file, of which some may be known; raise if memory is too small.
+
+    >>> numbered(3)
+    ['0', '1', '2']
+    """
+    require_memory(_NAME_BYTES * n, f"{file}: names for {n:,} labels", "number the labels from 0 without gaps")
+    return [*known, *map(str, range(len(known), n))]
 
 
 def join(blocks: Iterable[Dataset]) -> Dataset:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, Any, Final, TypeAlias
 
 from ripml.base.errors import DataError, ParameterError
+from ripml.base.parallel import available_memory
 
 Place: TypeAlias = "str | os.PathLike[str] | IO[bytes]"
 Where: TypeAlias = "tuple[str, int | None]"  # a file and one of its lines: the first arguments of `fault`
@@ -28,12 +29,16 @@ BOM: Final = b"\xef\xbb\xbf"  # the byte order mark that some programs write bef
 UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")  # how UTF-16 begins; UTF-8 never does
 
 CHUNK_BYTES: Final = 2**21
+MAX_LINE_BYTES: Final = 2**28  # unless RIPML_MAX_LINE_BYTES says otherwise
 _HEAD_BYTES: Final = 2**16
+_MAX_SENTENCE: Final = 600
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 
 
 def fault(name: str, line: int | None, sentence: str) -> DataError:
-    """Return the error for a mistake in a file: `name:line: sentence`."""
+    """Return the error for a mistake in a file: `name:line: sentence`, shortened if it quotes something long."""
+    if len(sentence) > _MAX_SENTENCE:
+        sentence = f"{sentence[: _MAX_SENTENCE // 2]}…{sentence[-_MAX_SENTENCE // 2 :]}"
     return DataError(f"{name}: {sentence}" if line is None else f"{name}:{line}: {sentence}")
 
 
@@ -89,13 +94,21 @@ class Source:
 
     def chunks(self) -> Iterator[tuple[int, bytes]]:
         """Yield (number of the first line, whole lines); only the last chunk may lack the final newline."""
-        line = 1
-        rest = [self._head]
+        line, longest = 1, _max_line_bytes()
+        rest, length = [self._head], len(self._head)
         while True:
             block = self._take(self.stream.read, CHUNK_BYTES)
             cut = block.rfind(b"\n") + 1
             if block and not cut:  # a line longer than the chunk
                 rest.append(block)
+                length += len(block)
+                if length > longest:  # a few MB of gzip hold gigabytes of zeros
+                    raise fault(
+                        self.name,
+                        line,
+                        f"the line has more than the {longest:,} bytes that a line may have; is this a text file? "
+                        "For longer lines, set the environment variable RIPML_MAX_LINE_BYTES.",
+                    )
                 continue
             chunk = b"".join((*rest, block[:cut]))
             if chunk:
@@ -103,7 +116,7 @@ class Source:
             if not block:
                 return
             line += chunk.count(b"\n")
-            rest = [block[cut:]]
+            rest, length = [block[cut:]], len(block) - cut
 
     def lines(self) -> Iterator[tuple[int, bytes]]:
         """Yield (line number, line without its newline)."""
@@ -111,8 +124,15 @@ class Source:
             yield from enumerate(chunk.removesuffix(b"\n").split(b"\n"), first)
 
     def read(self) -> bytes:
-        """Return everything: for small files."""
-        return b"".join(chunk for _, chunk in self.chunks())
+        """Return everything: for small files. Raise if it takes more than half of the free memory."""
+        chunks: list[bytes] = []
+        size, limit = 0, available_memory() // 2  # the other half is for joining them
+        for _, chunk in self.chunks():
+            chunks.append(chunk)
+            size += len(chunk)
+            if size > limit:
+                raise fault(self.name, None, f"this has more than {limit} bytes, which do not fit into memory.")
+        return b"".join(chunks)
 
     def _take(self, read: Callable[[int], bytes], size: int) -> bytes:
         try:
@@ -125,6 +145,13 @@ class Source:
             raise fault(self.name, None, "the gzip data is damaged.") from None
         except OSError as error:
             raise unreadable(self.name, error) from None
+
+
+def _max_line_bytes() -> int:
+    given = os.environ.get("RIPML_MAX_LINE_BYTES", str(MAX_LINE_BYTES))
+    if not given.isdigit() or not int(given):
+        raise ParameterError(f"RIPML_MAX_LINE_BYTES must be a whole number of bytes > 0; got {given!r}.")
+    return int(given)
 
 
 @contextmanager

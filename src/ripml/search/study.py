@@ -13,7 +13,6 @@ and continued equals one that was not. The search space is in `ripml.search.spac
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import math
@@ -27,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from ripml.base import registry
+from ripml.base import platform, registry
 from ripml.base.errors import MissingExtraError, ParameterError, RipmlError, check_count
 from ripml.base.workspace import atomically
 from ripml.datasets import Dataset
@@ -165,7 +164,7 @@ def _locked(folder: Path) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / _LOCK).open("w") as lock:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            platform.lock(lock.fileno())
         except BlockingIOError:
             raise ParameterError(f"{folder}: another process is working on this study; wait until it ends.") from None
         yield

@@ -11,6 +11,7 @@ A format is a module named in the table `ripml.base.registry`, one line for each
 and, where the format needs it,
 
     read(source, *, …)                reads the whole file; without it the blocks are joined
+    write_blocks(blocks, file, *, …)  writes blocks one after the other, as `write` would write all rows
     WRITTEN_SUFFIXES                  suffixes that choose the format for `write`, if they are not SUFFIXES
     write_options(name)               default options of `write` for a file of this name
     check(dataset)                    raises if a data set cannot be written, before a file is opened
@@ -24,7 +25,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ from ripml.base.errors import DataError, ParameterError
 from ripml.datasets.dataset import Dataset, join
 from ripml.datasets.source import UTF_16, Place, Source, open_source, open_target
 
-__all__ = ["format_of", "iter_blocks", "read", "read_source", "suffix_format", "write"]
+__all__ = ["format_of", "iter_blocks", "read", "read_source", "suffix_format", "write", "write_blocks"]
 
 
 def read(place: Place, format: str | None = None, **options: Any) -> Dataset:
@@ -129,6 +130,27 @@ def write(dataset: Dataset, place: Place, format: str | None = None, **options: 
     dataset = _writable(dataset, format)
     with open_target(place) as file:
         module.write(dataset, file, **options)
+
+
+def write_blocks(blocks: Iterable[Dataset], place: Place, format: str, **options: Any) -> None:
+    """Write a file in "jsonl", "csv" or "parquet" with one block of rows in memory at a time; options as in `write`.
+
+    Examples
+    --------
+    >>> import io
+    >>> file = io.BytesIO()
+    >>> write_blocks(iter_blocks(io.BytesIO(b"text;labels\\nRain.;weather\\n")), file, "jsonl")
+    >>> file.getvalue()
+    b'{"labels": ["weather"], "text": "Rain."}\\n'
+    """
+    module = _module(format)
+    if not hasattr(module, "write_blocks"):
+        raise ParameterError(f"the format {format} cannot be written in blocks; write jsonl, csv or parquet.")
+    _check_options(format, module.write_blocks, options)
+    if isinstance(place, (str, os.PathLike)) and hasattr(module, "write_options"):
+        options = {**module.write_options(os.fspath(place)), **options}
+    with open_target(place) as file:
+        module.write_blocks((_writable(block, format) for block in blocks), file, **options)
 
 
 def format_of(source: Source, format: str | None) -> str:

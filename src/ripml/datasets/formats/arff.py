@@ -268,7 +268,7 @@ def _read_xml(place: Place) -> list[str]:
             raise fault(source.name, None, "a label file must not contain DOCTYPE or ENTITY; remove them.")
         try:
             root = ElementTree.fromstring(text)
-        except (ElementTree.ParseError, ValueError) as error:
+        except (ElementTree.ParseError, ValueError, LookupError) as error:  # LookupError: an unknown encoding
             raise fault(source.name, None, f"this is not XML ({error}).") from None
         # Labels may be nested in a hierarchy; each one counts as a label.
         names = [label.get("name") for label in root.iter() if label.tag.rpartition("}")[2] == "label"]

@@ -21,12 +21,12 @@ from typing import IO, Any, Final
 
 from ripml.datasets.dataset import Dataset
 from ripml.datasets.documents import Row, blocks, column_places, format_labels, label_names_of, row_of
-from ripml.datasets.source import Source, Where, decode, encode, fault
+from ripml.datasets.source import MAX_LINE_BYTES, Source, Where, decode, encode, fault
 
 SUFFIXES: Final = (".csv", ".tsv")
 CONTENT: Final = "texts"
 
-_MAX_CELL: Final = 2**31 - 1  # characters; the default of Python, 2¹⁷, is less than a long document has
+_MAX_CELL: Final = MAX_LINE_BYTES  # characters; the default of Python, 2¹⁷, is less than a long document has
 
 
 def recognises(source: Source) -> bool:
@@ -115,17 +115,24 @@ def write_options(name: str) -> dict[str, Any]:
 
 def write(dataset: Dataset, file: IO[bytes], *, delimiter: str = ",") -> None:
     """Write texts, labels and ids."""
-    texts = dataset.texts or []
-    columns: dict[str, Iterable[str]] = {} if dataset.ids is None else {"id": dataset.ids}
-    columns |= {"text": texts, "labels": (format_labels(label_names_of(dataset, row)) for row in range(len(texts)))}
-    write_table(columns, file, delimiter)
+    write_blocks([dataset], file, delimiter=delimiter)
 
 
-def write_table(columns: dict[str, Iterable[str]], file: IO[bytes], delimiter: str = ",") -> None:
-    """Write columns of strings under a header."""
+def write_blocks(blocks: Iterable[Dataset], file: IO[bytes], *, delimiter: str = ",") -> None:
+    """Write texts, labels and ids of blocks under one header."""
+    for number, block in enumerate(blocks):
+        texts = block.texts or []
+        columns: dict[str, Iterable[str]] = {} if block.ids is None else {"id": block.ids}
+        columns |= {"text": texts, "labels": (format_labels(label_names_of(block, row)) for row in range(len(texts)))}
+        write_table(columns, file, delimiter, header=not number)
+
+
+def write_table(columns: dict[str, Iterable[str]], file: IO[bytes], delimiter: str = ",", header: bool = True) -> None:
+    """Write columns of strings, by default under a header."""
     line = io.StringIO(newline="")
     writer = csv.writer(line, delimiter=delimiter)  # its line end "\r\n" makes it quote both characters in cells
-    for row, values in enumerate(chain([tuple(columns)], zip(*columns.values(), strict=True)), -1):
+    names = [tuple(columns)] if header else []
+    for row, values in enumerate(chain(names, zip(*columns.values(), strict=True)), -len(names)):
         writer.writerow(values)
         file.write(encode(line.getvalue(), row))
         line.seek(0)

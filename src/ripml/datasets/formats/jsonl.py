@@ -129,6 +129,12 @@ def write(dataset: Dataset, file: IO[bytes]) -> None:
         file.write(encode(json.dumps(record, ensure_ascii=False), row) + b"\n")
 
 
+def write_blocks(blocks: Iterable[Dataset], file: IO[bytes]) -> None:
+    """Write the rows of blocks."""
+    for block in blocks:
+        write(block, file)
+
+
 def _parse_object(line: bytes, where: Where) -> dict[str, Any]:
     text = decode(line, where)
     try:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from typing import IO, Any, Final
 
 from ripml.base.errors import MissingExtraError
@@ -65,6 +66,22 @@ def _rows(source: Source, text: str, labels: str, id: str) -> Iterator[Row]:
 def write(dataset: Dataset, file: IO[bytes]) -> None:
     """Write texts, labels and ids."""
     pyarrow, parquet = _import_pyarrow()
+    parquet.write_table(_table(dataset, pyarrow), file, row_group_size=_ROWS_PER_GROUP)
+
+
+def write_blocks(blocks: Iterable[Dataset], file: IO[bytes]) -> None:
+    """Write texts, labels and ids of blocks, a row group for each."""
+    pyarrow, parquet = _import_pyarrow()
+    with ExitStack() as stack:
+        writer: Any = None
+        for block in blocks:
+            table = _table(block, pyarrow)
+            if writer is None:
+                writer = stack.enter_context(parquet.ParquetWriter(file, table.schema))
+            writer.write_table(table, row_group_size=_ROWS_PER_GROUP)
+
+
+def _table(dataset: Dataset, pyarrow: Any) -> Any:
     texts = dataset.texts or []
     labels = [label_names_of(dataset, row) for row in range(len(texts))]
     for row, text in enumerate(texts):
@@ -72,7 +89,7 @@ def write(dataset: Dataset, file: IO[bytes]) -> None:
     columns: dict[str, Any] = {} if dataset.ids is None else {"id": pyarrow.array(dataset.ids, pyarrow.string())}
     columns["text"] = pyarrow.array(texts, pyarrow.string())
     columns["labels"] = pyarrow.array(labels, pyarrow.list_(pyarrow.string()))
-    parquet.write_table(pyarrow.table(columns), file, row_group_size=_ROWS_PER_GROUP)
+    return pyarrow.table(columns)
 
 
 def _import_pyarrow() -> tuple[Any, Any]:

@@ -82,7 +82,7 @@ def iter_blocks(
     shift = 0 if zero_based else 1
     feature_bound = MAX_FEATURES if n_features is None else n_features + shift
     width, first = n_features or 0, 0
-    names = numbered(n_labels or 0)
+    names = numbered(n_labels or 0, source.name)
     for first, chunk in source.chunks():
         comment_lines: list[int] = []
         text = chunk
@@ -97,7 +97,8 @@ def iter_blocks(
                 line = first + int(np.searchsorted(rows.feature_ptr, lowest, side="right")) - 1
                 raise fault(source.name, line, "feature 0 is below 1; pass zero_based=True if features count from 0.")
             width = max(width, int(features.max()) + 1)
-        names = names + [str(label) for label in range(len(names), int(rows.labels.max(initial=-1)) + 1)]
+        if (n_seen := int(rows.labels.max(initial=-1)) + 1) > len(names):
+            names = numbered(n_seen, source.name, names)
         rows = rows.without_empty(comment_lines)
         X = csr(rows.values, features, rows.feature_ptr, width)
         yield Dataset(X=X, Y=rows.Y(len(names)), label_names=names, name=source.name)

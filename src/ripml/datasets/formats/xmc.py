@@ -40,7 +40,7 @@ def iter_blocks(source: Source) -> Iterator[Dataset]:
         if first == 1:
             header, _, body = chunk.partition(b"\n")
             n, d, n_labels = _parse_header(header, name)
-            label_names = numbered(n_labels)
+            label_names = numbered(n_labels, name)
             body_line = 2
         rows = parse(body, name, body_line, d, n_labels)
         n_read += len(rows)

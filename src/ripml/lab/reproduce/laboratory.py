@@ -85,7 +85,7 @@ def _require(experiments: Sequence[Experiment]) -> None:
     """Raise before hours of work if a package or a data set is missing."""
     packages = [("matplotlib", "plot")]
     if any(experiment.needs_texts for experiment in experiments):
-        packages += [("gensim", "text"), ("jieba", "text")]
+        packages += [("gensim", "text"), ("rjieba", "text")]
     for package, extra in packages:
         if find_spec(package) is None:
             raise MissingExtraError(package, extra)
