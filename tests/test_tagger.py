@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from sklearn.pipeline import make_pipeline
 
 import ripml
 from ripml import RIPML, Tagger
-from ripml.base.errors import DataError, ModelFolderError, ParameterError
+from ripml.base.errors import ConcurrentChangeError, DataError, ModelFolderError, ParameterError
 from ripml.baselines import Popularity
 from ripml.tagging.documents import DocumentModel
 from ripml.text import Encoder, TfIdf
@@ -375,3 +376,29 @@ def test_evaluation_is_that_of_the_scores() -> None:
     assert report["P@1"] > 0.8
     assert {"P@3", "nDCG@5", "micro F1"} <= report.keys()
     assert isinstance(fitted().documents_, DocumentModel)
+
+
+def test_a_second_thread_that_changes_a_tagger_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    tagger = Tagger(model=RIPML.paper(n_dims=8, n_neighbors=1)).fit(["red apple", "grey sky"], [["fruit"], ["weather"]])
+    started, go_on, original = threading.Event(), threading.Event(), RIPML.partial_fit
+
+    def waits(self: RIPML, *given: Any) -> RIPML:
+        started.set()
+        assert go_on.wait(60)
+        return original(self, *given)
+
+    monkeypatch.setattr(RIPML, "partial_fit", waits)
+    first = threading.Thread(target=tagger.learn, args=(["green apple"], [["fruit"]]))
+    first.start()
+    assert started.wait(60)
+    try:
+        for change in (tagger.fit, tagger.learn, tagger.forget):
+            with pytest.raises(
+                ConcurrentChangeError, match=f"changing this Tagger, and `{change.__name__}` would undo"
+            ):
+                change(["grey sky"], [["weather"]])
+        assert tagger.suggest("red apple", n=1)[0][0] == "fruit"
+    finally:
+        go_on.set()
+        first.join()
+    assert tagger.n_documents_ == 3

@@ -69,12 +69,27 @@ def test_an_unknown_rule_is_answered_with_the_known_ones() -> None:
         TfIdf(tokens="bpe")
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("腾讯控股00700.hk上涨3.5%", ["腾讯", "控股", "00700", "hk", "上涨", "3.5%"]),
+        ("2019-2021年", ["2019", "2021", "年"]),
+        ("见www.cninfo.com.cn", ["见", "www", "cninfo", "com", "cn"]),
+        ("a__b", ["a", "__", "b"]),
+        ("c++和c#", ["c++", "和", "c#"]),
+        ("小明硕士毕业于中国科学院计算所", ["小明", "硕士", "毕业", "于", "中国科学院", "计算所"]),
+    ],
+)
+def test_words_are_those_that_the_original_jieba_cuts(text: str, words: list[str]) -> None:
+    assert tokenizer("jieba")(text) == words
+
+
 def test_without_jieba_the_error_has_the_install_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rules, "_segmenter", rules._segmenter.__wrapped__)  # not the one that is loaded already
-    monkeypatch.setitem(sys.modules, "jieba", None)
+    monkeypatch.setitem(sys.modules, "rjieba", None)
     cut = tokenizer("jieba")
     with pytest.raises(
-        MissingExtraError, match=r"jieba is needed for this; install it with: pip install 'ripml\[text\]'"
+        MissingExtraError, match=r"rjieba is needed for this; install it with: pip install 'ripml\[text\]'"
     ):
         cut("股票")
 

@@ -36,7 +36,7 @@ from ripml.tagging.rules import Rules, Suggestion
 from ripml.text import Doc2Vec, Encoder, TfIdf
 from ripml.text.tokens import strings
 
-__all__ = ["DocumentModel", "Text", "Why", "distinct", "text_features"]
+__all__ = ["DocumentModel", "Text", "Why", "distinct", "learnt_features", "text_features"]
 
 Text: TypeAlias = TfIdf | Doc2Vec | Encoder
 _TEXT_KINDS: Final[dict[str, type[Any]]] = {"tfidf": TfIdf, "doc2vec": Doc2Vec, "encoder": Encoder}
@@ -60,6 +60,15 @@ def text_features(features: Any = "tfidf") -> Text:
     if isinstance(features, str) or features is None:
         raise ParameterError(f"`features` must be 'tfidf', 'doc2vec' or an encoder of texts; got {features!r}.")
     return Encoder(features)
+
+
+def learnt_features(text: Text, texts: list[str]) -> Any:
+    """Fit what turns texts into features, and return the features to learn from: those that `transform` gives later.
+
+    A text that is forgotten or relabelled must have the features that it was learnt with. The vectors that doc2vec
+    trains are not those that it infers, and only the latter can be computed again.
+    """
+    return text.fit(texts).transform(texts) if isinstance(text, Doc2Vec) else text.fit_transform(texts)
 
 
 def distinct(data: Dataset) -> Dataset:
@@ -113,6 +122,8 @@ class DocumentModel:
     # In a store: the document of each row that was ever learnt, and the number of each label, ascending.
     row_documents: NDArray[np.int64] | None = field(default=None, repr=False, compare=False)
     label_numbers: NDArray[np.int64] | None = field(default=None, repr=False, compare=False)
+    # Whether `features` gives what a text was learnt with. Early versions learnt the vectors that doc2vec had trained.
+    repeatable: bool = field(default=True, repr=False, compare=False)
 
     # --------------------------------------------------------------------------------------------------------- fitting
 
@@ -138,7 +149,7 @@ class DocumentModel:
         numbered = X is not None and not always_named and encode_names(data.label_names).dtype != object
         if X is None:
             text = text_features(features)
-            X = text.fit_transform(_texts(data))
+            X = learnt_features(text, _texts(data))
         model.fit(X, data.Y, label_names=None if numbered else data.label_names)
         return cls(model, text, data.feature_names if text is None else None, first_feature, rules or Rules())
 
@@ -362,6 +373,8 @@ class DocumentModel:
             parameters["text"], words = self.text.to_state()
             parameters["text_kind"] = next(word for word, kind in _TEXT_KINDS.items() if isinstance(self.text, kind))
             arrays |= {f"text_{name}": array for name, array in words.items()}
+        if isinstance(self.text, Doc2Vec):
+            parameters["repeatable"] = self.repeatable
         numbers = {"row_documents": self.row_documents, "label_numbers": self.label_numbers}
         arrays |= {f"store_{name}": array for name, array in numbers.items() if array is not None}
         return parameters, arrays
@@ -398,7 +411,8 @@ class DocumentModel:
             raise ModelFolderError(f"{path}: `first_feature` must be 0 or 1; got {first_feature!r}.")
         rules = Rules.from_json(parameters.get("rules", {}))
         rows, labels = (contents.arrays.get(f"store_{name}") for name in ("row_documents", "label_numbers"))
-        return cls(model, text, names, first_feature, rules, rows, labels)
+        repeatable = not isinstance(text, Doc2Vec) or parameters.get("repeatable") is True
+        return cls(model, text, names, first_feature, rules, rows, labels, repeatable)
 
 
 def _texts(data: Dataset) -> list[str]:

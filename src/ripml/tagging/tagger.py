@@ -18,6 +18,7 @@ from sklearn.exceptions import NotFittedError
 from ripml.base import model_folder
 from ripml.base.errors import DataError, ModelFolderError, ParameterError
 from ripml.base.model_folder import Contents
+from ripml.base.parallel import exclusive
 from ripml.datasets import Dataset, documents_given
 from ripml.model.estimator import RIPML
 from ripml.model.multilabel import Multilabel
@@ -91,6 +92,7 @@ class Tagger(BaseEstimator):  # type: ignore[misc]
 
     # -------------------------------------------------------------------------------------------------------- learning
 
+    @exclusive
     def fit(self, documents: Any, tags: Any = None) -> Tagger:
         """Learn documents, and forget all that were learnt before.
 
@@ -110,6 +112,7 @@ class Tagger(BaseEstimator):  # type: ignore[misc]
         self._known = {digest: tags for digest, tags in _digests(kept) if tags}
         return self
 
+    @exclusive
     def learn(self, documents: Any, tags: Any = None) -> Tagger:
         """Learn more documents, given as for `fit`; the tags of a known text are replaced.
 
@@ -127,6 +130,8 @@ class Tagger(BaseEstimator):  # type: ignore[misc]
         changed = [digest for digest, tags in new.items() if tags and old.get(digest, tags) != tags]
         added = [digest for digest, tags in new.items() if tags and digest not in old]
         model, row = copy.copy(self._online()), {digest: i for i, digest in enumerate(new)}
+        if removed or changed:
+            self._check_repeatable()
         X = self.documents_.features(data)
 
         def rows(digests: list[bytes]) -> Any:
@@ -145,6 +150,7 @@ class Tagger(BaseEstimator):  # type: ignore[misc]
         self.documents_ = replace(self.documents_, model=model)
         return self
 
+    @exclusive
     def forget(self, documents: Any, tags: Any = None) -> Tagger:
         """Forget documents: the tagger becomes what it would be without them.
 
@@ -154,6 +160,7 @@ class Tagger(BaseEstimator):  # type: ignore[misc]
         data = distinct(documents_given([documents] if isinstance(documents, str) else documents, tags))
         if not len(data):
             raise DataError("there is no text to be forgotten.")
+        self._check_repeatable()
         wanted = dict(_digests(data))
         for text, (digest, expected) in zip(data.texts or (), wanted.items(), strict=True):
             if digest not in self._known:
@@ -252,6 +259,13 @@ class Tagger(BaseEstimator):  # type: ignore[misc]
         if not hasattr(self, "documents_"):
             raise NotFittedError("this Tagger has not been fitted; call fit(texts, tags) first.")
         return self.documents_
+
+    def _check_repeatable(self) -> None:
+        if not self._fitted().repeatable:
+            raise ParameterError(
+                "this tagger was fitted by an earlier version of ripml on doc2vec vectors that cannot be computed "
+                "again, so its texts cannot be forgotten or given other tags; fit it again."
+            )
 
     def _online(self) -> RIPML:
         model = self._fitted().model

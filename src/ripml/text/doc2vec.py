@@ -124,8 +124,9 @@ class Doc2Vec:
     def transform(self, texts: Iterable[str]) -> NDArray[np.float32]:
         """Return inferred vectors of the texts, float32, shape (n, d); all zero for a text without a known word.
 
-        The vector of a text does not depend on the other texts. It is close to, but not the same as, the one of
-        `fit_transform`, where the words were still being trained.
+        The vector of a text depends neither on the other texts nor on the number of threads, and is the same whenever
+        it is asked for. It is close to, but not the same as, the one of `fit_transform`, where the words were still
+        being trained. What is to be forgotten later must be learnt from `fit(texts).transform(texts)`.
         """
         model = self._fitted()
         documents = self._tokenize(texts)
