@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from ripml.decoding import blend as blending
 from ripml.decoding.blend import Candidates, Trees, fit_blend, fit_trees
 from ripml.decoding.calibration import expected_calibration_error, fit_steps, in_steps
+from ripml.decoding.signals import TIE, _standing
 
 RISING = ("value", "votes", "similar")
 
@@ -332,6 +333,70 @@ def test_trees_are_walked_level_by_level() -> None:
 
 
 # ------------------------------------------------------------------------------------------------------ calibration
+
+
+@pytest.mark.parametrize("name", ["value", "votes", "similar", "rank"])
+def test_a_signal_that_moves_by_rounding_moves_no_score_by_more_than_a_ten_thousandth(name: str) -> None:
+    """Also where it is right at the threshold of a node: there a step would let the score jump."""
+    candidates, right = simulated()
+    trees = fit_trees(candidates, right, 0)
+    assert trees is not None
+    read = trees.feature == list(candidates.signals).index(name)
+    thresholds = np.unique(trees.threshold[read & np.isfinite(trees.threshold)])[:600]
+    rounding, start = np.float32(1e-6 if name != "rank" else 5e-4), np.float32(0)
+    at_threshold = candidates.signals[name].copy()
+    at_threshold[: len(thresholds), 0] = thresholds
+    found = []
+    for moved in (start, rounding):
+        signals = candidates.signals | {name: at_threshold + moved}
+        found.append(Candidates(candidates.labels, signals).scores(trees))
+    assert len(thresholds) > 3
+    assert np.abs(found[0] - found[1]).max() < 1e-4
+    table = [
+        Candidates(candidates.labels, candidates.signals | {name: at_threshold + m}).table() for m in (0, rounding)
+    ]
+    steps = [trees.probabilities(np.asarray(some, np.float32)) for some in table]
+    assert np.abs(steps[0] - steps[1]).max() > 1e-4  # without slopes it would
+
+
+def test_away_from_thresholds_slopes_are_steps() -> None:
+    candidates, right = simulated()
+    trees = fit_trees(candidates, right, 0)
+    assert trees is not None
+    table = candidates.table()
+    slopes = np.full(table.shape[1], 0.01, np.float32)
+    away = np.ones(len(table), bool)
+    for signal, column in enumerate(table.T):
+        thresholds = trees.threshold[trees.feature == signal]
+        away &= (np.abs(column[:, None] - thresholds[None, np.isfinite(thresholds)]) > 0.005).all(axis=1)
+    found, expected = trees.probabilities(table, None, slopes), trees.probabilities(table)
+    np.testing.assert_array_equal(found[away], expected[away])
+    assert 0 < away.mean() < 1
+    assert (found[~away] != expected[~away]).any()
+
+
+def test_a_candidate_that_is_hardly_ahead_of_the_next_label_has_a_score_near_zero() -> None:
+    candidates, right = simulated()
+    trees = fit_trees(candidates, right, 0)
+    assert trees is not None
+    whole = candidates.scores(trees)
+    for margin, share in ((0.0, 0.0), (1e-3, 0.5), (0.1, 1.0), (np.inf, 1.0)):
+        margins = np.full(whole.shape, margin, np.float32)
+        scores = Candidates(candidates.labels, candidates.signals, margins).scores(trees)
+        np.testing.assert_allclose(scores, share * whole, rtol=1e-5)
+
+
+def test_ranks_of_almost_equal_values_change_gradually() -> None:
+    half = float(TIE) / 2
+    values = np.array(
+        [[0.9, 0.5, 0.5, 0.2], [0.9, 0.5 + half / 2, 0.5, 0.2], [0.9, 0.5 + half, 0.5, -np.inf]], np.float32
+    )
+    labels = np.where(np.isfinite(values), 7, -1)
+    seen = np.ones(values.shape, np.int64)
+    rank = _standing(values, labels, seen)["rank"]
+    expected = np.array([[0, 1.5, 1.5, 3], [0, 1.25, 1.75, 3], [0, 1, 2, 3]])
+    np.testing.assert_allclose(rank, expected, atol=1e-3)
+    np.testing.assert_array_equal(_standing(values[:, ::-1], labels[:, ::-1], seen)["rank"], rank[:, ::-1])
 
 
 @settings(max_examples=50, deadline=None)

@@ -303,6 +303,28 @@ def test_least_squares_are_solved_on_the_candidates_of_each_row(
         np.testing.assert_array_equal(values[~present], 0)
 
 
+def test_more_candidates_than_dimensions_are_a_system_of_the_dimensions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows with thousands of labels have three times as many candidates, and K equations cost K³."""
+    rng, sizes, solve = np.random.default_rng(0), list[int](), np.linalg.solve
+
+    def solved(A: Any, b: Any) -> Any:
+        sizes.append(A.shape[-1])
+        return solve(A, b)
+
+    table = rng.standard_normal((50, 8)).astype(np.float32) / np.float32(8**0.5)
+    Z, labels = rng.standard_normal((3, 8)).astype(np.float32), np.stack([rng.permutation(50)[:40] for _ in range(3)])
+    labels[1, 30:] = -1
+    with monkeypatch.context() as patched:
+        patched.setattr(np.linalg, "solve", solved)
+        found = least_squares(Z, labels, lambda some: table[some], [0.3])[0]
+    assert set(sizes) == {8}
+    for z, candidates, values in zip(Z, labels, found, strict=True):
+        Phi = table[candidates[candidates >= 0]].astype(np.float64)
+        expected = np.linalg.solve(Phi @ Phi.T + 0.3 * np.eye(len(Phi)), Phi @ z)
+        np.testing.assert_allclose(values[candidates >= 0], expected, atol=1e-4)
+        np.testing.assert_array_equal(values[candidates < 0], 0)
+
+
 def test_least_squares_remove_the_cross_talk_that_values_have() -> None:
     labels = np.arange(12)[None]
     y = np.isin(labels[0], [2, 7]).astype(np.float32)

@@ -512,8 +512,9 @@ def test_the_scale_of_a_feature_row_does_not_matter_when_rows_are_normalised() -
         ({"ridge": "best"}, "`ridge` must be 'auto' or a finite number ≥ 0; got 'best'"),
         ({"ridge": None}, "`ridge` must be 'auto' or a finite number ≥ 0; got None"),
         ({"ridge": True}, "`ridge` must be 'auto' or a finite number ≥ 0; got True"),
-        ({"ensemble": "normal"}, "`ensemble` must be one of gaussian, bernoulli, .* got 'normal'"),
-        ({"solver": "lsqr"}, "`solver` must be one of primal, dual, cg, gd or a RidgeSolver; got 'lsqr'"),
+        ({"ensemble": "normal"}, "`ensemble` must be one of auto, gaussian, bernoulli, .* got 'normal'"),
+        ({"solver": "lsqr"}, "`solver` must be one of auto, primal, dual, cg, gd or a RidgeSolver; got 'lsqr'"),
+        ({"kernel": "poly"}, "`kernel` must be one of auto, linear, rbf, local or a Kernel; got 'poly'"),
         ({"index": "flat"}, "`index` must be one of exact, auto, ivf, hnsw, lsh or an Index; got 'flat'"),
         ({"normalize": "l2"}, "`normalize` must be True or False; got 'l2'"),
         ({"n_jobs": 0}, "`n_jobs` must be None, an integer ≥ 1, or negative to count from all cores; got 0"),
@@ -735,7 +736,16 @@ OUT_OF_RANGE: dict[str, float] = {
     **dict.fromkeys(("counts", "scale"), 0),
     **dict.fromkeys(("row_numbers", "label_keys", "label_slots"), 7),  # each of them
 }
-OPTIONAL = {"row_numbers", "label_keys", "label_slots", "label_retired", "weights", "scale", "added_up"}
+OPTIONAL = {
+    "row_numbers",
+    "label_keys",
+    "label_slots",
+    "label_retired",
+    "weights",
+    "scale",
+    "added_up",
+    "row_signatures",
+}
 
 
 @functools.cache
@@ -1178,3 +1188,10 @@ def test_a_tail_puts_rare_labels_forward_and_changes_no_probability(settings: di
 def test_a_tail_outside_its_range_is_refused(tail: Any) -> None:
     with pytest.raises(ParameterError, match="`tail` must be a finite number ≥ 0; got"):
         model(tail=tail).fit(ZIPF.X, ZIPF.Y)
+
+
+def test_a_single_row_of_many_labels_is_learnt_where_labels_share_dimensions() -> None:
+    """Left out, it has no candidate at all."""
+    names = [f"label {i}" for i in range(40)]
+    model = RIPML(ensemble="gaussian", n_dims=8, random_state=0).fit(np.ones((1, 3)), [names])
+    assert len(model.recommend(np.ones((1, 3)), n=40)[0]) == 40

@@ -17,7 +17,7 @@ from ripml.base.errors import DataError, MemoryLimitError, ParameterError
 from ripml.regression import incremental, incremental_kernel
 from ripml.regression.incremental import IncrementalRidge
 from ripml.regression.incremental_kernel import IncrementalDualRidge, IncrementalKernelRidge
-from ripml.regression.inverse import Inverse, started
+from ripml.regression.inverse import Inverse, RowChange, started
 from ripml.regression.kernels import RBF, Kernel, Linear
 from ripml.regression.sums import Sums
 
@@ -489,8 +489,35 @@ class TestIncrementalRidge:
         X, Z = rows_of(60)
         system = IncrementalRidge.of(X, Z, 0.1) if source == "rows" else IncrementalRidge(Sums.of(X, Z), 0.1)
         other, targets = rows_of(1, seed=5)
-        with pytest.raises(DataError, match=r"^the sums over rows are impossible: .* never learnt; fit again"):
+        sentence = "sums over rows are impossible: .* never learnt; fit again"
+        if source == "rows":
+            sentence = "a row to be forgotten or relabelled was never learnt: no row has its features"
+        with pytest.raises(DataError, match=sentence):
             system.change(None, (np.repeat(20 * other, n_forgotten, axis=0), np.repeat(targets, n_forgotten, axis=0)))
+
+    @pytest.mark.parametrize("n_changed", [1, 20])
+    @pytest.mark.parametrize("kind", KINDS, ids=["dense", "sparse"])
+    def test_a_row_with_other_features_is_refused_however_possible_the_sums_stay(
+        self, kind: Callable[[Any], Any], n_changed: int
+    ) -> None:
+        X, Z = rows_of(200)
+        system = IncrementalRidge.of(kind(X), Z, 0.1)
+        system.change((kind(X[:5] / 2), Z[:5]), (kind(X[:5]), Z[:5]))
+        expected, drift = system.Psi.copy(), system.drift()
+        near = X[50 : 50 + n_changed] + 1e-2
+        for change in (
+            RowChange(None, (kind(near), Z[:n_changed], np.arange(n_changed)), None),
+            RowChange(None, (kind(X[:1]), Z[:1], np.arange(1)), None),  # forgotten already
+            RowChange((kind(X), Z), None, (kind(near), Z[:n_changed], 2 * Z[:n_changed], np.arange(n_changed))),
+        ):
+            with pytest.raises(DataError, match="was never learnt: no row has its features"):
+                system.apply(change)
+        assert np.array_equal(system.Psi, expected)
+        assert system.drift() == drift
+        rounded = (X[50 : 50 + n_changed].astype(np.float32) * np.float32(1 + 1e-6)).astype(float)
+        system.change(None, (kind(rounded), Z[50 : 50 + n_changed]))
+        system.change(None, (kind(X[:5] / 2), Z[:5]))
+        assert system.sums.n_rows == 195 - n_changed
 
     @pytest.mark.parametrize("source", ["rows", "sums"])
     @pytest.mark.parametrize("size", [1e0, 1e4, 1e8])

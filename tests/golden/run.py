@@ -4,6 +4,7 @@ python tests/golden/run.py                      check all cases and folders; exi
 python tests/golden/run.py --only 'paper*'      only those whose name matches
 python tests/golden/run.py --write              record the cases as they are now
 python tests/golden/run.py --folders            write the folders with the code as it is now
+python tests/golden/run.py --answers            record what the folders answer now, and leave them as they are
 python tests/golden/run.py --real --record FILE [--write]    on the data sets of RIPML_DATA, see `REAL`
 """
 
@@ -109,6 +110,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="record instead of checking")
     parser.add_argument("--folders", action="store_true", help="write the model folders and stores anew")
+    parser.add_argument("--answers", action="store_true", help="record what the folders answer now")
     parser.add_argument("--only", default="*", metavar="PATTERN", help="cases whose name matches")
     parser.add_argument("--real", action="store_true", help="fits on the data sets of RIPML_DATA")
     parser.add_argument("--record", type=Path, metavar="FILE", help="where the results of --real are")
@@ -125,7 +127,9 @@ def main() -> int:
                 record(given.only)
             if given.folders:
                 folders.write_folders()
-            if not (given.write or given.folders):
+            if given.answers:
+                folders.record_answers()
+            if not (given.write or given.folders or given.answers):
                 n_wrong = check(given.only)
     print(f"{time.perf_counter() - start:.0f} s")
     return int(n_wrong > 0)

@@ -8,6 +8,10 @@ is the probability that it is right.
 
 Few trees of small depth are kept as plain arrays, full binary trees laid out level by level: node i has the children
 2i + 1 and 2i + 2, so a model is saved without pickle and evaluated with array look-ups alone.
+
+A score must not jump when a signal moves by rounding alone: a model that learnt and forgot a row would differ from one
+that never held it. So the step of a node is a short slope, on which a candidate takes both ways in part; the rank of a
+value changes gradually where two values are almost equal; and a candidate that barely became one has a score near 0.
 """
 
 from __future__ import annotations
@@ -28,6 +32,8 @@ Floats = NDArray[np.float32]
 
 _N_TREES, _DEPTH, _LEAF = 40, 4, 40  # of each half
 _LEAST_ROWS = 200  # left-out rows below which trees would only learn noise
+_SLOPE = 2e-3  # width of the slope at the threshold of a node: some thousand times the rounding error of a signal
+_SLOPES = {"rank": 1.0, "frequency": 0.0}  # those of other signals; frequencies are whole numbers
 _MONOTONE = ("value", "votes", "similar", "local")  # signals of which more never lowers a score
 _ROWS_AT_A_TIME = 4096  # candidates; nodes of all trees for them stay in the cache
 
@@ -38,19 +44,23 @@ class Candidates:
 
     labels: NDArray[np.int64]
     signals: dict[str, Floats]
+    margin: Floats | None = None  # (n, K) by how much a candidate is ahead of the best label that is not one
 
     @classmethod
     def joined(cls, parts: Sequence[Candidates]) -> Candidates:
         """The rows of these, one after the other."""
         signals = {name: np.concatenate([part.signals[name] for part in parts]) for name in parts[0].signals}
-        return cls(np.concatenate([part.labels for part in parts]), signals)
+        margins = [part.margin for part in parts if part.margin is not None]
+        margin = np.concatenate(margins) if margins else None
+        return cls(np.concatenate([part.labels for part in parts]), signals, margin)
 
     def table(self) -> Floats:
         """One line per candidate, one column per signal: (n·K, S), with lines for missing candidates too."""
         return np.stack([signal.ravel() for signal in self.signals.values()], axis=1)
 
     def __getitem__(self, rows: Any) -> Candidates:
-        return Candidates(self.labels[rows], {name: signal[rows] for name, signal in self.signals.items()})
+        signals = {name: signal[rows] for name, signal in self.signals.items()}
+        return Candidates(self.labels[rows], signals, None if self.margin is None else self.margin[rows])
 
     def simple_score(self) -> Floats:
         """The mean of the signals of regression and neighbours, in [0, 1].
@@ -66,8 +76,10 @@ class Candidates:
         simple = self.simple_score()
         if trees is None:
             return simple
-        learnt = trees.probabilities(self.table(), n_jobs).reshape(simple.shape)
-        return np.asarray(_LEARNT * learnt + (1 - _LEARNT) * simple, np.float32)
+        slopes = np.array([_SLOPES.get(name, _SLOPE) for name in self.signals], np.float32)
+        learnt = trees.probabilities(self.table(), n_jobs, slopes).reshape(simple.shape)
+        scores = np.asarray(_LEARNT * learnt + (1 - _LEARNT) * simple, np.float32)
+        return scores if self.margin is None else scores * np.clip(self.margin / np.float32(_SLOPE), 0, 1)
 
 
 _LEARNT = np.float32(1 - 1e-4)  # the share of the trees in a score; the rest breaks ties
@@ -112,12 +124,14 @@ class Trees:
             raise ValueError(f"trees with {leaves} leaves and {feature.shape[1]} inner nodes are not full binary trees")
         return cls(feature, threshold, value, float(start[0]))
 
-    def probabilities(self, table: Floats, n_jobs: int | None = None) -> Floats:
-        """σ(start + Σ_t value_t), (n,), for signals (n, S)."""
+    def probabilities(self, table: Floats, n_jobs: int | None = None, slopes: Floats | None = None) -> Floats:
+        """σ(start + Σ_t value_t), (n,), for signals (n, S); thresholds are steps, or slopes of these widths, (S,)."""
         out = np.empty(len(table), np.float32)
         n_trees, inner = self.feature.shape
         base = np.arange(n_trees, dtype=np.intp) * inner
         feature, threshold = self.feature.ravel().astype(np.intp), self.threshold.ravel()
+        widths = np.zeros(table.shape[1], np.float32) if slopes is None else slopes
+        half = widths / 2
         value, leaf_base = self.value.ravel(), np.arange(n_trees, dtype=np.intp) * self.value.shape[1]
 
         def fill(rows: slice) -> None:
@@ -125,16 +139,37 @@ class Trees:
             line = (np.arange(len(part), dtype=np.intp) * part.shape[1])[:, None]
             flat = np.ascontiguousarray(part).ravel()
             node = np.zeros((len(part), n_trees), np.intp)
+            on_slope = np.zeros(node.shape, bool)
             for _ in range(_depth(self.value)):
                 at = node + base
-                right = flat.take(line + feature.take(at)) > threshold.take(at)
+                signal = feature.take(at)
+                above = flat.take(line + signal) - threshold.take(at)
+                on_slope |= np.abs(above) < half.take(signal)
                 node += node + 1
-                node += right
-            log_odds = value.take(node - inner + leaf_base).sum(axis=1, dtype=np.float64) + self.start
+                node += above > 0
+            values = value.take(node - inner + leaf_base)
+            at_slope, tree = np.nonzero(on_slope)
+            values[at_slope, tree] = self._on_slopes(part[at_slope], tree, widths)
+            log_odds = values.sum(axis=1, dtype=np.float64) + self.start
             out[rows] = 1 / (1 + np.exp(-log_odds))
 
         map_blocks(fill, blocks(len(table), _ROWS_AT_A_TIME), n_jobs)
         return out
+
+    def _on_slopes(self, lines: Floats, trees: NDArray[np.intp], widths: Floats) -> Floats:
+        """The values of lines of signals (p, S) in one tree each (p,), as the mean of all leaves that they reach."""
+        feature = self.feature.take(trees, axis=0).astype(np.intp)
+        place = feature + (np.arange(len(lines)) * lines.shape[1])[:, None]
+        above = lines.ravel().take(place) - self.threshold.take(trees, axis=0)
+        # A signal without a slope is a step; its threshold may be one of its values.
+        slope = np.where(widths > 0, 1 / np.where(widths > 0, widths, 1), 0).astype(np.float32).take(feature)
+        right = np.where(slope > 0, np.clip(above * slope + np.float32(0.5), 0, 1), above > 0).astype(np.float32)
+        share = np.ones((len(lines), 1), np.float32)
+        for level in range(_depth(self.value)):
+            turn = right[:, 2**level - 1 : 2 ** (level + 1) - 1]
+            to_right = share * turn
+            share = np.stack([share - to_right, to_right], axis=2).reshape(len(lines), 2 ** (level + 1))
+        return np.asarray(np.einsum("pl,pl->p", share, self.value.take(trees, axis=0)), np.float32)
 
 
 def _depth(value: Floats) -> int:

@@ -97,3 +97,15 @@ def best_of_rows(score: NDArray[Any], ends: NDArray[np.int64], k: int) -> NDArra
     out = np.full((n, k), -1, np.int64)
     out[row[kept], rank[kept]] = order[kept]
     return out
+
+
+def margins(score: NDArray[Any], best: NDArray[np.int64]) -> NDArray[np.float32]:
+    """By how much the first k of the k + 1 best scores of each row are ahead of the last one, (n, k); ∞ if it is none.
+
+    >>> margins(np.array([0.1, 0.3, 0.2]), np.array([[1, 2, 0], [1, 2, -1]])).tolist()
+    [[0.20000000298023224, 0.10000000149011612], [inf, inf]]
+    """
+    if not len(score):
+        return np.full((len(best), best.shape[1] - 1), np.inf, np.float32)
+    last = np.where(best[:, -1:] >= 0, score[best[:, -1:]], -np.inf)
+    return np.asarray(score[best[:, :-1]] - last, np.float32)

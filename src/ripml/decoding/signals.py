@@ -38,6 +38,8 @@ Ints = NDArray[np.int64]
 
 _PARTS, _LEAST_BLOCK = 4, 4  # into which a batch is cut at least, but not smaller than so many rows
 _ROW_BLOCK = 256
+TIE = np.float32(4e-3)  # twice the difference of values below which their ranks are shared
+_TIED_VALUES = 8  # values after one in the order that may share its rank
 _RARE = 16  # rows of a label up to which one more or less makes a difference
 DENSE_LABELS = 8192  # up to here the values of all labels cost less than looking up the columns of candidates
 
@@ -175,7 +177,8 @@ class FittedSignals(FittedDecoder):
             if len(self._unseen):
                 offered = values.copy()
                 offered[:, self._unseen[self._unseen < values.shape[1]]] = -np.inf
-            best = scoring.largest(offered, min(choices.n_candidates, values.shape[1]))
+            # One more than are kept: the margin of the last one is known then.
+            best = scoring.largest(offered, min(choices.n_candidates + 1, values.shape[1]))
             key = np.arange(len(Z))[:, None] * L + best
             keys.append(np.sort(key[np.isfinite(np.take_along_axis(offered, best, axis=1))]))
         # The union of what each signal proposes, as sorted places row·L + label.
@@ -191,9 +194,13 @@ class FittedSignals(FittedDecoder):
             signals[name][np.searchsorted(places, key)] = matrix.data
         # Of these the best are kept, by the sum of the signals.
         ends = np.searchsorted(row, np.arange(len(Z) + 1))
-        kept = scoring.best_of_rows(np.sum(list(signals.values()), axis=0), ends, choices.n_candidates)
-        labels = np.where(kept >= 0, label[kept], -1)
-        table = {name: np.where(kept >= 0, signal[kept], np.float32(0)) for name, signal in signals.items()}
+        total = np.sum(list(signals.values()), axis=0)
+        best = scoring.best_of_rows(total, ends, choices.n_candidates + 1)
+        kept = best[:, : choices.n_candidates]
+        margin = scoring.margins(total, best)
+        # −1, for none, is the place of what is appended; a row may have no candidate at all.
+        labels = np.append(label, -1)[kept]
+        table = {name: np.append(signal, np.float32(0))[kept] for name, signal in signals.items()}
         if choices.epsilon is not None:
             table["value"] = least_squares(Z, labels, embedding.columns, [choices.epsilon])[0]
         seen = self.frequency[labels]
@@ -201,7 +208,7 @@ class FittedSignals(FittedDecoder):
             # A label of a row that is left out was seen once less. Where few labels are seen that often, one less would
             # give it away; and there it hardly matters.
             seen = seen - (scoring.carried(sets[left_out.sets], labels) & (seen <= _RARE))
-        return Candidates(labels, table | _standing(table["value"], labels, seen))
+        return Candidates(labels, table | _standing(table["value"], labels, seen), margin)
 
     # ---------------------------------------------------------------------------------------------------- explanations
 
@@ -294,6 +301,7 @@ def _standing(value: Floats, labels: Ints, seen: Ints) -> dict[str, Floats]:
     rank = np.empty(value.shape, np.float32)
     np.put_along_axis(rank, order, np.broadcast_to(np.arange(value.shape[1], dtype=np.float32), rank.shape), axis=1)
     ordered = np.take_along_axis(value, order, axis=1)
+    np.put_along_axis(rank, order, np.take_along_axis(rank, order, axis=1) + _near_ties(ordered), axis=1)
     of_row = {
         "best": ordered[:, 0],
         "third": ordered[:, min(2, value.shape[1] - 1)],
@@ -301,6 +309,23 @@ def _standing(value: Floats, labels: Ints, seen: Ints) -> dict[str, Floats]:
     }
     wide = {name: np.broadcast_to(np.where(np.isfinite(c), c, 0)[:, None], rank.shape) for name, c in of_row.items()}
     return {"frequency": seen.astype(np.float32), "rank": rank, **wide}
+
+
+def _near_ties(ordered: Floats) -> Floats:
+    """What to add to the ranks 0, 1, … of values in descending order (n, K), so that ranks change gradually.
+
+    Of two values that differ by less than half of `TIE`, each ranks partly before the other, and equal ones half.
+    """
+    added = np.zeros(ordered.shape, np.float32)
+    for shift in range(1, min(_TIED_VALUES, ordered.shape[1])):
+        with np.errstate(invalid="ignore"):  # −∞ − −∞ of missing candidates
+            apart = ordered[:, :-shift] - ordered[:, shift:]
+        share = np.where(apart < TIE / 2, 0.5 - apart / TIE, np.float32(0))
+        if not share.any():
+            break
+        added[:, :-shift] += share
+        added[:, shift:] -= share
+    return added
 
 
 def _places(matrix: Any) -> Ints:

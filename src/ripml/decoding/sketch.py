@@ -36,6 +36,7 @@ def least_squares(
     """(Φ_SᵀΦ_S + εI)⁻¹Φ_Sᵀẑ on the candidates S of each row, for each ε, (E, n, K): the sketch without its cross-talk.
 
     With the restricted isometry Φ_SᵀΦ_S is close to I, so the system is well posed. `labels` (n, K) is −1 for none.
+    Of more candidates than dimensions the same values are Φ_Sᵀ(Φ_SΦ_Sᵀ + εI)⁻¹ẑ, a system of m equations and not of K.
     """
     n, k = labels.shape
     out = np.zeros((len(epsilons), n, k), np.float32)
@@ -43,11 +44,15 @@ def least_squares(
     def fill(part: slice) -> None:
         there = labels[part] >= 0
         Phi = columns(np.where(there, labels[part], 0).ravel()).reshape(*there.shape, -1) * there[..., None]
-        gram, right = Phi @ Phi.transpose(0, 2, 1), Phi @ Z[part, :, None]
+        wide = k > Phi.shape[2]
+        right = Z[part, :, None] if wide else Phi @ Z[part, :, None]
+        gram = Phi.transpose(0, 2, 1) @ Phi if wide else Phi @ Phi.transpose(0, 2, 1)
+        diagonal = np.arange(gram.shape[1])
         for solved, epsilon in zip(out, epsilons, strict=True):
             shifted = gram.copy()
-            shifted[:, np.arange(k), np.arange(k)] += np.float32(epsilon)
-            solved[part] = np.linalg.solve(shifted, right)[..., 0]
+            shifted[:, diagonal, diagonal] += np.float32(epsilon)
+            found = np.linalg.solve(shifted, right)
+            solved[part] = (Phi @ found if wide else found)[..., 0]
 
     map_blocks(fill, blocks(n, max(1, _PAIRS // max(k, 1))), n_jobs)
     return out

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from ripml.base.arrays import ArraySpec, check_arrays
 from ripml.base.errors import DataError
 from ripml.labels.encoding import (
+    check_indicator,
     check_one_kind,
     encode_labels,
     indicator_of,
@@ -45,7 +46,7 @@ class Vocabulary:
     ([3, 7, 8], [3, 5, 8])
     """
 
-    names: Names  # (L,) int64, or object holding str
+    names: Names  # (L,) int64, or object holding str; None for a label that is about to be removed
     keys: NDArray[np.uint64]  # (L,)
     slots: NDArray[np.uint64]  # (L,)
     retired: NDArray[np.bool_]  # (L,) labels that are no longer suggested
@@ -74,21 +75,28 @@ class Vocabulary:
         """What selects each label's column of Phi: its key, or its slot in an ensemble of a fixed size."""
         return self.keys if ensemble.capacity(n_dims) is None else self.slots
 
-    def added(self, names: Sequence[Any], keys: Sequence[int] | None = None) -> Vocabulary:
-        """With more labels at the end, optionally with these keys."""
+    def free_slots(self, n: int) -> NDArray[np.uint64]:
+        """The slots of the next n labels: those of removed labels first."""
+        if len(self) and int(self.slots.max()) >= len(self):  # labels were removed, and their slots are free
+            return np.setdiff1d(np.arange(len(self) + n, dtype=np.uint64), self.slots)[:n]
+        return np.arange(len(self), len(self) + n, dtype=np.uint64)
+
+    def added(
+        self, names: Sequence[Any], keys: Sequence[int] | None = None, slots: Sequence[int] | None = None
+    ) -> Vocabulary:
+        """With more labels at the end, optionally with these keys and slots."""
         if isinstance(names, str):
             raise DataError(f"a list of label names is needed; got the string {names!r}.")
         names = [label_name(name) for name in names]
         if not names:
             return self
-        check_one_kind(names, self.names[:1])
+        check_one_kind(names, self._first_name())
         if any(name in self for name in names) or len(set(names)) < len(names):
             duplicate = next(name for i, name in enumerate(names) if name in self or name in names[:i])
             raise DataError(f"the label {duplicate!r} already exists.")
         more = names_array(list(names)) if len(self) == 0 or self.names.dtype == object else np.array(names, np.int64)
-        free = np.arange(len(self), len(self) + len(more), dtype=np.uint64)
-        if len(self) and int(self.slots.max()) >= len(self):  # labels were removed, and their slots are free
-            free = np.setdiff1d(np.arange(len(self) + len(more), dtype=np.uint64), self.slots)[: len(more)]
+        free = self.free_slots(len(more)) if slots is None else self._checked("slots", slots, self.slots, len(more))
+        new_keys = self._new_keys(more) if keys is None else self._checked("keys", keys, self.keys, len(more))
         columns = self._columns
         if len(columns) > len(self):  # another vocabulary made from this one uses the columns behind it
             columns = _columns_of(self.names)
@@ -96,7 +104,7 @@ class Vocabulary:
         return replace(
             self,
             names=np.concatenate([self.names, more]) if len(self) else more,
-            keys=np.concatenate([self.keys, self._new_keys(more) if keys is None else self._checked(keys, len(more))]),
+            keys=np.concatenate([self.keys, new_keys]),
             slots=np.concatenate([self.slots, free]),
             retired=np.concatenate([self.retired, np.zeros(len(more), bool)]),
             _columns=columns,
@@ -113,21 +121,39 @@ class Vocabulary:
                 attempt += 1
         return keys
 
-    def _checked(self, keys: Sequence[int], n: int) -> NDArray[np.uint64]:
-        found = np.array(keys, np.uint64)
-        if found.shape != (n,) or len(np.unique(found)) < n or np.isin(found, self.keys).any():
-            raise DataError(f"{n} new labels need {n} different keys that no other label has.")
+    @staticmethod
+    def _checked(what: str, given: Sequence[int], taken: NDArray[np.uint64], n: int) -> NDArray[np.uint64]:
+        found = np.array(given, np.uint64)
+        if found.shape != (n,) or len(np.unique(found)) < n or np.isin(found, taken).any():
+            raise DataError(f"{n} new labels need {n} different {what} that no other label has.")
         return found
+
+    def _first_name(self) -> list[Any]:
+        """A name that says whether names are strings or integers."""
+        return next(([name] for name in self.names if name is not None), [])
 
     def renamed(self, old: Any, new: Any) -> Vocabulary:
         """With another name for one label."""
-        column, new = self.column_of(old), label_name(new)
-        check_one_kind([new], self.names[:1])
-        if new in self:
-            raise DataError(f"the label {new!r} already exists; relabel rows to merge labels.")
-        names = self.names.copy()
-        names[column] = new
-        return replace(self, names=names, _columns=_columns_of(names))
+        column, name = self.column_of(old), label_name(new)
+        check_one_kind([name], self._first_name())
+        return self.with_names({column: name})
+
+    def with_names(self, names: Mapping[int, Any]) -> Vocabulary:
+        """With other names, column ↦ name, all of them at once; None for a label that is about to be removed.
+
+        >>> Vocabulary.of(np.array([3, 5])).with_names({0: 5, 1: 3}).names.tolist()
+        [5, 3]
+        """
+        if not names:
+            return self
+        changed = self.names.copy()
+        for column, name in names.items():
+            changed[column] = name
+        columns = _columns_of(changed)
+        if len(columns) < len(changed):
+            name = next(name for column, name in names.items() if columns.get(name, column) != column)
+            raise DataError(f"the label {name!r} already exists; relabel rows to merge labels.")
+        return replace(self, names=changed, _columns=columns)
 
     def with_retired(self, name: Any, retired: bool) -> Vocabulary:
         """With one label retired, or no longer retired."""
@@ -147,9 +173,11 @@ class Vocabulary:
         labels.
         """
         if getattr(Y, "ndim", 1) == 2 and not hasattr(Y, "columns"):
+            if Y.shape[1] == len(self):
+                return check_indicator(Y, "a two-dimensional Y"), self
             indicator, names = encode_labels(Y)
             numbered = np.array_equal(self.names, np.arange(len(self)))
-            if len(names) < len(self) or (len(names) > len(self) and not numbered):
+            if len(names) < len(self) or not numbered:
                 raise DataError(f"Y has {len(names)} columns, but the model knows {len(self)} labels.")
             return indicator, self.added(list(range(len(self), len(names))))
         if hasattr(Y, "columns"):
@@ -187,4 +215,5 @@ class Vocabulary:
 
 
 def _columns_of(names: Names) -> dict[Any, int]:
-    return {name: column for column, name in enumerate(names.tolist())}
+    # A label without a name has an entry too, which no name finds: the number of entries tells who owns the dictionary.
+    return {(column,) if name is None else name: column for column, name in enumerate(names.tolist())}

@@ -28,7 +28,7 @@ from ripml.base.errors import (
     check_ridge,
     is_number,
 )
-from ripml.base.parallel import one_blas_thread
+from ripml.base.parallel import exclusive, one_blas_thread
 from ripml.base.workspace import DiskWorkspace, Workspace
 from ripml.decoding.decoders import Blend, Decoder
 from ripml.labels.encoding import LabelColumns, check_names, label_keys
@@ -193,6 +193,7 @@ class RIPML(Updatable):
 
     # -------------------------------------------------------------------------------------------------------- fit
 
+    @exclusive
     def fit_blocks(
         self,
         blocks: Iterable[tuple[Any, Any]],
@@ -289,10 +290,10 @@ class RIPML(Updatable):
             n_neighbors=None if self.n_neighbors == "auto" else int(self.n_neighbors),
             n_learners=self.n_learners,
             n_clusters=self.n_clusters,
-            kernel=None if self.kernel == "auto" else registry.resolve("kernel", self.kernel),
+            kernel=None if self.kernel == "auto" else registry.resolve("kernel", self.kernel, ("auto",)),
             relevance=None if self.relevance == "auto" else float(self.relevance),
             ridge=None if self.ridge == "auto" else float(self.ridge),
-            ensemble=None if self.ensemble == "auto" else registry.resolve("ensemble", self.ensemble),
+            ensemble=None if self.ensemble == "auto" else registry.resolve("ensemble", self.ensemble, ("auto",)),
             solver=self.solver,
             index=registry.resolve("index", self.index),
             decoder=registry.resolve("decoder", self.decoder),
@@ -314,10 +315,10 @@ class RIPML(Updatable):
             raise ParameterError(f"`tail` must be a finite number ≥ 0; got {self.tail!r}.")
         super().check_settings()
         if self.ensemble != "auto":
-            registry.resolve("ensemble", self.ensemble)
+            registry.resolve("ensemble", self.ensemble, ("auto",))
         registry.resolve("index", self.index)
         resolve_solver(self.solver, 1, 1)
-        kernel = None if self.kernel == "auto" else registry.resolve("kernel", self.kernel)
+        kernel = None if self.kernel == "auto" else registry.resolve("kernel", self.kernel, ("auto",))
         registry.resolve("decoder", self.decoder).check(kernel, self.n_probe)
 
     def _check_unchanged(self) -> None:

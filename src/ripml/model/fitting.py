@@ -51,6 +51,7 @@ from ripml.regression import RidgeSolver, Solution, Solve, Sums, resolve_solver
 from ripml.regression.kernel_ridge import require_kernel_memory, solve_kernel
 from ripml.regression.kernels import Kernel, Linear, Local, Rows, squared_lengths
 from ripml.regression.regression import KernelRegression, LinearRegression, with_ones
+from ripml.regression.signatures import RowSignatures
 
 __all__ = ["ClusterFit", "Settings", "VotesFitting", "assemble", "choose_embedding", "fit"]
 
@@ -63,6 +64,7 @@ Ints = NDArray[np.int64]
 # factorised matrix is _SMALL.
 _LEFT_OUT_TO_BLEND = {"kernel": 5000, "local": 3000, "primal": 1000, "dual": 2000, "small": 1500}
 _LEFT_OUT_TO_TUNE, _LEFT_OUT_TO_TUNE_SMALL, _LEFT_OUT_TO_CUT = 2000, 5000, 500
+_SIGNED = 8192  # rows whose signatures are made at a time
 _LEFT_OUT_ITERATIVE = 200  # where the leverage of a row costs as much as a target
 _SMALL = 2500
 _HELD_OUT = 3000  # of the regression altogether, where leaving out one by one would cost a solve for each row
@@ -367,6 +369,8 @@ class VotesFitting(ClusterFitting):
         if sums is not None:
             solve = solver.of_sums(sums, lambda some: (dense(read_rows(X, rows[some])), dense(targets[some])))
             mean_square = float(np.trace(sums.gram)) / len(rows)
+            parts = (read_rows(X, rows[some]) for some in blocks(len(rows), _SIGNED))
+            sums = replace(sums, signatures=RowSignatures.of_blocks(parts).values)
         else:
             mine = X[rows]
             if solver.exact:

@@ -17,6 +17,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
+from ripml.base import registry
 from ripml.base.errors import DataError, ParameterError
 from ripml.decoding import scores as scoring
 from ripml.decoding.calibration import Calibration
@@ -126,9 +127,10 @@ class Model:
     def check_exact(self) -> None:
         """Raise where the regression was not solved to the end: then nothing can be added to it exactly."""
         for solution in self.solutions:
-            if solution["solver"] in ("cg", "gd"):
+            word = solution["solver"]
+            if word in registry.words("solver") and not registry.named("solver", word).exact:
                 raise ParameterError(
-                    f"solver={solution['solver']!r} stops short of the exact solution, so rows cannot be learnt or "
+                    f"solver={word!r} stops short of the exact solution, so rows cannot be learnt or "
                     "forgotten exactly; fit with solver='primal' or 'dual', or kernel='rbf', which do."
                 )
 
@@ -241,15 +243,15 @@ class Model:
                 clusters = tuple(cluster.embedded_again(decoder.embedding) for cluster in clusters)
         return replace(self, vocabulary=vocabulary, decoder=decoder, clusters=clusters, changes=changes)
 
-    def with_labels(self, names: Any, keys: Sequence[int] | None = None) -> Model:
-        """With labels that no row carries yet."""
-        vocabulary = self.vocabulary.added(names, keys)
+    def with_labels(self, names: Any, keys: Sequence[int] | None = None, slots: Sequence[int] | None = None) -> Model:
+        """With labels that no row carries yet; `keys` and `slots` as for `Vocabulary.added`."""
+        vocabulary = self.vocabulary.added(names, keys, slots)
         more = np.zeros(len(vocabulary) - len(self.vocabulary), np.int64)
         return self.grown(vocabulary, np.concatenate([self.frequency, more]), 0)
 
-    def without_labels(self, names: Iterable[Any], n_jobs: int | None) -> Model:
-        """Without labels that no row carries, so that nothing is left of them."""
-        places = np.array([self.vocabulary.column_of(name) for name in names], np.int64)
+    def without_labels(self, columns: Iterable[int], n_jobs: int | None) -> Model:
+        """Without the labels of these columns, which no row carries, so that nothing is left of them."""
+        places = np.array([*columns], np.int64)
         for place in places.tolist():
             if self.frequency[place]:
                 name, count = self.vocabulary.names[place], int(self.frequency[place])

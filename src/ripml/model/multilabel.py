@@ -22,7 +22,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ripml import metrics
 from ripml.base import model_folder
 from ripml.base.errors import DataError, NoLabelsError, ParameterError, check_count
-from ripml.base.parallel import thread_count
+from ripml.base.parallel import exclusive, thread_count
 from ripml.base.products import column_counts
 from ripml.decoding import scores as scoring
 from ripml.labels.encoding import check_names, encode_labels
@@ -68,6 +68,7 @@ class Multilabel(BaseEstimator, ABC):  # type: ignore[misc]
         def frequency_(self) -> NDArray[np.int64]:
             """Training rows of each label."""
 
+    @exclusive
     def fit(self: Self, X: Any, Y: Any, label_names: Sequence[str] | None = None) -> Self:
         """Learn from features X (n, d) and labels Y.
 

@@ -59,6 +59,7 @@ _SPECS = {
     "gram": ArraySpec("float64", ("s", None), optional=True),
     "moment": ArraySpec("float64", ("s", "D", "M"), optional=True),
     "added_up": ArraySpec("float64", ("s", "D"), least=0, optional=True),
+    "row_signatures": ArraySpec("float32", (None, 2), finite=True, optional=True),
     "kept_parts": ArraySpec("iu", (None, 2), least=0, optional=True),
     "kept_set_of_row": ArraySpec("iu", ("k",), least=0, optional=True),
     "kept": ArraySpec("f", ("k", "d"), optional=True),
@@ -160,6 +161,9 @@ def _sums_to_arrays(regressions: Sequence[Regression]) -> dict[str, NDArray[Any]
     if any(some.added_up is not None for some in sums.values()):
         nothing = np.zeros(arrays["moment"].shape[1])
         arrays["added_up"] = np.stack([nothing if some.added_up is None else some.added_up for some in sums.values()])
+    signatures = [some.signatures for some in sums.values() if some.signatures is not None]
+    if len(signatures) == len(sums):
+        arrays["row_signatures"] = np.concatenate(signatures)
     return arrays
 
 
@@ -343,7 +347,16 @@ def _sums(arrays: Arrays, n_clusters: int) -> dict[int, PackedSums]:
     if len(set(clusters)) != len(clusters) or max(clusters, default=0) >= n_clusters:
         raise ValueError("the sums are not those of the clusters")
     added_up = arrays.get("added_up", np.zeros((len(summed), D)))
-    return {c: PackedSums(triangle[i], moment[i], n_rows, added_up[i]) for i, (c, n_rows) in enumerate(summed.tolist())}
+    ends = np.cumsum(summed[:, 1])
+    signatures: list[Any] = [None] * len(summed)
+    if "row_signatures" in arrays:
+        if len(arrays["row_signatures"]) != ends[-1]:
+            raise ValueError("the array 'row_signatures' does not have one line for each row that was added up")
+        signatures = np.split(arrays["row_signatures"], ends[:-1])
+    return {
+        c: PackedSums(triangle[i], moment[i], n_rows, added_up[i], signatures[i])
+        for i, (c, n_rows) in enumerate(summed.tolist())
+    }
 
 
 def _rows(kernel: Kernel, indexes: Sequence[LabelSetIndex], arrays: Arrays, d: int) -> list[TrainingRows | None]:

@@ -2,8 +2,8 @@
 
 Every version of a model is a value (`ripml.model.model.Model`). A change makes the next one and puts it in the place of
 the one before with a single assignment, so others may read the estimator, or a copy of it (`copy.copy`), meanwhile. One
-writer at a time changes a model, and only its newest version can go on learning. `warm_` says when a new fit, which
-chooses the frozen parts again, is worth it.
+thread at a time changes an estimator, which refuses a second one; only the newest version can go on learning. `warm_`
+says when a new fit, which chooses the frozen parts again, is worth it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from ripml.base.errors import DataError, ParameterError
-from ripml.base.parallel import one_blas_thread
+from ripml.base.parallel import exclusive, one_blas_thread
 from ripml.labels.vocabulary import Vocabulary
 from ripml.model.cluster import LabelledRows
 from ripml.model.model import Change, Model
@@ -41,6 +41,7 @@ class Updatable(Multilabel):
 
     # ------------------------------------------------------------------------------------------ learning and forgetting
 
+    @exclusive
     def partial_fit(self: Self, X: Any, Y: Any, label_names: Sequence[str] | None = None) -> Self:
         """Learn more rows: the model is that of a fit on all rows, with the frozen parts as they were.
 
@@ -59,12 +60,14 @@ class Updatable(Multilabel):
             raise ParameterError("`label_names` names the columns at the first fit; later labels come by name in Y.")
         return self._change(None, (X, Y))
 
+    @exclusive
     def forget(self: Self, X: Any, Y: Any, rows: Sequence[int] | None = None) -> Self:
         """Forget rows that were learnt: the model is that of a fit that never saw them.
 
-        X and Y are the features and labels they were learnt with. Rows that were never learnt are an error where that
-        can be known: a model that keeps only sums knows the label sets of its rows and not their features. Where rows
-        are stored, `rows` may say by their numbers which of several equal ones are meant; see `n_seen_`.
+        X and Y are the features and labels they were learnt with. Rows that were never learnt are an error, also where
+        a model keeps only sums, unless it was fitted with Dask or by an early version: then it knows the label sets of
+        its rows and not their features. Where rows are stored, `rows` may say by their numbers which of several equal
+        ones are meant; see `n_seen_`.
 
         >>> from ripml import RIPML
         >>> X, Y = np.eye(3), [["tea"], ["ice"], ["hot"]]
@@ -74,6 +77,7 @@ class Updatable(Multilabel):
         """
         return self._change((X, Y), None, rows=rows)
 
+    @exclusive
     def relabel(self: Self, X: Any, Y: Any, new_Y: Any, rows: Sequence[int] | None = None) -> Self:
         """Give other labels to rows that were learnt with labels Y; `rows` as for `forget`.
 
@@ -122,6 +126,7 @@ class Updatable(Multilabel):
             raise DataError(f"`rows` must be one whole number for each of the {Y.shape[0]} rows; got {rows!r}.")
         return LabelledRows(X, Y, numbers.astype(np.int64)), vocabulary
 
+    @exclusive
     def warm_up(self: Self) -> Self:
         """Make now what the first change needs, so that it is as quick as the others; no answer changes.
 
@@ -154,6 +159,7 @@ class Updatable(Multilabel):
 
     # ----------------------------------------------------------------------------------------------------------- labels
 
+    @exclusive
     def add_labels(self: Self, names: Iterable[Any], keys: Sequence[int] | None = None) -> Self:
         """Add labels that no row carries yet; no score of any other label changes by a bit.
 
@@ -167,14 +173,17 @@ class Updatable(Multilabel):
         self.model_ = self._fitted_model().with_labels(names if isinstance(names, str) else list(names), keys)
         return self
 
+    @exclusive
     def rename_label(self: Self, old: Any, new: Any) -> Self:
         """Give a label another name; it stays the same label, and no score changes."""
         return self._with_vocabulary(self._fitted_model().vocabulary.renamed(old, new))
 
+    @exclusive
     def retire_label(self: Self, name: Any) -> Self:
         """Stop suggesting a label. Rows keep it, and other scores stay as they are."""
         return self._with_vocabulary(self._fitted_model().vocabulary.with_retired(name, True))
 
+    @exclusive
     def reinstate_label(self: Self, name: Any) -> Self:
         """Suggest a retired label again."""
         return self._with_vocabulary(self._fitted_model().vocabulary.with_retired(name, False))
@@ -183,11 +192,14 @@ class Updatable(Multilabel):
         self.model_ = replace(self.model_, vocabulary=vocabulary)
         return self
 
+    @exclusive
     def drop_labels(self: Self, names: Iterable[Any]) -> Self:
         """Drop labels that no row carries, so that nothing is left of them."""
-        self.model_ = self._fitted_model().without_labels(names, self.n_jobs)
+        model = self._fitted_model()
+        self.model_ = model.without_labels([model.vocabulary.column_of(name) for name in names], self.n_jobs)
         return self
 
+    @exclusive
     def clear_features(self: Self, features: NDArray[np.bool_]) -> Self:
         """Clear what is left of features (d,), True for those that no row has any more, in the sums over rows."""
         self.model_ = self._fitted_model().without_features(features, self.n_jobs)

@@ -65,4 +65,4 @@ def resolve_solver(solver: str | RidgeSolver, n: int, d: int) -> tuple[RidgeSolv
     """The solver for a word or a solver, and the reason for the choice."""
     if isinstance(solver, str) and solver == "auto":
         return choose_solver(n, d)
-    return registry.resolve("solver", solver), "given"
+    return registry.resolve("solver", solver, ("auto",)), "given"

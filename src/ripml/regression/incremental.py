@@ -39,6 +39,7 @@ from ripml.regression.inverse import (
     started,
     widened,
 )
+from ripml.regression.signatures import RowSignatures
 from ripml.regression.sums import Factor, PackedSums, Sums
 
 __all__ = ["IncrementalRidge"]
@@ -65,7 +66,13 @@ class IncrementalRidge(IncrementalSystem):
     sums_rows: ClassVar[bool] = True
     undoes_failures: ClassVar[bool] = True
 
-    def __init__(self, sums: Sums, alpha: float, added_up: NDArray[Any] | None = None) -> None:
+    def __init__(
+        self,
+        sums: Sums,
+        alpha: float,
+        added_up: NDArray[Any] | None = None,
+        signatures: NDArray[np.float32] | None = None,
+    ) -> None:
         super().__init__()
         if not is_number(alpha) or not 0 <= alpha < np.inf:
             raise ParameterError(f"`alpha` must be a finite number ≥ 0; got {alpha!r}.")
@@ -83,12 +90,15 @@ class IncrementalRidge(IncrementalSystem):
             self._scale = np.asarray(np.maximum(self._scale, added_up), np.float64)
         self._row_counts = np.zeros(len(gram), np.int64)  # rows with each feature, without rows of the initial sums
         self._counts_exact = self._scale == 0  # whether the initial sums have no row with the feature
+        # Of all rows; None where those of the initial sums are not known.
+        self._signatures = None if signatures is None and sums.n_rows else RowSignatures(signatures)
 
     @classmethod
     def of(cls, X: Any, Z: Any, alpha: float, n_jobs: int | None = None) -> IncrementalRidge:
         """The system of these rows, X (n, d) dense or CSR and Z (n, M)."""
         ridge = cls(Sums.of(X, Z, n_jobs), alpha)
         ridge._row_counts, ridge._counts_exact[:] = _feature_counts(X), True
+        ridge._signatures = RowSignatures.of(X)
         return ridge
 
     @property
@@ -99,6 +109,8 @@ class IncrementalRidge(IncrementalSystem):
     def apply(self, change: RowChange) -> None:
         """Learn, forget and retarget rows; a change that fails is undone."""
         forgotten, moved = change.forgotten, change.retargeted
+        if self._signatures is not None and moved is not None:
+            self._signatures.places_of(moved[0])
         self.change(change.learnt, None if forgotten is None else forgotten[:2])
         if moved is not None:
             self.retarget(moved[0], moved[2] - moved[1])
@@ -106,7 +118,10 @@ class IncrementalRidge(IncrementalSystem):
     def packed_sums(self, needed: bool) -> PackedSums | None:
         """The sums in packed form, if needed, after a background factorisation has finished."""
         self.settle()
-        return PackedSums.of(self.sums, self.added_up) if needed else None
+        if not needed:
+            return None
+        signatures = None if self._signatures is None else self._signatures.values
+        return PackedSums.of(self.sums, self.added_up, signatures)
 
     @property
     def Psi(self) -> Doubles:
@@ -123,8 +138,8 @@ class IncrementalRidge(IncrementalSystem):
     def change(self, learnt: tuple[Any, Any] | None, forgotten: tuple[Any, Any] | None) -> None:
         """Learn rows (X (r, d) dense or CSR, Z (r, M)) and forget others, which must have been learnt before.
 
-        Sums cannot tell whether a row was learnt. Where the sums become impossible, DataError is raised and nothing
-        has changed.
+        DataError is raised, and nothing has changed, for a row that was not learnt with these features. Where the rows
+        of the initial sums are not known, that is noticed only if the sums become impossible.
         """
         changes = [(sign, *rows) for sign, rows in ((+1, learnt), (-1, forgotten)) if rows and rows[0].shape[0]]
         if not changes:
@@ -132,6 +147,9 @@ class IncrementalRidge(IncrementalSystem):
         n_rows = self.sums.n_rows + sum(sign * X.shape[0] for sign, X, _ in changes)
         if n_rows < 0:
             raise DataError(f"{-n_rows:,} more rows were forgotten than learnt; forget only rows that were learnt.")
+        gone = None
+        if self._signatures is not None and forgotten and forgotten[0].shape[0]:
+            gone = self._signatures.places_of(forgotten[0])
         # Correct the inverse for few rows; otherwise solve again from the sums.
         few = sum(X.shape[0] for _, X, _ in changes) <= min(len(self.sums.gram) // 4 + 1, self._max_ranks())
         few = few and n_rows > 0 and self._ready()
@@ -156,6 +174,13 @@ class IncrementalRidge(IncrementalSystem):
             self.sums = before
             self._invalidate()
             raise
+        if not n_rows:
+            self._signatures = RowSignatures()
+        elif self._signatures is not None:
+            if gone is not None:
+                self._signatures.remove(gone)
+            if learnt and learnt[0].shape[0]:
+                self._signatures.add(learnt[0])
 
     def _add(self, sign: int, X: Any, Z: Any, few: bool) -> None:
         """Add rows to the sums (+1) or subtract them (−1)."""

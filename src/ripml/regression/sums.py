@@ -37,6 +37,7 @@ class Sums:
     gram: Floats
     moment: Floats
     n_rows: int
+    signatures: NDArray[np.float32] | None = None  # (n, 2) of the rows, see `RowSignatures`; None if not known
 
     @classmethod
     def of(cls, X: Any, Z: Any, n_jobs: int | None = None, dtype: Any = np.float64, gram: bool = True) -> Sums:
@@ -101,12 +102,17 @@ class PackedSums:
     moment: Floats
     n_rows: int
     added_up: Floats | None = None  # (d,) the scale of rounding errors, see `IncrementalRidge.added_up`
+    signatures: NDArray[np.float32] | None = None  # (n, 2) of the rows, see `RowSignatures`; None if not known
 
     @classmethod
-    def of(cls, sums: Sums, added_up: Floats | None = None) -> PackedSums:
+    def of(
+        cls, sums: Sums, added_up: Floats | None = None, signatures: NDArray[np.float32] | None = None
+    ) -> PackedSums:
         """Pack sums; the arrays are copies."""
         lines = [line[: i + 1] for i, line in enumerate(sums.gram)]
-        return cls(np.concatenate(lines) if lines else np.empty(0), sums.moment.copy(), sums.n_rows, added_up)
+        triangle = np.concatenate(lines) if lines else np.empty(0)
+        known = sums.signatures if signatures is None else signatures
+        return cls(triangle, sums.moment.copy(), sums.n_rows, added_up, known)
 
     def unpacked(self) -> Sums:
         """The full sums; the arrays are copies."""
@@ -126,11 +132,11 @@ class PackedSums:
         sums, absent = self.unpacked(), np.flatnonzero(features)
         sums.gram[absent], sums.gram[:, absent], sums.moment[absent] = 0, 0, 0
         if self.added_up is None:
-            return PackedSums.of(sums)
+            return PackedSums.of(sums, None, self.signatures)
         scale = np.array(self.added_up, np.float64)
         scale[absent] = 0
         scale[scale > 0] = np.exp2(np.ceil(np.log2(scale[scale > 0])))
-        return PackedSums.of(sums, scale)
+        return PackedSums.of(sums, scale, self.signatures)
 
 
 class Factor:
