@@ -25,13 +25,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from scipy.sparse import csr_array
 
 from ripml.datasets import Dataset
 from ripml.model.estimator import RIPML
 from ripml.store import Store, StoreError
+from ripml.store.journal import all_documents
 
 Send = Callable[[list[Any]], None]
+_TOLERANCE = 1e-4  # of scores
 
 WORDS = [f"word{i}" for i in range(40)]
 LABELS = [f"label {i}" for i in range(6)]
@@ -53,6 +56,31 @@ def settings() -> RIPML:
     return RIPML.paper(n_dims=8, n_neighbors=3, n_learners=2, ridge=1.0, n_jobs=1, random_state=0)
 
 
+def word_counts(text: str) -> list[float]:
+    """The features of a text in a store that has no texts."""
+    words = text.split()
+    return [float(words.count(word)) for word in WORDS]
+
+
+def as_features(data: Dataset) -> Dataset:
+    """The same documents by features."""
+    X = csr_array([word_counts(text) for text in data.texts or ()], dtype=np.float32)
+    return Dataset(X=X, Y=data.Y, label_names=data.label_names, name=data.name)
+
+
+def difference_from_reference(store: Store) -> float:
+    """How far scores are from those of a model with the same frozen parts that learns all documents at once."""
+    model = store.model.model
+    assert isinstance(model, RIPML)
+    documents = [store.document(id) for id in store.ids()]
+    X = store._version.features([state for _, state in store._database.read(lambda c: list(all_documents(c)))])
+    fresh = model.without_rows().partial_fit(X, [document["labels"] for document in documents])
+    assert (fresh.n_rows_, fresh.n_unlabelled_) == (model.n_rows_, model.n_unlabelled_)
+    order, other = (np.argsort(m.classes_.astype(str)) for m in (model, fresh))
+    scores, expected = model.decision_function(X).toarray(), fresh.decision_function(X).toarray()
+    return float(np.abs(scores[:, order] - expected[:, other]).max(initial=0))
+
+
 # ------------------------------------------------------------------------------------------------- in the fork
 
 
@@ -62,16 +90,21 @@ def write_pairs(folder: str, kind: str, seed: int, send: Send) -> None:
     store = Store.open(folder)
     send(["open", "", None])
     marks = sorted(id[:-2] for id in store.ids() if id.endswith("/a"))
+    texts = "text" in store.document(store.ids()[0])
+
+    def body() -> dict[str, Any]:
+        text = " ".join(rng.choices(WORDS, k=6))
+        return {"text": text} if texts else {"features": word_counts(text)}
+
     for call in itertools.count():
-        action = rng.choice(["learn", "learn", "relabel", "forget"]) if marks else "learn"
+        action = rng.choice(["learn", "learn", "replace", "relabel", "forget"]) if marks else "learn"
         mark = f"{seed}.{call}" if action == "learn" else rng.choice(marks)
         labels = sorted({rng.choice(LABELS), f"new {rng.randrange(20)}"})
         after = None if action == "forget" else labels
         send(["begin", mark, after])
-        if action == "learn":
-            texts = (" ".join(rng.choices(WORDS, k=6)) for _ in "ab")
-            store.learn([{"id": f"{mark}/{s}", "text": t, "labels": labels} for s, t in zip("ab", texts, strict=True)])
-            marks.append(mark)
+        if action in ("learn", "replace"):
+            store.learn([{"id": f"{mark}/{side}", **body(), "labels": labels} for side in "ab"])
+            marks += [mark] if action == "learn" else []
         elif action == "relabel":
             store.relabel({f"{mark}/{side}": labels for side in "ab"})
         else:
@@ -197,6 +230,7 @@ class Ledger:
     lost: int = 0  # calls that returned and have left no trace
     half: int = 0  # pairs of which one is missing, or that differ
     unreadable: int = 0  # stores that could not be opened, or whose model is not that of their documents
+    wrong: int = 0  # stores whose scores are not those of a model that learns all documents at once
     complaints: list[str] = field(default_factory=list)
 
     def look(self, store: Store) -> None:
@@ -226,6 +260,9 @@ class Ledger:
                 if store.model.model.n_rows_ != labelled:
                     self.unreadable += 1
                     self.complaints.append(f"{labelled} documents, {store.model.model.n_rows_} rows of the model")
+                elif (difference := difference_from_reference(store)) > _TOLERANCE:
+                    self.wrong += 1
+                    self.complaints.append(f"scores differ from the reference by {difference:.2g}")
         except Exception as error:
             self.unreadable += 1
             self.complaints.append(f"{type(error).__name__}: {error}")

@@ -38,7 +38,7 @@ def test_a_dump_becomes_a_named_set(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_chinese_documents_become_a_named_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("jieba", reason="the extra `text` is not installed")
+    pytest.importorskip("rjieba", reason="the extra `text` is not installed")
     news = tmp_path / "news"
     news.mkdir()
     for i in range(12):

@@ -95,13 +95,15 @@ def store(made: Path, form: str, tmp_path: Path) -> Path:
 
 
 def state(folder: Path) -> dict[str, Any]:
-    """Everything that can be read from a store, without times."""
+    """Everything that can be read from a store, without times and actors."""
     with Store.open(folder, readonly=True) as store:
         model = store.model.model
         assert isinstance(model, RIPML)
         kept = [store.document(id) for id in store.ids()]
         rows = datasets.read(io.BytesIO("".join(json.dumps(row) + "\n" for row in kept).encode()))
-        changes = [{name: value for name, value in c.items() if name != "time"} for c in store.history(100)]
+        changes = [
+            {name: value for name, value in c.items() if name not in ("time", "actor")} for c in store.history(100)
+        ]
         labels = zip(
             model.classes_.tolist(), model.frequency_.tolist(), model.vocabulary_.retired.tolist(), strict=True
         )
@@ -224,11 +226,11 @@ def test_an_update_is_stored_block_by_block(
     monkeypatch.setattr(store_commands, "_ROWS_PER_TRANSACTION", 3)
     learn, sizes = Store.learn, []
 
-    def counted(self: Store, some: Any) -> list[str]:
+    def counted(self: Store, some: Any, **named: Any) -> list[str]:
         sizes.append(len(some))
         if len(sizes) == 3:
             raise StoreError("the disk is full; nothing was changed.")
-        return learn(self, some)
+        return learn(self, some, **named)
 
     monkeypatch.setattr(Store, "learn", counted)
     _, err = run(capfd, "update", store, file, code=2)
@@ -251,10 +253,10 @@ def test_an_interrupted_update_says_how_many_rows_are_stored(
     monkeypatch.setattr(store_commands, "_ROWS_PER_TRANSACTION", 3)
     learn = Store.learn
 
-    def interrupted(self: Store, some: Any) -> list[str]:
+    def interrupted(self: Store, some: Any, **named: Any) -> list[str]:
         if "e3" in (some.ids or []):
             raise KeyboardInterrupt
-        return learn(self, some)
+        return learn(self, some, **named)
 
     monkeypatch.setattr(Store, "learn", interrupted)
     _, err = run(capfd, "update", store, file, code=130)
@@ -378,7 +380,7 @@ def test_the_history_is_printed_newest_first(store: Path, capfd: pytest.CaptureF
     with Store.open(store) as opened:
         opened.forget(["d0"])
         opened.merge_labels(["cat"], "pet")
-        opened.relabel("d2", [])
+        opened.relabel("d2", [], actor="ann")
     with Store.open(store, readonly=True) as opened:
         expected = opened.history(3)
     out, _ = run(capfd, "history", store, "-n", "3", "--json")
@@ -387,8 +389,8 @@ def test_the_history_is_printed_newest_first(store: Path, capfd: pytest.CaptureF
     assert before
     lines = run(capfd, "history", store)[0].splitlines()
     assert lines[0] == f"The last changes of {store}"
-    assert lines[2].split() == ["number", "time", "(UTC)", "kind", "id", "labels"]
-    assert re.fullmatch(rf" \d+ +[\d-]+ [\d:]+ +relabel +d2 +{', '.join(before)} → none *", lines[4])
+    assert lines[2].split() == ["number", "time", "(UTC)", "by", "kind", "id", "labels"]
+    assert re.fullmatch(rf" \d+ +[\d-]+ [\d:]+ +ann +relabel +d2 +{', '.join(before)} → none *", lines[4])
     assert re.fullmatch(r" \d+ +[\d-]+ [\d:]+ +merge labels +cat → pet *", lines[5])
 
 
@@ -625,6 +627,63 @@ def test_an_error_is_one_sentence_and_changes_nothing(
     assert state(Path("store")) == before
 
 
+def test_the_history_has_the_name_of_the_user(
+    store: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOGNAME", "ann")
+    run(capfd, "forget", store, "d0")
+    run(capfd, "labels", "add", store, "x")
+    with Store.open(store, readonly=True) as opened:
+        assert [entry["actor"] for entry in opened.history(3)] == ["ann", "ann", None]
+
+
+def test_a_store_is_backed_up_and_restored(store: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    made = printed_json(capfd, "backup", store, tmp_path / "backup")
+    assert (made["change"], made["documents"]) == (3, 36)
+    before = state(store)
+    run(capfd, "forget", store, "d0", "d1")
+    _, err = run(capfd, "restore", tmp_path / "backup", store, code=2)
+    assert "already exists and is not an empty folder; nothing was restored" in err
+    out, _ = run(capfd, "restore", tmp_path / "backup", store, "--replace")
+    assert out == f"{store} restored as it was after change 3; 36 documents\n"
+    assert state(store) == before
+    assert run(capfd, "backup", store, tmp_path / "again")[0].startswith(
+        f"{store} after change 3 copied to {tmp_path / 'again'}; 36 documents, "
+    )
+
+
+def test_a_check_has_one_line_per_check_and_an_exit_code(store: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    lines = run(capfd, "check", store, "--full")[0].splitlines()
+    names = ["database", "journal", "documents", "snapshot", "model", "scores"]
+    assert [line.split()[:2] for line in lines] == [["ok", name] for name in names]
+    next(store.glob("model-*/manifest.json")).unlink()
+    lines = run(capfd, "check", store, code=1)[0].splitlines()
+    assert lines[-1].startswith("WRONG snapshot")
+    _, err = run(capfd, "backup", store, store.with_name("backup"))
+    assert re.search(
+        r"^ripml: .*backup: the backup has all documents, but the model in .* is damaged", err, re.MULTILINE
+    )
+    _, err = run(capfd, "labels", "list", store, code=2)
+    assert f"`ripml rebuild {store}` fits the model again" in err
+    assert printed_json(capfd, "rebuild", store)["documents"] == 36
+    run(capfd, "check", store, "--full")
+    assert run(capfd, "rebuild", store)[0].startswith(f"Rebuilt {store}\n")
+
+
+def test_documents_are_exported_to_a_file_or_to_standard_output(
+    store: Path, form: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    shutil.rmtree(next(store.glob("model-*")))
+    assert (
+        run(capfd, "export", store, tmp_path / "out.jsonl")[0] == f"36 documents written to {tmp_path / 'out.jsonl'}\n"
+    )
+    assert run(capfd, "export", store, "-")[0] == (tmp_path / "out.jsonl").read_text()
+    assert len(datasets.read(tmp_path / "out.jsonl")) == 36
+    if form == "text":
+        run(capfd, "export", store, tmp_path / "out", "--format", "csv")
+        assert (tmp_path / "out").read_bytes().startswith(b"id,text,labels\r\n")
+
+
 def test_a_second_writer_gets_an_error(store: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with Store.open(store):
         commands: list[list[str | Path]] = [["forget", store, "d0"], ["compact", store], ["labels", "add", store, "x"]]
@@ -637,7 +696,7 @@ def test_a_second_writer_gets_an_error(store: Path, capfd: pytest.CaptureFixture
 
 
 def test_every_command_has_help_with_an_example(capfd: pytest.CaptureFixture[str]) -> None:
-    for command in ("update", "forget", "relabel", "compact", "refit", "history", "explain"):
+    for command in ("update", "forget", "relabel", "compact", "refit", "history", "explain", "backup", "check"):
         out, _ = run(capfd, command, "--help")
         assert f"Usage: ripml {command}" in out
         assert f"Example: ripml {command} store/" in out

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.sparse import csr_array, hstack
-from store_writer import LABELS, WORDS, Ledger, Server, example, settings
+from store_writer import LABELS, WORDS, Ledger, Server, difference_from_reference, example, settings
 
 from ripml.base.errors import DataError, ParameterError
 from ripml.baselines import PLST
@@ -29,8 +29,8 @@ from ripml.datasets.formats import read
 from ripml.labels.ensembles import PolynomialPhase
 from ripml.model.estimator import RIPML
 from ripml.regression.regression import LinearRegression
-from ripml.store import Store, StoreError, store
-from ripml.store.database import SCHEMA
+from ripml.store import Store, StoreError, journal, store
+from ripml.store.database import write_schema
 from ripml.store.journal import Draft, Label, State, all_documents, all_labels, delta_since
 from ripml.tagging.documents import DocumentModel
 from ripml.tagging.rules import Rules
@@ -69,16 +69,7 @@ def dense_scores(opened: Store) -> Any:
 
 def assert_is_that_of_its_documents(found: Store, tolerance: float = 1e-8) -> None:
     """The law: the model equals one with the same frozen parts that learns all documents at once."""
-    model = found.model.model
-    documents = [found.document(id) for id in found.ids()]
-    states = [state for _, state in found._database.read(lambda c: list(all_documents(c)))]
-    X = found.model.features(found._bodies.to_dataset(states))
-    fresh = model.without_rows().partial_fit(X, [document["labels"] for document in documents])
-    assert fresh.n_rows_ == model.n_rows_
-    assert fresh.n_unlabelled_ == model.n_unlabelled_
-    order, other = (np.argsort(m.classes_.astype(str)) for m in (model, fresh))
-    scores, expected = model.decision_function(X).toarray(), fresh.decision_function(X).toarray()
-    np.testing.assert_allclose(scores[:, order], expected[:, other], atol=tolerance)
+    assert difference_from_reference(found) <= tolerance
 
 
 def crash_image(folder: Path) -> Path:
@@ -297,8 +288,7 @@ def test_rows_and_carriers_lead_back_to_documents(folder: Path) -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_the_journal_leads_from_any_change_to_the_current_state(seed: int) -> None:
     rng, connection = random.Random(seed), sqlite3.connect(":memory:")
-    for statement in SCHEMA:
-        connection.execute(statement)
+    write_schema(connection)
     seen: list[tuple[int, dict[int, State], dict[int, Label]]] = []
     for _ in range(60):
         draft = Draft(connection)
@@ -446,7 +436,7 @@ def test_there_is_one_writer_and_readers_cannot_write(small: Store, folder: Path
     with pytest.raises(StoreError, match=f"is open for writing by process {os.getpid()}; it can be read meanwhile"):
         Store.open(folder)
     with Store.open(folder, readonly=True) as reader:
-        calls: list[Callable[[], None]] = [lambda: reader.forget("1"), reader.snapshot, reader.compact, reader.refit]
+        calls: list[Callable[[], Any]] = [lambda: reader.forget("1"), reader.snapshot, reader.compact, reader.refit]
         for call in calls:
             with pytest.raises(StoreError, match="opened with readonly=True; nothing was changed"):
                 call()
@@ -546,7 +536,10 @@ def _zeros_in_the_middle(path: Path) -> None:
             lambda path: next(path.parent.glob("model-*/Psi*")).write_bytes(b"?"),
             "The documents are intact",
         ),
-        (lambda path: shutil.rmtree(next(path.parent.glob("model-*"))), "The documents are intact, but their model"),
+        (
+            lambda path: shutil.rmtree(next(path.parent.glob("model-*"))),
+            "The documents are intact, but the model is not; `ripml rebuild",
+        ),
     ],
 )
 def test_damaged_or_foreign_files_are_reported_in_one_sentence(
@@ -564,7 +557,9 @@ def test_what_a_killed_creation_left_can_be_created_again(folder: Path) -> None:
     (folder / "writer.lock").write_text("")
     (folder / "store.db.part").write_text("half")
     (folder / "model-000000000000").mkdir()
-    with pytest.raises(StoreError, match="the creation of this store was not finished; create it again"):
+    with pytest.raises(
+        StoreError, match=r"the creation of this store was not finished, or its store\.db was deleted; create it again"
+    ):
         Store.open(folder)
     with Store.create(folder, example(), settings()) as created:
         assert len(created) == 40
@@ -803,7 +798,8 @@ def test_a_snapshot_that_fails_in_any_way_does_not_make_a_call_fail(
     small: Store, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(_: object, path: Path) -> None:
-        path.mkdir()
+        path.mkdir(exist_ok=True)
+        (path / "half").touch()
         raise MemoryError("no room")
 
     monkeypatch.setattr(store, "SNAPSHOT_CHANGES", 0)
@@ -956,16 +952,20 @@ def test_a_fork_does_not_write_into_the_store_of_its_parent(small: Store) -> Non
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_a_fork_that_lives_on_does_not_keep_the_right_to_write(folder: Path) -> None:
     code = (
-        "import os, sys, time; from ripml import Store\n"
+        "import os, sys; from ripml import Store\n"
         "store = Store.open(sys.argv[1])\n"
         "if os.fork():\n    os._exit(0)\n"
+        "print('forked', flush=True)\n"
         "sys.stdin.read()"
     )
     Store.create(folder, example(), settings()).close()
-    with subprocess.Popen([sys.executable, "-c", code, str(folder)], stdin=subprocess.PIPE) as process:
-        process.wait()  # the child waits for its input to end
-        Store.open(folder).close()
+    command = [sys.executable, "-c", code, str(folder)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == "forked\n"  # the child has closed the lock file it inherited
+        process.wait()  # for the parent; the child waits for its input to end
+        Store.open(folder).close()
         process.stdin.close()
 
 
@@ -1077,3 +1077,32 @@ def test_a_store_can_forget_all_documents_and_be_compacted(folder: Path) -> None
 def test_merging_needs_at_least_one_label(small: Store) -> None:
     with pytest.raises(DataError, match=r"^there are no labels to be merged into 'x'\.$"):
         small.merge_labels([], into="x")
+
+
+def test_the_cost_of_a_long_history_is_a_constant_number_of_statements() -> None:
+    connection = sqlite3.connect(":memory:")
+    write_schema(connection)
+    draft = Draft(connection)
+    for number in range(60):
+        draft.put(f"{number % 20}", b"word", [draft.label(f"label {number % 7}"), draft.label("other")])
+    for number in range(0, 20, 2):
+        draft.remove(f"{number}")
+
+    def statements(n: int) -> int:
+        seen: list[str] = []
+        connection.set_trace_callback(seen.append)
+        assert len(journal.history(connection, n)) == n
+        connection.set_trace_callback(None)
+        return len(seen)
+
+    assert statements(70) == statements(2) <= 4
+    entries = journal.history(connection, 70)
+    assert entries[:3] == journal.history(connection, 3)
+    assert [entry["id"] for entry in entries[:10]] == [f"{number}" for number in range(18, -1, -2)]
+    states: dict[str, list[str] | None] = {}
+    for entry in reversed(entries):
+        assert entry["before"] == states.get(entry["id"])
+        states[entry["id"]] = entry["after"]
+    assert set(states["1"] or ()) == {"label 6", "other"}
+    assert states["0"] is None
+    connection.close()

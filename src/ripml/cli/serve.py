@@ -38,12 +38,20 @@ def serve(
     read_only: Annotated[
         bool, Option("--read-only", help="Allow no changes, and follow the changes of another process.")
     ] = False,
-    access_log: Annotated[bool, Option("--access-log", help="Log each request, without its text.")] = False,
+    access_log: Annotated[
+        bool, Option("--access-log", help="Log each request with the name of its key, without its text.")
+    ] = False,
+    backups: Annotated[
+        Path | None, Option(metavar="FOLDER", help="The folder that POST …/backup writes to. Default: no backups.")
+    ] = None,
     max_body: Annotated[int, Option(metavar="BYTES", help="Maximum size of a request.")] = 5_000_000,
     max_text: Annotated[int, Option(metavar="CHARACTERS", help="Maximum length of a text.")] = 1_000_000,
     max_texts: Annotated[int, Option(metavar="N", help="Maximum number of texts in a request.")] = 1_000,
     max_labels: Annotated[int, Option(metavar="N", help="Maximum number of labels of a document.")] = 1_000,
     max_requests: Annotated[int, Option(metavar="N", help="Maximum number of concurrent requests.")] = 256,
+    max_bytes: Annotated[
+        int, Option(metavar="BYTES", help="Maximum size of the concurrent requests and large responses together.")
+    ] = 128_000_000,
     rate: Annotated[
         float | None,
         Option(metavar="R", help="Requests per second and caller, 0: no limit. Default: 100, no limit on localhost."),
@@ -62,7 +70,8 @@ def serve(
     settings = Settings(
         host=host, port=port, keys=keys, allowed_hosts=tuple(allowed_host or ()), origins=tuple(origin or ()),
         read_only=read_only, access_log=access_log, max_body=max_body, max_text=max_text, max_texts=max_texts,
-        max_labels=max_labels, max_requests=max_requests, rate=rate,
+        max_labels=max_labels, max_requests=max_requests, max_bytes=max_bytes, rate=rate,
+        backups=backups,
     )  # fmt: skip
     run(stores, settings)
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Argument, Option, Typer
+from typer import Argument, Exit, Option, Typer
 
 from ripml.base.errors import DataError, ParameterError, RipmlError, StoreError
 from ripml.cli import options, output
 
 if TYPE_CHECKING:
     from ripml.datasets import Dataset
-    from ripml.store import Store
+    from ripml.store import Certificate, Store
     from ripml.tagging.documents import DocumentModel
 
 __all__ = ["app", "labels_app"]
@@ -31,6 +34,12 @@ def _open(folder: Path, readonly: bool = False) -> Store:
     from ripml.cli.inputs import open_store
 
     return open_store(folder, readonly)
+
+
+def _actor() -> str | None:
+    from ripml.cli.inputs import login_name
+
+    return login_name()
 
 
 def _print_change(store: Store, values: dict[str, Any], text: str, as_json: bool) -> None:
@@ -126,7 +135,7 @@ def _learn_blocks(store: Store, rows: Dataset) -> list[str]:
     try:
         with output.progress_bar("learning", len(rows)) as advance:
             for block in row_blocks(rows, _ROWS_PER_TRANSACTION):
-                learnt = store.learn(block)
+                learnt = store.learn(block, actor=_actor())
                 ids += learnt
                 advance(len(learnt))
     except KeyboardInterrupt:
@@ -145,13 +154,17 @@ def forget(
     source: Annotated[
         str | None, Option("--from", metavar="FILE", help="A file of ids, one per line, or - for standard input.")
     ] = None,
+    certificate: Annotated[
+        Path | None, Option(metavar="FILE", help="A new file for certificates, one JSON object per document.")
+    ] = None,
     json: options.Json = False,
 ) -> None:
     """Forget documents, all or none: the model becomes what it would be if it had never seen them.
 
-    Their words can remain in the files of the store until ripml compact removes them.
+    Their words can remain in the files of the store until ripml compact removes them. With --certificate, the history
+    no longer shows their ids and labels, and ripml verify can show that they were forgotten.
 
-    Example: ripml forget store/ ticket-17 ticket-18
+    Example: ripml forget store/ ticket-17 --certificate ticket-17.json
     """
     from ripml.cli.inputs import read_lines
 
@@ -159,10 +172,101 @@ def forget(
         raise ParameterError("give either the ids of the documents to forget, or a file of ids with --from.")
     with _open(store) as opened:
         forgotten = read_lines(source) if source is not None else list(ids or ())
-        with output.working("forgetting"):
-            opened.forget(forgotten)
+        with output.working("forgetting"), _certificate_file(certificate) as write:
+            write(opened.forget(forgotten, certify=certificate is not None, actor=_actor()))
         n = len(forgotten)
         _print_change(opened, {"forgotten": n}, f"{output.count(n, 'document')} forgotten", json)
+
+
+@contextlib.contextmanager
+def _certificate_file(path: Path | None) -> Iterator[Callable[[Sequence[Certificate]], None]]:
+    """A function that writes certificates to a new file, which is created before anything is forgotten.
+
+    The certificates exist nowhere else, so a file that cannot be written must be noticed first.
+    """
+    if path is None:
+        yield lambda certificates: None
+        return
+    try:
+        file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8")
+    except FileExistsError:
+        raise DataError(f"{path} already exists; certificates are written to a new file.") from None
+    written = False
+
+    def write(certificates: Sequence[Certificate]) -> None:
+        nonlocal written
+        written = True
+        lines = "".join(dumps(certificate.to_json()) + "\n" for certificate in certificates)
+        try:
+            file.write(lines)
+            file.flush()
+            os.fsync(file.fileno())
+        except OSError:
+            print(lines, end="")  # the documents are forgotten already: this is the only copy
+            raise
+
+    with file:
+        try:
+            yield write
+        finally:
+            if not written:
+                path.unlink()
+
+
+@app.command(short_help="Check that documents were forgotten.")
+def verify(
+    store: options.Store,
+    certificates: Annotated[
+        list[Path] | None, Argument(metavar="CERTIFICATE", help="Files of ripml forget --certificate.")
+    ] = None,
+    id: Annotated[
+        list[str] | None, Option("--id", metavar="ID", help="The id of a forgotten document; can be repeated.")
+    ] = None,
+    text: Annotated[
+        Path | None, Option("--text", metavar="FILE", help="A file with the text of the document of --id.")
+    ] = None,
+    label: Annotated[
+        list[str] | None, Option("--label", metavar="NAME", help="A label that only forgotten documents had.")
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """Check that the history is complete, and that model and files have no trace of forgotten documents.
+
+    The hash chain of the history is replayed, certificates are compared with it, the model is compared with one that
+    learns the present documents, and all files are searched for the id, text and labels that are given. One line per
+    check; the exit code is 1 if one of them fails. The store is only read.
+
+    Example: ripml verify store/ ticket-17.json --id ticket-17
+    """
+    from ripml.store import Certificate
+
+    found = [certificate for path in certificates or () for certificate in Certificate.read(path)]
+    documents = _known_documents(id or [], text, label or [])
+    with _open(store, readonly=True) as opened, output.working("verifying"):
+        report = opened.verify(found, documents)
+    if json:
+        output.print_json(report.to_json())
+    else:
+        for finding in report.findings:
+            print(f"{'ok' if finding.ok else 'WRONG':<6}{output.printable(finding.message)}")
+        for note in report.notes:
+            print(f"note  {output.printable(note)}")
+    if not report.ok:
+        raise Exit(1)
+
+
+def _known_documents(ids: Sequence[str], text: Path | None, labels: Sequence[str]) -> list[dict[str, Any]]:
+    """What the command line says about forgotten documents."""
+    documents: list[dict[str, Any]] = [{"id": id} for id in ids]
+    if text is not None:
+        if len(ids) != 1:
+            raise ParameterError("--text needs the id of its document: give --id once.")
+        documents[0]["text"] = text.read_text(encoding="utf-8")
+    if labels:
+        if not ids:
+            raise ParameterError("--label needs the id of a document with that label: give --id.")
+        documents[0]["labels"] = list(labels)
+    return documents
 
 
 @app.command(short_help="Change the labels of a document.")
@@ -178,27 +282,34 @@ def relabel(
     """
     with _open(store) as opened:
         before = _labels(opened)
-        opened.relabel(id, labels or [])
+        opened.relabel(id, labels or [], actor=_actor())
         carried, new = opened.document(id)["labels"], sorted(_labels(opened) - before)
         text = f"{output.printable(id)} has {output.join_printable(carried) or 'no labels'}; {_format_new_labels(new)}"
         _print_change(opened, {"id": id, "carries": carried, "new_labels": new}, text, json)
 
 
 @app.command(short_help="Erase all traces of forgotten documents.")
-def compact(store: options.Store, json: options.Json = False) -> None:
+def compact(
+    store: options.Store,
+    keep_history: Annotated[
+        float, Option(metavar="DAYS", min=0, help="Keep ids and labels in the history for so many days.")
+    ] = 0,
+    json: options.Json = False,
+) -> None:
     """Erase all traces of forgotten documents: afterwards no file of the store contains a byte of them.
 
-    Labels without documents are removed, except those that ripml labels add declared. Of what was erased, the history
-    keeps only the time of the change.
+    Labels without documents are removed, except those that ripml labels add declared. The history keeps who changed
+    what kind of thing and when; ids and labels are kept only for --keep-history days, and never those of forgotten
+    documents.
 
-    Example: ripml compact store/
+    Example: ripml compact store/ --keep-history 90
     """
     from ripml.cli.inputs import folder_megabytes
 
     with _open(store) as opened:
         before = _labels(opened)
         with output.working("compacting"):
-            opened.compact()
+            opened.compact(keep_history=keep_history, actor=_actor())
         dropped, size = sorted(before - _labels(opened)), folder_megabytes(store)
         text = f"{size:g} MB; {output.count(len(dropped), 'label')} without documents removed"
         _print_change(opened, {"dropped_labels": dropped, "megabytes": size}, text, json)
@@ -217,7 +328,7 @@ def refit(store: options.Store, json: options.Json = False) -> None:
 
     with _open(store) as opened:
         with output.working("training"):
-            opened.refit()
+            opened.refit(actor=_actor())
         summary = {"documents": len(opened), **model_summary(opened.model)}
     output.print_json(summary) if json else output.print_facts(f"Refitted {store}", format_summary(summary))
 
@@ -228,7 +339,10 @@ def history(
     n: Annotated[int, Option("--last", "-n", min=1, help="Maximum number of changes.")] = 20,
     json: options.Json = False,
 ) -> None:
-    """List the last changes of a store, newest first, with the labels before and after where they are still known.
+    """List the last changes of a store, newest first: who made them, and the labels before and after if still known.
+
+    Documents that were forgotten with a certificate have no id and no labels here, other forgotten ones keep them until
+    ripml compact. With --json, one object per line.
 
     Example: ripml history store/ -n 5
     """
@@ -241,18 +355,19 @@ def history(
     else:
         rows = [_history_row(entry) for entry in entries]
         output.print_table(
-            f"The last changes of {store}", ["number", "time (UTC)", "kind", "id", "labels"], rows, n_left=5
+            f"The last changes of {store}", ["number", "time (UTC)", "by", "kind", "id", "labels"], rows, n_left=6
         )
 
 
 def _history_row(entry: dict[str, Any]) -> list[Any]:
-    """The number, time, kind and id of a change, and the labels before and after it as far as its entry names them."""
+    """The columns of a change: the labels before and after it as far as its entry names them."""
     before = next((entry[key] for key in ("before", "labels", "old", "label") if key in entry), None)
     after = next((entry[key] for key in ("after", "into", "new") if key in entry), None)
     known = (side for side in (before, after) if side is not None)
     sides = [side if isinstance(side, str) else ", ".join(side) or "none" for side in known]
     when, labels = entry["time"][:19].replace("T", " "), output.printable(" → ".join(sides))
-    return [entry["number"], when, entry["kind"], output.printable(entry.get("id") or ""), labels]
+    by = output.printable(entry["actor"] or "")
+    return [entry["number"], when, by, entry["kind"], output.printable(entry.get("id") or ""), labels]
 
 
 @labels_app.command("list", short_help="List labels.")
@@ -280,7 +395,7 @@ def labels_add(store: options.Store, names: NamesArgument, json: options.Json = 
     """
     with _open(store) as opened:
         before = _labels(opened)
-        opened.add_labels(names)
+        opened.add_labels(names, actor=_actor())
         new = sorted(_labels(opened) - before)
         _print_change(opened, {"new_labels": new}, _format_new_labels(new), json)
 
@@ -297,7 +412,7 @@ def labels_rename(
     Example: ripml labels rename store/ bills billing
     """
     with _open(store) as opened:
-        opened.rename_label(old, new)
+        opened.rename_label(old, new, actor=_actor())
         _print_change(
             opened, {"old": old, "new": new}, f"{output.printable(old)} renamed to {output.printable(new)}", json
         )
@@ -315,7 +430,7 @@ def labels_merge(
     Example: ripml labels merge store/ bill bills --into billing
     """
     with _open(store) as opened:
-        opened.merge_labels(names, into)
+        opened.merge_labels(names, into, actor=_actor())
         text = f"{output.join_printable(names)} merged into {output.printable(into)}"
         _print_change(opened, {"merged": names, "into": into}, text, json)
 
@@ -343,6 +458,6 @@ def _set_retired(folder: Path, names: Sequence[str], retired: bool, as_json: boo
         if unknown := [name for name in names if name not in _labels(store)]:  # checked before the first change
             raise DataError(f"there is no label {unknown[0]!r}.")
         for name in names:
-            (store.retire_label if retired else store.reinstate_label)(name)
+            (store.retire_label if retired else store.reinstate_label)(name, actor=_actor())
         word = "retired" if retired else "reinstated"
         _print_change(store, {word: list(names)}, f"{output.join_printable(names)} {word}", as_json)

@@ -1,6 +1,7 @@
 """A durable store: documents, a journal of their changes, and a model that is always up to date with them."""
 
 from ripml.base.errors import StoreError
+from ripml.store.forgetting import Certificate
 from ripml.store.store import Store
 
-__all__ = ["Store", "StoreError"]
+__all__ = ["Certificate", "Store", "StoreError"]

@@ -6,6 +6,9 @@
       writer.lock                 locked (flock) by the one writer; contains its process id
       store.db.part               an unfinished database: the store is being created, or its creation was interrupted
 
+A new store is private: its folder has mode 0700 and its files 0600, whatever the umask. Later files follow the mode of
+the folder, so that `chmod -R g+rX` shares a store with a group for good.
+
 The database is in WAL mode with synchronous=FULL: a transaction is on the disk when its commit returns, and a reader
 sees the database either before or after it. The last step of creating a store is to rename `store.db.part`; before the
 rename there is no store, after it the store is complete.
@@ -15,11 +18,14 @@ and writes nothing but its mark in the shared memory of `-shm`. Without a `-wal`
 mode=ro would create `-wal` and `-shm`, which a read-only file system forbids. The file is then opened as immutable, and
 after the query it must be unchanged and `-wal` still be absent. A writer creates `-wal` before it changes anything, so
 both together mean that nothing changed during the query; otherwise the query is run again.
+
+The writer's connection trusts its cache and the shared memory, so it would mix its pages with those of a copy that was
+restored over the files while they are open. Nobody but the writer changes `store.db` and `-wal`; their sizes and times
+of modification are therefore compared with those after its last transaction before each new one.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import shutil
@@ -31,22 +37,32 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
 
-from ripml.base.errors import RipmlError, StoreError, StoreLockedError
+from ripml.base import platform
+from ripml.base.errors import ModelFolderError, RipmlError, StoreError, StoreLockedError
+from ripml.store.journal import Snapshot, chain_entry
+from ripml.tagging.documents import DocumentModel
 
 __all__ = [
+    "FILE",
+    "PRIVATE",
     "SCHEMA",
     "Database",
     "WriterLock",
     "check_store",
     "create_database",
+    "file_mode",
     "is_unfinished",
+    "remedy",
     "remove_leftovers",
     "remove_unfinished",
+    "save_model",
+    "write_schema",
 ]
 
 FILE, PART, LOCK = "store.db", "store.db.part", "writer.lock"
+PRIVATE = 0o700  # the mode of a new store's folder
 _MODEL = re.compile(r"model-[0-9]{12}")
-_APPLICATION, _FORMAT = 0x5269704D, 1
+_APPLICATION, _FORMAT = 0x5269704D, 2
 _BUSY_SECONDS = 10.0  # how long to wait for other programs that lock the database; ripml has a single writer
 _ATTEMPTS = 20  # to read a file that writers keep changing
 SCHEMA = (
@@ -65,10 +81,19 @@ SCHEMA = (
     "CREATE INDEX document_labels_label ON document_labels (label)",
     # An undo journal: `labels` and `body` describe the document before the change. Bodies are kept until the next
     # snapshot, labels until `compact`.
+    # `actor` made the change; `certificate` is the keyed digest of a forgotten document; `chain` is the hash of the
+    # history up to this entry, see `ripml.store.journal`.
     "CREATE TABLE changes (number INTEGER PRIMARY KEY AUTOINCREMENT, time TEXT NOT NULL, kind TEXT NOT NULL, "
-    "document INTEGER, labels TEXT, body BLOB, detail TEXT)",
+    "actor TEXT, document INTEGER, labels TEXT, body BLOB, detail TEXT, certificate BLOB, nonce BLOB NOT NULL, "
+    "chain BLOB NOT NULL)",
     "CREATE INDEX changes_document ON changes (document)",
 )
+_CHANGES_1 = (
+    "CREATE TABLE changes (number INTEGER PRIMARY KEY AUTOINCREMENT, time TEXT NOT NULL, kind TEXT NOT NULL, "
+    "document INTEGER, labels TEXT, body BLOB, detail TEXT)"
+)
+# The statements of each format that can be read. A writer brings an older one to the newest.
+_SCHEMAS = {1: tuple(_CHANGES_1 if "TABLE changes" in statement else statement for statement in SCHEMA), 2: SCHEMA}
 
 T = TypeVar("T")
 
@@ -102,13 +127,12 @@ class WriterLock:
     """
 
     def __init__(self, folder: Path) -> None:
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
-            self._fd = os.open(folder / LOCK, flags, 0o666)
+            self._fd = platform.open_file(folder / LOCK, os.O_RDWR | os.O_CREAT, file_mode(folder))
         except OSError as error:
             raise StoreError(f"{folder}: cannot be written ({error.strerror}); it can only be read.") from error
         try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            platform.lock(self._fd)
             os.ftruncate(self._fd, 0)
             os.write(self._fd, f"{os.getpid()}\n".encode())
         except BlockingIOError as error:
@@ -144,7 +168,7 @@ def _drop_inherited_locks() -> None:
             lock.drop()
 
 
-os.register_at_fork(after_in_child=_drop_inherited_locks)
+platform.after_fork_in_child(_drop_inherited_locks)
 
 
 class Database:
@@ -154,11 +178,24 @@ class Database:
         self._folder = folder
         self._writer: sqlite3.Connection | None = None
         check_store(folder)
-        self._opened = self.identity()
+        self._replaced = False
         self.read(_check_schema)
         if writable:
             with self._errors_explained("nothing was changed"):
                 self._writer = _connect(folder / FILE, "rw")
+            self._written = self._stamps()
+            try:
+                self._migrate()
+            except BaseException:
+                self.close()
+                raise
+
+    def _migrate(self) -> None:
+        """Bring a store of an older format to the newest, in one transaction."""
+        (format,) = self.writer.execute("PRAGMA user_version").fetchone()
+        if format < _FORMAT:
+            with self.transaction() as connection:
+                _migrate_to_2(connection)
 
     def read(self, query: Callable[[sqlite3.Connection], T]) -> T:
         """The result of a query on the database as it is at one moment. Readers never wait for the writer."""
@@ -197,15 +234,31 @@ class Database:
         except OSError as error:
             raise StoreError(f"{self._folder}: {FILE} cannot be read ({error.strerror}).") from error
 
-    def check_in_place(self) -> None:
-        """Raise if the files are no longer those that were opened: writes to deleted files would be lost."""
-        with suppress(StoreError):
-            if self.identity() == self._opened:
-                return
-        raise StoreError(
-            f"{self._folder}: this store was removed or replaced while it was open; nothing was changed, and it "
-            "must be opened again."
-        )
+    def _stamps(self) -> dict[str, tuple[int, ...] | None]:
+        """What changes whenever the database or its log is written; None for a file that is empty or absent."""
+        stamps: dict[str, tuple[int, ...] | None] = {}
+        for name in (FILE, f"{FILE}-wal"):
+            stamps[name] = None
+            with suppress(OSError):
+                status = (self._folder / name).stat()
+                if status.st_size:
+                    stamps[name] = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+        return stamps
+
+    def check_in_place(self, in_transaction: bool = False) -> None:
+        """Raise if the files are no longer those that were opened and that this writer wrote last.
+
+        Writes to deleted files would be lost, and writes to files that were overwritten would damage them. In a
+        transaction the log may have grown already, but the database not.
+        """
+        found = self._stamps()
+        names = [FILE] if in_transaction else list(found)
+        self._replaced = self._replaced or any(found[name] != self._written[name] for name in names)
+        if self._replaced:
+            raise StoreError(
+                f"{self._folder}: this store was removed or replaced while it was open; nothing was changed, and it "
+                "must be opened again."
+            )
 
     @property
     def writer(self) -> sqlite3.Connection:
@@ -221,20 +274,26 @@ class Database:
             self.writer.execute("BEGIN IMMEDIATE")
             try:
                 yield self.writer
-                self.check_in_place()
+                self.check_in_place(in_transaction=True)
                 self.writer.execute("COMMIT")
             except BaseException:
                 if self.writer.in_transaction:  # SQLite may have rolled back by itself
                     with suppress(sqlite3.Error):
                         self.writer.execute("ROLLBACK")
                 raise
+            finally:
+                self._written = self._stamps()
 
     def shrink(self) -> None:
         """Rewrite the database without anything that was deleted, and empty the log."""
         outcome = "the store is intact, but deleted data may be left in its files; compact it again"
         with self._errors_explained(outcome):
-            self.writer.execute("VACUUM")
-            busy = self.writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+            self.check_in_place()
+            try:
+                self.writer.execute("VACUUM")
+                busy = self.writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+            finally:
+                self._written = self._stamps()
         if busy:
             raise StoreError(f"{self._folder}: a reader is using the log; {outcome}.")
 
@@ -284,8 +343,37 @@ def _check_schema(connection: sqlite3.Connection) -> None:
     if format > _FORMAT:
         raise sqlite3.DatabaseError(f"format {format} of a newer ripml; upgrade with `pip install -U ripml`")
     found = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")}
-    if found - {"CREATE TABLE sqlite_sequence(name,seq)"} != set(SCHEMA):
+    if found - {"CREATE TABLE sqlite_sequence(name,seq)"} != set(_SCHEMAS.get(format, ())):
         raise sqlite3.DatabaseError("no such tables as a store has")
+
+
+def write_schema(connection: sqlite3.Connection) -> None:
+    """Create the tables of a new store, with the random id that its history starts from."""
+    connection.execute(f"PRAGMA application_id={_APPLICATION}")
+    connection.execute(f"PRAGMA user_version={_FORMAT}")
+    for statement in SCHEMA:
+        connection.execute(statement)
+    connection.execute("INSERT INTO meta VALUES ('store', ?)", (os.urandom(32),))
+
+
+def _migrate_to_2(connection: sqlite3.Connection) -> None:
+    """Give a store of format 1 an id, and each entry of its journal a place in the hash chain."""
+    store = os.urandom(32)
+    connection.execute("INSERT INTO meta VALUES ('store', ?)", (store,))
+    connection.execute("DROP INDEX changes_document")
+    connection.execute("ALTER TABLE changes RENAME TO changes_1")
+    for statement in SCHEMA:
+        if " changes " in statement:
+            connection.execute(statement)
+    columns = "number, time, kind, document, labels, body, detail"
+    chain = store
+    for row in connection.execute(f"SELECT {columns} FROM changes_1 ORDER BY number"):
+        nonce = os.urandom(16)
+        chain = chain_entry(chain, row[0], row[1], row[2], None, None, nonce)
+        command = f"INSERT INTO changes ({columns}, nonce, chain) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        connection.execute(command, (*row, nonce, chain))
+    connection.execute("DROP TABLE changes_1")
+    connection.execute("PRAGMA user_version=2")
 
 
 def create_database(folder: Path, fill: Callable[[sqlite3.Connection], None], new_folders: Sequence[Path] = ()) -> None:
@@ -295,26 +383,53 @@ def create_database(folder: Path, fill: Callable[[sqlite3.Connection], None], ne
     """
     part = folder / PART
     try:
+        os.close(platform.open_file(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, file_mode(folder)))
         with closing(sqlite3.connect(part, isolation_level=None)) as connection:
             connection.execute("PRAGMA journal_mode=OFF")
             connection.execute("BEGIN")
-            connection.execute(f"PRAGMA application_id={_APPLICATION}")
-            connection.execute(f"PRAGMA user_version={_FORMAT}")
-            for statement in SCHEMA:
-                connection.execute(statement)
+            write_schema(connection)
             fill(connection)
             connection.execute("COMMIT")
             connection.execute("PRAGMA journal_mode=WAL")
-        _sync(part)
+        platform.sync_file(part)
         part.rename(folder / FILE)
-        _sync(folder)
+        platform.sync_folder(folder)
     except sqlite3.Error as error:
         raise StoreError(f"{folder}: {_reason(error)}; no store was created.") from error
     except OSError as error:
         raise StoreError(f"{folder}: cannot be written ({error.strerror}); no store was created.") from error
     for created in new_folders:
         with suppress(OSError):  # a parent folder that this user may not read
-            _sync(created.absolute().parent)
+            platform.sync_folder(created.absolute().parent)
+
+
+def file_mode(folder: Path) -> int:
+    """The mode of the files in a store: readable and writable for those who may use its folder."""
+    return folder.stat().st_mode & 0o666
+
+
+def save_model(folder: Path, change: int, model: DocumentModel) -> Snapshot:
+    """Save the model of a change in a store; raise `StoreError`, with nothing left, if that fails."""
+    place = folder / Snapshot(change).folder
+    try:
+        place.mkdir(PRIVATE, exist_ok=True)
+        model.save(place)
+        for file in place.iterdir():
+            file.chmod(file_mode(folder))
+        place.chmod(folder.stat().st_mode & 0o777)
+        return Snapshot.saved(change, folder)
+    except BaseException as error:
+        shutil.rmtree(place, ignore_errors=True)
+        if isinstance(error, ModelFolderError):
+            raise StoreError(f"{folder}: no snapshot was taken: {error}") from error
+        if isinstance(error, OSError):
+            raise StoreError(f"{folder}: no snapshot was taken ({error.strerror}).") from error
+        raise
+
+
+def remedy(folder: Path) -> str:
+    """What to do when the model of a store is lost."""
+    return f"`ripml rebuild {folder}` fits the model again, and `ripml export {folder} FILE` exports the documents"
 
 
 def check_store(folder: Path) -> None:
@@ -326,7 +441,8 @@ def check_store(folder: Path) -> None:
     """
     if not (folder / FILE).is_file():
         if is_unfinished(folder):
-            raise StoreError(f"{folder}: the creation of this store was not finished; create it again.")
+            problem = f"the creation of this store was not finished, or its {FILE} was deleted"
+            raise StoreError(f"{folder}: {problem}; create it again, or restore it from a backup.")
         raise StoreError(f"{folder}: is not a store; Store.create makes one.")
 
 
@@ -356,11 +472,3 @@ def remove_unfinished(folder: Path, new_folders: Sequence[Path]) -> None:
             (folder / LOCK).unlink()
         for place in new_folders:
             place.rmdir()
-
-
-def _sync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

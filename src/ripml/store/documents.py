@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ripml.base.errors import DataError
+from ripml.base.errors import DataError, ParameterError
 from ripml.datasets import Dataset
 from ripml.datasets.dataset import SparseRows, csr
 from ripml.datasets.formats import read_source
@@ -21,11 +22,22 @@ from ripml.datasets.source import Source
 from ripml.labels.encoding import check_names
 from ripml.store.journal import Label, State
 from ripml.tagging.documents import DocumentModel
+from ripml.text import Encoder
 
-__all__ = ["Bodies", "check_data", "check_id", "check_ids", "check_labels", "check_text", "parse_documents"]
+__all__ = [
+    "Bodies",
+    "check_actor",
+    "check_data",
+    "check_id",
+    "check_ids",
+    "check_labels",
+    "check_text",
+    "parse_documents",
+]
 
 _brief = reprlib.Repr()
 _brief.maxstring = 80
+_VECTOR = b"\xff"  # begins the body of a text with a vector
 
 
 def parse_documents(documents: Iterable[Mapping[str, Any]] | Dataset) -> Dataset:
@@ -73,9 +85,13 @@ def check_text(what: str, value: Any) -> str:
     Traceback (most recent call last):
     ripml.base.errors.DataError: a label must be a string that can be encoded as UTF-8; got 'half a \\ud83d'.
     """
-    if not isinstance(value, str) or value.encode("utf-8", "ignore").decode() != value:
+    if not isinstance(value, str) or not _is_utf8(value):
         raise DataError(f"{what} must be a string that can be encoded as UTF-8; got {_brief.repr(value)}.")
     return value
+
+
+def _is_utf8(text: str) -> bool:
+    return text.encode("utf-8", "ignore").decode() == text
 
 
 def check_data(data: Dataset) -> Dataset:
@@ -108,6 +124,18 @@ def check_id(id: str) -> str:
     return check_text("an id", id)
 
 
+def check_actor(actor: str | None) -> str | None:
+    """The name of who makes a change; None if it is unknown.
+
+    >>> check_actor("")
+    Traceback (most recent call last):
+    ripml.base.errors.ParameterError: `actor` must be a name or None; got ''.
+    """
+    if actor is not None and (not isinstance(actor, str) or not actor or not _is_utf8(actor)):
+        raise ParameterError(f"`actor` must be a name or None; got {_brief.repr(actor)}.")
+    return actor
+
+
 def check_ids(ids: Iterable[str]) -> list[str]:
     """The ids of documents, each of them once."""
     seen: dict[str, None] = {}
@@ -118,12 +146,19 @@ def check_ids(ids: Iterable[str]) -> list[str]:
     return list(seen)
 
 
+def encoder_vectors(model: DocumentModel, data: Dataset) -> Any:
+    """The vectors of texts that come from an encoder, which are kept; None for other features."""
+    return model.text.transform(data.texts or []) if isinstance(model.text, Encoder) else None
+
+
 @dataclass(frozen=True)
 class Bodies:
     """How the documents of a store are kept as bytes.
 
-    A text is kept as UTF-8, named features ("objects") as JSON, and numbered features ("lists" of length `width`) as
-    the columns (int32) and values (float32) that are not 0.
+    A text is kept as UTF-8, after the vector that it was learnt with where that is from an encoder ("encoded"): an
+    encoder may give another one when it is asked again. Such a body begins with a byte that UTF-8 does not have; those
+    of early versions have no vector. Named features ("objects") are kept as JSON, and numbered features ("lists" of
+    length `width`) as the columns (int32) and values (float32) that are not 0.
 
     >>> from scipy.sparse import csr_array
     >>> data = Dataset(X=csr_array([[0, 0.5, 0]]), Y=csr_array((1, 0)), label_names=[])
@@ -138,12 +173,18 @@ class Bodies:
     @classmethod
     def of(cls, model: DocumentModel) -> Bodies:
         """The form of the documents that a model learns from."""
+        if isinstance(model.text, Encoder):
+            return cls("encoded", model.model.n_features_in_)
         if model.text is not None:
             return cls("text")
         return cls("lists", model.model.n_features_in_) if model.feature_names is None else cls("objects")
 
-    def pack(self, data: Dataset) -> list[bytes]:
-        """The body of each row; equal features give equal bytes."""
+    def pack(self, data: Dataset, vectors: Any = None) -> list[bytes]:
+        """The body of each row; equal features give equal bytes. `vectors` (n, d) are those of an encoder."""
+        if self.form == "encoded":
+            rows = np.asarray(vectors, "<f4")
+            texts = data.texts or ()
+            return [_VECTOR + row.tobytes() + text.encode() for row, text in zip(rows, texts, strict=True)]
         if self.form == "text":
             return [text.encode() for text in data.texts or ()]
         X = data.X
@@ -169,8 +210,8 @@ class Bodies:
             "label_names": [str(label.name) for label in labels],
             "name": "the store",
         }
-        if self.form == "text":
-            return Dataset(X=None, texts=[state.body.decode() for state in states], **common)
+        if self.form in ("text", "encoded"):
+            return Dataset(X=None, texts=[self.text(state.body) for state in states], **common)
         rows, columns = SparseRows(), dict[str, int]()
         for state in states:
             if self.form == "lists":
@@ -184,14 +225,38 @@ class Bodies:
 
     def to_json(self, body: bytes) -> dict[str, Any]:
         """A body as in JSONL: {"text": …} or {"features": …}."""
-        if self.form == "text":
-            return {"text": body.decode()}
+        if self.form in ("text", "encoded"):
+            return {"text": self.text(body)}
         if self.form == "objects":
             return {"features": json.loads(body)}
         features: list[Any] = [0] * self.width
         for column, value in self._unpack(body):
             features[column] = json.loads(value)
         return {"features": features}
+
+    def text(self, body: bytes) -> str:
+        """The text of a body."""
+        return self.content(body).decode()
+
+    def content(self, body: bytes) -> bytes:
+        """A body without the vector of its text: what whoever gave the document knows of it."""
+        return body[1 + 4 * self.width :] if self.has_vector(body) else body
+
+    def has_vector(self, body: bytes) -> bool:
+        """Whether a body has the vector that its text was learnt with."""
+        return self.form == "encoded" and body.startswith(_VECTOR)
+
+    def vectors(self, states: Sequence[State]) -> NDArray[np.float32] | None:
+        """The vectors that texts were learnt with, (n, d); None where they are not kept."""
+        if self.form != "encoded" or not all(self.has_vector(state.body) for state in states):
+            return None
+        rows = b"".join(state.body[1 : 1 + 4 * self.width] for state in states)
+        return np.frombuffer(rows, "<f4").reshape(len(states), self.width).astype(np.float32)
+
+    def unchanged(self, before: bytes | None, after: bytes) -> bytes:
+        """The body before, if it has the same text as the one after: its vector is the one that was learnt."""
+        same = before is not None and self.has_vector(before) and self.text(before) == self.text(after)
+        return before if same and before is not None else after
 
     def _unpack(self, body: bytes) -> Iterable[tuple[int, str]]:
         """The columns of a list and their values as decimal numbers."""

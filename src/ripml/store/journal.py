@@ -6,24 +6,45 @@ document that was touched after c, the state at c (the one before its first entr
 state is learnt. Labels carry the number of the change that last touched them, and the key that determines their column
 of Phi, so that every way to the same change gives the same columns. A snapshot makes earlier entries unnecessary: their
 bodies are then deleted. Their labels are the history, which is kept until `compact`.
+
+The entries form a hash chain. The `chain` of an entry is the SHA-256 of the chain before it (the id of the store before
+the first entry) and of what `compact` keeps of the entry, with a random nonce. Two stores, or two states of one store,
+that have the same chain at a change have the same history up to it, even where one is a restored copy of the other.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ripml.base.errors import DataError
+from ripml.base.errors import DataError, ModelFolderError, StoreError
 from ripml.labels.encoding import label_keys, names_array
 
-__all__ = ["Delta", "Draft", "Edit", "Label", "Snapshot", "State", "delta_since", "history"]
+__all__ = [
+    "Delta",
+    "Draft",
+    "Edit",
+    "Entry",
+    "Label",
+    "Snapshot",
+    "State",
+    "chain_at",
+    "chain_entry",
+    "delta_since",
+    "history",
+    "redact",
+    "replay_chain",
+    "store_id",
+]
 
 
 @dataclass(frozen=True)
@@ -70,6 +91,33 @@ class Delta:
 
 
 @dataclass(frozen=True)
+class Entry:
+    """An entry of the journal as far as `compact` keeps it."""
+
+    number: int
+    time: str
+    kind: str
+    actor: str | None
+    document: int | None
+    certificate: bytes | None  # the keyed digest of a document that was forgotten with a certificate
+    nonce: bytes
+    chain: bytes
+
+    @classmethod
+    def read(cls, connection: sqlite3.Connection, where: str = "1", *values: int) -> Iterator[Entry]:
+        """The entries that fulfil a condition in SQL, by number."""
+        columns = "number, time, kind, actor, document, certificate, nonce, chain"
+        query = f"SELECT {columns} FROM changes WHERE {where} ORDER BY number"
+        for number, time, kind, actor, document, certificate, nonce, chain in connection.execute(query, values):
+            digest = None if certificate is None else bytes(certificate)
+            yield cls(number, time, kind, actor, document, digest, bytes(nonce), bytes(chain))
+
+    def follow(self, previous: bytes) -> bytes:
+        """The chain that this entry must have after one with the chain `previous`."""
+        return chain_entry(previous, self.number, self.time, self.kind, self.actor, self.certificate, self.nonce)
+
+
+@dataclass(frozen=True)
 class Snapshot:
     """The saved model of a change.
 
@@ -78,6 +126,8 @@ class Snapshot:
     """
 
     change: int
+    #: The SHA-256 of its manifest, which has those of all other files; None in a store of format 1.
+    manifest: str | None = None
 
     @property
     def folder(self) -> str:
@@ -85,10 +135,29 @@ class Snapshot:
         return f"model-{self.change:012d}"
 
     @classmethod
+    def saved(cls, change: int, store: Path) -> Snapshot:
+        """The snapshot of a change whose model folder was just saved in a store."""
+        snapshot = cls(change)
+        return replace(snapshot, manifest=snapshot._digest(store))
+
+    def check(self, store: Path) -> None:
+        """Raise `ModelFolderError` unless the model folder is the one that was saved, and not that of another store."""
+        if self.manifest not in (None, self._digest(store)):
+            raise ModelFolderError(f"{store / self.folder}: is not the model that was saved here.")
+
+    def _digest(self, store: Path) -> str:
+        try:
+            return hashlib.sha256((store / self.folder / "manifest.json").read_bytes()).hexdigest()
+        except OSError as error:
+            reason = f"manifest.json cannot be read ({error.strerror})"
+            raise ModelFolderError(f"{store / self.folder}: {reason}.") from error
+
+    @classmethod
     def read(cls, connection: sqlite3.Connection) -> Snapshot:
         """The current snapshot."""
-        values = dict(connection.execute("SELECT key, value FROM meta WHERE key IN ('change', 'folder')"))
-        snapshot = cls(int(values["change"]))
+        query = "SELECT key, value FROM meta WHERE key IN ('change', 'folder', 'manifest')"
+        values = dict(connection.execute(query))
+        snapshot = cls(int(values["change"]), values.get("manifest"))
         if values["folder"] != snapshot.folder:
             raise ValueError(f"the model of change {snapshot.change} cannot be in {values['folder']!r}")
         return snapshot
@@ -100,7 +169,7 @@ class Snapshot:
             "AND number > coalesce((SELECT value FROM meta WHERE key = 'change'), 0)",
             (self.change,),
         )
-        pairs = [("change", self.change), ("folder", self.folder)]
+        pairs = [("change", self.change), ("folder", self.folder), ("manifest", self.manifest)]
         connection.executemany("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", pairs)
         connection.execute("DELETE FROM labels WHERE name IS NULL")
 
@@ -112,6 +181,72 @@ def last_change(connection: sqlite3.Connection) -> int:
     """The number of the last change; 0 if there is none."""
     (number,) = connection.execute("SELECT coalesce(max(number), 0) FROM changes").fetchone()
     return int(number)
+
+
+def forgotten_since(connection: sqlite3.Connection, change: int) -> bool:
+    """Whether a document that was there at a change was forgotten or replaced by another text since."""
+    later = "SELECT document FROM changes WHERE kind = 'learn' AND number > :change"
+    query = f"kind IN ('forget', 'replace') AND number > :change AND document NOT IN ({later})"
+    found = connection.execute(f"SELECT 1 FROM changes WHERE {query} LIMIT 1", {"change": change})
+    return found.fetchone() is not None
+
+
+def store_id(connection: sqlite3.Connection) -> bytes:
+    """The random id of the store, which its hash chain starts from; b"" in a store of format 1."""
+    return chain_at(connection, 0) or b""
+
+
+def last_fit(connection: sqlite3.Connection) -> int:
+    """The change whose documents the model was last fitted on; 0 for those that the store was created with."""
+    query = "SELECT number, detail FROM changes WHERE kind IN ('refit', 'rebuild') ORDER BY number DESC LIMIT 1"
+    row = connection.execute(query).fetchone()
+    if row is None:
+        return 0
+    number, detail = row
+    return int(json.loads(detail)["documents_of"]) if detail else int(number) - 1
+
+
+def chain_at(connection: sqlite3.Connection, change: int) -> bytes | None:
+    """The hash of the history up to a change: None if there is no such change, b"" in a store of format 1."""
+    if _format(connection) < 2:
+        return b""
+    query = (
+        "SELECT value FROM meta WHERE key = 'store'" if change == 0 else "SELECT chain FROM changes WHERE number = ?"
+    )
+    row = connection.execute(query, (change,) if change else ()).fetchone()
+    return None if row is None else bytes(row[0])
+
+
+def replay_chain(connection: sqlite3.Connection) -> int:
+    """The number of entries of the journal; raise `StoreError` at the first that does not continue the hash chain."""
+    chain, last = store_id(connection), 0
+    for entry in Entry.read(connection):
+        if entry.number != last + 1:
+            raise StoreError(f"entry {last + 1:,} of the journal is missing")
+        chain, last = entry.follow(chain), entry.number
+        if chain != entry.chain:
+            raise StoreError(f"entry {last:,} of the journal was altered, or is of another history")
+    (highest,) = connection.execute("SELECT max(seq) FROM sqlite_sequence WHERE name = 'changes'").fetchone()
+    if last < (highest or 0):
+        raise StoreError(f"the journal ends with entry {last:,}, but there was an entry {highest:,}")
+    return last
+
+
+def chain_entry(
+    previous: bytes, number: int, time: str, kind: str, actor: str | None, certificate: bytes | None, nonce: bytes
+) -> bytes:
+    """The `chain` of an entry of the journal that follows the entry with the chain `previous`.
+
+    >>> chain_entry(b"store", 1, "2026-01-01T00:00:00.000+00:00", "learn", None, None, bytes(16)).hex()[:16]
+    'ef280193a62c4e66'
+    """
+    entry = [number, time, kind, actor, None if certificate is None else certificate.hex(), nonce.hex()]
+    return hashlib.sha256(previous + json.dumps(entry, separators=(",", ":")).encode()).digest()
+
+
+def _format(connection: sqlite3.Connection) -> int:
+    (format,) = connection.execute("PRAGMA user_version").fetchone()
+    return int(format)
 
 
 def hash_label_set(labels: Iterable[int]) -> bytes:
@@ -210,50 +345,68 @@ def delta_since(connection: sqlite3.Connection, change: int) -> Delta:
 
 
 def history(connection: sqlite3.Connection, n: int) -> list[dict[str, Any]]:
-    """The last n changes, newest first, with all that is still known about them."""
+    """The last n changes, newest first, with all that is still known about them.
+
+    The labels of a document after a change are those before its next change, or else its current ones. The next change
+    is among the last n as well, so that one statement for each table suffices.
+    """
+    columns = "c.actor, c.certificate" if _format(connection) >= 2 else "NULL, NULL"
     rows = connection.execute(
-        "SELECT c.number, c.time, c.kind, c.document, c.labels, c.detail, d.id FROM changes AS c "
+        f"SELECT c.number, c.time, c.kind, {columns}, c.document, c.labels, c.detail, d.id FROM changes AS c "
         "LEFT JOIN documents AS d ON d.number = c.document ORDER BY c.number DESC LIMIT ?",
         (n,),
+    ).fetchall()
+    after: dict[int, list[int] | None] = {document: [] for *_, document, _, _, id in rows if id is not None}
+    carried = connection.execute(
+        "SELECT document, label FROM document_labels WHERE document IN (SELECT value FROM json_each(?)) "
+        "ORDER BY document, label",
+        (json.dumps(list(after)),),
     )
+    for document, label in carried:
+        after[document].append(label)  # type: ignore[union-attr]
+    ids: dict[int, str | None] = {}  # of forgotten documents; their newest entry has it
     entries = []
-    for number, time, kind, document, labels, detail, id in rows.fetchall():
-        entry: dict[str, Any] = {"number": number, "time": time, "kind": kind}
+    for number, time, kind, actor, certificate, document, labels, detail, id in rows:
+        entry: dict[str, Any] = {"number": number, "time": time, "kind": kind, "actor": actor}
+        if certificate is not None:
+            entry["certificate"] = bytes(certificate).hex()
         if document is None:
             entry |= json.loads(detail) if detail else {}
         else:
-            if id is None:  # the document was forgotten; the entry that did so has its id
-                query = "SELECT detail FROM changes WHERE document = ? AND kind = 'forget'"
-                row = connection.execute(query, (document,)).fetchone()
-                entry["id"] = None if row is None else row[0]
+            before = None if labels is None else json.loads(labels)
+            entry["id"] = ids.setdefault(document, detail if kind == "forget" else None) if id is None else id
+            if entry["id"] is None:  # the document was forgotten with a certificate, or the history was compacted
+                entry["before"] = entry["after"] = None
             else:
-                entry["id"] = id
-            entry["before"] = None if labels is None else label_names(connection, json.loads(labels))
-            entry["after"] = _labels_after(connection, number, document)
+                entry["before"], entry["after"] = before, after.get(document)
+            after[document] = before
         entries.append(entry)
+    _name_labels(connection, [entry for entry in entries if "before" in entry])
     return entries
 
 
-def _labels_after(connection: sqlite3.Connection, number: int, document: int) -> list[str] | None:
-    """The labels of a document after a change: those before its next change, or else its current ones."""
-    query = "SELECT labels FROM changes WHERE document = ? AND number > ? ORDER BY number LIMIT 1"
-    following = connection.execute(query, (document, number)).fetchone()
-    if following is not None:
-        return None if following[0] is None else label_names(connection, json.loads(following[0]))
-    exists = connection.execute("SELECT 1 FROM documents WHERE number = ?", (document,)).fetchone()
-    return None if exists is None else label_names(connection, labels_of(connection, document))
+def _name_labels(connection: sqlite3.Connection, entries: Sequence[dict[str, Any]]) -> None:
+    """Replace the numbers of labels by names, also of removed ones; a list with a number that is unknown by None."""
+    states = ("before", "after")
+    numbers = {number for entry in entries for state in states for number in entry[state] or ()}
+    query = "SELECT number, coalesce(name, was) FROM labels WHERE number IN (SELECT value FROM json_each(?))"
+    names = dict(connection.execute(query, (json.dumps(list(numbers)),)))
+    for entry in entries:
+        for state in states:
+            labels = entry[state]
+            known = labels is not None and all(number in names for number in labels)
+            entry[state] = [names[number] for number in labels] if known else None
 
 
 # -------------------------------------------------------------------------------------------------------------- writing
 
 
 class Draft:
-    """The changes of one call, written in an open transaction, and the delta that they make for the model.
+    """The changes of one call by one actor, written in an open transaction, and the delta that they make for the model.
 
-    >>> from ripml.store.database import SCHEMA
+    >>> from ripml.store.database import write_schema
     >>> connection = sqlite3.connect(":memory:")
-    >>> for statement in SCHEMA:
-    ...     _ = connection.execute(statement)
+    >>> write_schema(connection)
     >>> draft = Draft(connection)
     >>> draft.put("a", b"red apple", [draft.label("fruit")])
     >>> draft.delta.edits
@@ -262,9 +415,11 @@ class Draft:
     True
     """
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
+    def __init__(self, connection: sqlite3.Connection, actor: str | None = None) -> None:
+        self._connection, self._actor = connection, actor
+        self.store = store_id(connection)
         self.last = last_change(connection)  # the number of the last change
+        self.chain = chain_at(connection, self.last) or b""  # the hash of the history up to it
         self._first = self.last + 1
         self._labels: dict[int, Label] = {}
         self._edits: list[Edit] = []
@@ -295,12 +450,20 @@ class Draft:
         )
         self._record(kind, edit=Edit(number, before, after))
 
-    def remove(self, id: str) -> None:
-        """Remove a document."""
+    def body(self, id: str) -> bytes | None:
+        """The body of a document; None if there is none with this id."""
+        found = find_document(self._connection, id)
+        return None if found is None else found[1].body
+
+    def remove(self, id: str, digest: Callable[[bytes], bytes] | None = None) -> Entry:
+        """Remove a document. With `digest`, the entry does not have its id, but what this makes of its body."""
         number, before = require_document(self._connection, id)
         self._connection.execute("DELETE FROM document_labels WHERE document = ?", (number,))
         self._connection.execute("DELETE FROM documents WHERE number = ?", (number,))
-        self._record("forget", id, Edit(number, before, None))
+        certificate = None if digest is None else digest(before.body)
+        self._record("forget", id if digest is None else None, Edit(number, before, None), certificate)
+        (entry,) = Entry.read(self._connection, "number = ?", self.last)
+        return entry
 
     def relabel(self, id: str, labels: Iterable[int]) -> None:
         """Replace the labels of a document."""
@@ -370,7 +533,9 @@ class Draft:
         """Add an entry that does not concern a single document."""
         self._record(kind, json.dumps(detail, ensure_ascii=False) if detail else None)
 
-    def _record(self, kind: str, detail: str | None = None, edit: Edit | None = None) -> None:
+    def _record(
+        self, kind: str, detail: str | None = None, edit: Edit | None = None, certificate: bytes | None = None
+    ) -> None:
         """Add an entry to the journal; the body of a document is kept only if it changed."""
         document = labels = body = None
         if edit is not None:
@@ -380,8 +545,39 @@ class Draft:
                 labels = json.dumps(before.labels)
                 body = None if after is not None and after.body == before.body else before.body
         self.last += 1
-        time = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+        time = _utc(datetime.now(timezone.utc))
+        nonce = os.urandom(16)
+        self.chain = chain_entry(self.chain, self.last, time, kind, self._actor, certificate, nonce)
         self._connection.execute(
-            "INSERT INTO changes (number, time, kind, document, labels, body, detail) VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (self.last, time, kind, document, labels, body, detail),
+            "INSERT INTO changes "
+            "(number, time, kind, actor, document, labels, body, detail, certificate, nonce, chain) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (self.last, time, kind, self._actor, document, labels, body, detail, certificate, nonce, self.chain),
         )
+
+
+def _utc(time: datetime) -> str:
+    """A time as the journal has it; such strings sort by time."""
+    return time.astimezone(timezone.utc).isoformat(timespec="milliseconds")
+
+
+def redact(connection: sqlite3.Connection, since: datetime | None = None) -> None:
+    """Delete the details of all changes, or only of those before a time and of what is no longer in the store.
+
+    Of a change of labels nothing is kept if one of the names that it mentions is no longer that of a label.
+    """
+    if since is None:
+        connection.execute("UPDATE changes SET detail = NULL, labels = NULL WHERE kind != 'refit'")
+        return
+    gone = "document NOT NULL AND document NOT IN (SELECT number FROM documents)"
+    connection.execute(
+        f"UPDATE changes SET detail = NULL, labels = NULL WHERE kind != 'refit' AND (time < ? OR {gone})",
+        (_utc(since),),
+    )
+    names = {name for (name,) in connection.execute("SELECT name FROM labels WHERE name NOT NULL")}
+    notes = "SELECT number, detail FROM changes WHERE kind LIKE '% label%' AND detail NOT NULL"
+    for number, detail in connection.execute(notes).fetchall():
+        values = json.loads(detail).values()
+        mentioned = {name for value in values for name in (value if isinstance(value, list) else [value])}
+        if not mentioned <= names:
+            connection.execute("UPDATE changes SET detail = NULL WHERE number = ?", (number,))

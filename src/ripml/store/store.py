@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import copy
 import os
-import shutil
 import sqlite3
 import sys
 import threading
@@ -21,6 +20,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,20 +28,41 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from ripml.base.errors import DataError, ModelFolderError, ParameterError, RipmlError, StoreError, check_count
+from ripml.base.errors import (
+    DataError,
+    ModelFolderError,
+    ParameterError,
+    RipmlError,
+    StoreError,
+    check_count,
+    is_number,
+)
 from ripml.datasets import Dataset
 from ripml.model.estimator import RIPML
 from ripml.model.explain import Example
 from ripml.model.multilabel import Multilabel
-from ripml.store import database, journal, versions
+from ripml.store import database, forgetting, journal, maintenance, versions
 from ripml.store.completion import LabelCompletion, LabelInfo
 from ripml.store.database import Database, WriterLock
-from ripml.store.documents import Bodies, check_data, check_id, check_ids, check_labels, check_text, parse_documents
+from ripml.store.documents import (
+    Bodies,
+    check_actor,
+    check_data,
+    check_id,
+    check_ids,
+    check_labels,
+    check_text,
+    encoder_vectors,
+    parse_documents,
+)
+from ripml.store.forgetting import Certificate, Contents, Seal, Verification
 from ripml.store.journal import Delta, Draft, Label, Snapshot, State
+from ripml.store.maintenance import Backup, Report
+from ripml.store.recipe import Recipe, fit_documents
 from ripml.store.versions import Version
 from ripml.tagging.documents import DocumentModel
 from ripml.tagging.rules import Rules
-from ripml.text import Encoder, TfIdf
+from ripml.text import Doc2Vec, Encoder, TfIdf
 
 __all__ = ["Store"]
 
@@ -51,13 +72,17 @@ T = TypeVar("T")
 SNAPSHOT_CHANGES = 1000
 SNAPSHOT_SHARE = 10  # one tenth of the rows
 _SWITCH_SECONDS = 5e-4  # a tenth of Python's default
+_ATTEMPTS = 5  # to verify a store that a writer keeps changing
+_MAX_DAYS = 36_500
 _BLOCK = 10_000  # documents whose features are read together
+_OTHER_ENCODER = 0.1  # relative difference of vectors from which on they are not from the same encoder
 
 
 class Store:
     """Documents with their labels in a folder, and the model that is trained on them.
 
     One process at a time opens a store for writing, any number for reading. Methods may be called from any thread.
+    Those that change something take `actor`, the name of who does so, for the history.
 
     >>> import tempfile
     >>> from scipy.sparse import csr_array
@@ -66,7 +91,7 @@ class Store:
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     with Store.create(folder + "/store", data, RIPML.paper(n_dims=8, n_neighbors=1)) as store:
     ...         ids = store.learn([{"id": "pear", "text": "green apple sky", "labels": ["fruit", "new"]}])
-    ...         store.forget(["0"])
+    ...         _ = store.forget(["0"])
     ...         len(store), store.document("pear")["labels"]
     (4, ['fruit', 'new'])
     """
@@ -80,7 +105,11 @@ class Store:
         # Whether an attempt to advance the version failed half way, so that it must be loaded before the next one.
         self._stale = False
         self._identity = self._database.identity()
-        self._version = self._load()
+        try:
+            self._version, self._chain = self._load()  # the model, and the hash of the history that it contains
+        except BaseException:
+            self._database.close()
+            raise
         self._completion: LabelCompletion | None = None
         self._changes = 0  # since the snapshot
         self._refit_turn = threading.Lock()
@@ -91,6 +120,15 @@ class Store:
             snapshot = self._database.read(Snapshot.read)
             database.remove_leftovers(folder, snapshot.folder)
             self._changes = self._version.change - snapshot.change
+            if self._database.read(Recipe.read) is None:  # the store was created by an early ripml
+                with self._database.transaction() as connection:
+                    Recipe.of(self.model).write(connection)
+            if self._is_outdated(self._version):
+                self._refit(None)
+                reason = "does not have the features that its documents were learnt with, since it was created by an"
+                remedy = "earlier version of ripml; the model was fitted again"
+                warnings.warn(f"{folder}: {reason} {remedy} on {len(self):,} documents.", RuntimeWarning, 3)
+        self._check_encoder()
 
     # ---------------------------------------------------------------------------------------------- create and open
 
@@ -119,16 +157,17 @@ class Store:
         new_folders = [place for place in (folder, *folder.parents) if not place.exists()]
         try:
             folder.mkdir(parents=True, exist_ok=True)
+            folder.chmod(database.PRIVATE)
         except OSError as error:
             raise StoreError(f"{folder}: cannot be created ({error.strerror}).") from error
         lock = WriterLock(folder)
         try:
             database.remove_leftovers(folder)
-            fitted = _fit(data, first_feature, settings, features, rules)
-            bodies = Bodies.of(fitted).pack(data)
+            fitted, vectors = fit_documents(data, first_feature, settings, features, rules)
+            bodies = Bodies.of(fitted).pack(data, vectors)
             rows = np.flatnonzero(np.diff(data.Y.indptr) > 0) + 1
-            version, snapshot = Version.of(0, fitted, rows, np.arange(1, data.Y.shape[1] + 1)), Snapshot(0)
-            version.model.save(folder / snapshot.folder)
+            version = Version.of(0, fitted, rows, np.arange(1, data.Y.shape[1] + 1))
+            snapshot = database.save_model(folder, 0, version.model)
 
             def fill(connection: sqlite3.Connection) -> None:
                 keys = map(journal.pack_key, settings.vocabulary_.keys)
@@ -142,6 +181,7 @@ class Store:
                     pairs = [(number, label) for label in carried]
                     connection.executemany("INSERT INTO document_labels VALUES (?, ?)", pairs)
                 snapshot.write(connection)
+                Recipe.of(version.model).write(connection)
 
             database.create_database(folder, fill, new_folders)
             return cls(folder, lock, fitted.text.encoder if isinstance(fitted.text, Encoder) else None)
@@ -190,26 +230,70 @@ class Store:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _load(self) -> Version:
-        """The current version, from the last snapshot and the journal."""
+    def _load(self) -> tuple[Version, bytes]:
+        """The current version, from the last snapshot and the journal, and the hash of its history."""
 
-        def query(connection: sqlite3.Connection) -> tuple[Snapshot, Delta]:
-            snapshot = Snapshot.read(connection)
-            return snapshot, journal.delta_since(connection, snapshot.change)
+        def query(connection: sqlite3.Connection) -> tuple[Snapshot, Delta, bytes]:
+            try:
+                snapshot = Snapshot.read(connection)
+                delta = journal.delta_since(connection, snapshot.change)
+            except (KeyError, TypeError, ValueError) as error:
+                problem = f"{database.FILE} is damaged ({error})"
+                raise StoreError(f"{self._folder}: {problem}; {database.remedy(self._folder)}.") from error
+            return snapshot, delta, journal.chain_at(connection, delta.change) or b""
 
         while True:
-            snapshot, delta = self._database.read(query)
+            snapshot, delta, chain = self._database.read(query)
             try:
+                snapshot.check(self._folder)
                 version = Version.load(self._folder / snapshot.folder, snapshot.change, self._encoder)
             except ModelFolderError as error:
                 if self._database.read(Snapshot.read) != snapshot:  # a writer has replaced and removed this one
                     continue
-                remedy = "The documents are intact, but their model is not; restore the folder from a copy"
+                remedy = f"The documents are intact, but the model is not; {database.remedy(self._folder)}"
                 raise StoreError(f"{self._folder}: {error} {remedy}.") from error
+            if self._is_outdated(version) and (delta.edits or self._lock is not None):
+                # It cannot be advanced. A writer fits it again, see `__init__`; a reader does so for itself.
+                model = replace(version.model, rules=version.renamed_rules(delta))
+                version = replace(version, change=delta.change, model=model)
+                if self._lock is not None:
+                    return version, chain
+                documents, labels = self._database.read(_documents_and_labels)
+                return Recipe.of(model).refit(delta.change, documents, labels).version, chain
             try:
-                return version.advanced(delta)
+                return version.advanced(delta), chain
             except (RipmlError, ValueError, TypeError, KeyError, IndexError) as error:
-                raise StoreError(f"{self._folder}: the model and the journal do not fit together ({error}).") from error
+                problem = f"the model and the journal do not fit together ({error}); {database.remedy(self._folder)}"
+                raise StoreError(f"{self._folder}: {problem}.") from error
+
+    def _is_outdated(self, version: Version) -> bool:
+        """Whether the features of its documents cannot be had again, as in stores of early versions.
+
+        Those with doc2vec learnt other vectors than it infers, and those with an encoder did not keep its vectors.
+        """
+        if not isinstance(version.model.text, Encoder):
+            return not version.model.repeatable
+        first = self._database.read(lambda c: c.execute("SELECT body FROM documents LIMIT 1").fetchone())
+        return self._encoder is not None and first is not None and not Bodies.of(version.model).has_vector(first[0])
+
+    def _check_encoder(self) -> None:
+        """Warn if the encoder gives the first document another vector than the one that was learnt."""
+        if self._encoder is None or not isinstance(self.model.text, Encoder):
+            return
+        row = self._database.read(lambda c: c.execute("SELECT id, body FROM documents LIMIT 1").fetchone())
+        learnt = None if row is None else self._bodies.vectors([State(bytes(row[1]), ())])
+        if learnt is None:
+            return
+        found = self.model.text.transform([self._bodies.text(bytes(row[1]))])
+        difference = float(np.linalg.norm(found - learnt) / max(float(np.linalg.norm(learnt)), 1e-30))
+        if difference > _OTHER_ENCODER:
+            warnings.warn(
+                f"{self._folder}: the encoder gives document {row[0]!r} another vector than the one that was learnt "
+                f"(relative difference {difference:.2g}), so answers may be wrong; pass the encoder that the store was "
+                "created with, or refit.",
+                RuntimeWarning,
+                4,
+            )
 
     # --------------------------------------------------------------------------------------------------------- read
 
@@ -233,17 +317,24 @@ class Store:
     def _follow(self) -> None:
         """Bring the version up to date: by what the journal has since then, or from the snapshot."""
         self._check_open()
-        change, identity = self._version.change, self._database.identity()
-        reload = self._stale or identity != self._identity  # such as when the folder was replaced by a copy
+        change, chain, identity = self._version.change, self._chain, self._database.identity()
+        # A new identity: such as when the folder was replaced by a copy.
+        reload = self._stale or identity != self._identity or self._is_outdated(self._version)
 
-        def query(connection: sqlite3.Connection) -> Delta | None:
+        def query(connection: sqlite3.Connection) -> tuple[Delta, bytes] | None:
             if reload or Snapshot.read(connection).change > change:  # the journal before the snapshot was cut
                 return None
-            return journal.delta_since(connection, change)
+            if journal.chain_at(connection, change) != chain:  # another history, such as that of a restored copy
+                return None
+            delta = journal.delta_since(connection, change)
+            return delta, journal.chain_at(connection, delta.change) or b""
 
-        delta = self._database.read(query)
+        found = self._database.read(query)
         self._stale = True
-        self._version = self._load() if delta is None else self._version.advanced(delta)
+        if found is None:
+            self._version, self._chain = self._load()
+        else:
+            self._version, self._chain = self._version.advanced(found[0]), found[1]
         self._stale, self._identity = False, identity
 
     def labels(self, prefix: str = "", n: int = 20) -> list[LabelInfo]:
@@ -275,13 +366,32 @@ class Store:
         return self._read(lambda c: int(c.execute("SELECT count(*) FROM documents").fetchone()[0]))
 
     def history(self, n: int = 20) -> list[dict[str, Any]]:
-        """The last n changes, newest first: "number", "time" (UTC), "kind", and what is still known about them.
+        """The last n changes, newest first: "number", "time" (UTC), "kind", "actor", and what is known about them.
 
-        A change of a document has its "id" and its labels "before" and "after". `compact` deletes everything but the
-        kinds and times of changes.
+        The actor is who made the change, as the call said, or None. A change of a document has its "id" and its labels
+        "before" and "after". `compact` deletes everything but the times, kinds and actors of changes.
         """
         check_count("n", n)
         return self._read(lambda c: journal.history(c, n))
+
+    def verify(
+        self, certificates: Iterable[Certificate] = (), documents: Iterable[Mapping[str, Any]] = ()
+    ) -> Verification:
+        """Check, on the files as they are, that what was forgotten is gone; the report has a sentence for each check.
+
+        The hash chain of the history is replayed, each certificate is compared with its entry, and the model is
+        compared with one that has the same frozen parts and learns the documents that are there now. `documents` are
+        what is known about forgotten ones: mappings with the "id", and optionally "text" or "features", and "labels"
+        that no other document carries. The bytes of all files are searched for them. The store is only read.
+        """
+        wanted, known = list(certificates), list(documents)
+        with self._turn:
+            for _ in range(_ATTEMPTS):
+                version, _ = self._load()
+                contents = self._read(Contents.read)
+                if contents.change == version.change:  # a writer may have committed in between
+                    return forgetting.verify(self._folder, contents, version, wanted, known)
+        raise StoreError(f"{self._folder}: this store changes faster than it can be verified; try again.")
 
     def rows(self, numbers: Iterable[int], model: DocumentModel | None = None) -> dict[int, str]:
         """The ids of the documents of rows, which are numbered as in a version of the model, by default the current.
@@ -335,7 +445,7 @@ class Store:
 
     # -------------------------------------------------------------------------------------------------------- write
 
-    def learn(self, documents: Iterable[Mapping[str, Any]] | Dataset) -> list[str]:
+    def learn(self, documents: Iterable[Mapping[str, Any]] | Dataset, *, actor: str | None = None) -> list[str]:
         """Learn documents, all or none, and return their ids once they are on the disk.
 
         Each document is a mapping as in a line of JSONL, with "text" or "features", "labels" and optionally an "id"; or
@@ -345,27 +455,49 @@ class Store:
         data = self.model.same_form(parse_documents(documents))
         ids = data.ids or []
         self.model.check(data)
-        bodies = self._bodies.pack(data)
+        form, model = self._bodies, self.model
+        bodies = form.pack(data, encoder_vectors(model, data))
 
         def change(draft: Draft) -> None:
+            nonlocal bodies
+            if self.model.text is not model.text:  # a refit has fitted the encoder again meanwhile
+                bodies = form.pack(data, encoder_vectors(self.model, data))
             numbers = {column: draft.label(data.label_names[column]) for column in np.unique(data.Y.indices).tolist()}
             for row, (id, body) in enumerate(zip(ids, bodies, strict=True)):
-                draft.put(id, body, [numbers[column] for column in data.label_columns(row)])
+                kept = form.unchanged(draft.body(id), body) if form.has_vector(body) else body
+                draft.put(id, kept, [numbers[column] for column in data.label_columns(row)])
 
-        self._write(change)
+        self._write(change, actor)
         return ids
 
-    def forget(self, ids: Iterable[str]) -> None:
-        """Forget documents, all or none: the model becomes what it would be without them."""
+    def forget(self, ids: Iterable[str], *, certify: bool = False, actor: str | None = None) -> list[Certificate]:
+        """Forget documents, all or none: the model becomes what it would be without them.
+
+        With `certify`, the history names the documents only by keyed hashes, from this call on, and the certificates
+        that have the keys are returned, one for each id. The store does not keep them: with a certificate and the id,
+        `verify` shows that the document was forgotten. Without `certify` the list is empty.
+        """
         names = check_ids(ids)
+        certificates: list[Certificate] = []
 
         def change(draft: Draft) -> None:
             for id in names:
-                draft.remove(id)
+                if not certify:
+                    draft.remove(id)
+                    continue
+                seal = Seal(id, self._bodies)
+                certificates.append(seal.certificate(draft.store, draft.remove(id, seal.digest)))
 
-        self._write(change)
+        self._write(change, actor)
+        return certificates
 
-    def relabel(self, documents: str | Mapping[str, Iterable[str]], labels: Iterable[str] | None = None) -> None:
+    def relabel(
+        self,
+        documents: str | Mapping[str, Iterable[str]],
+        labels: Iterable[str] | None = None,
+        *,
+        actor: str | None = None,
+    ) -> None:
         """Replace the labels of one document, `relabel(id, labels)`, or of several, `relabel({id: labels, …})`."""
         if not isinstance(documents, Mapping):
             if labels is None:
@@ -377,35 +509,36 @@ class Store:
             for id, names in wanted.items():
                 draft.relabel(id, [draft.label(name) for name in names])
 
-        self._write(change)
+        self._write(change, actor)
 
-    def add_labels(self, names: Iterable[str]) -> None:
+    def add_labels(self, names: Iterable[str], *, actor: str | None = None) -> None:
         """Declare labels that no document carries yet; `compact` keeps them."""
         wanted = check_labels(names)
-        self._write(lambda draft: draft.add_labels(wanted))
+        self._write(lambda draft: draft.add_labels(wanted), actor)
 
-    def rename_label(self, old: str, new: str) -> None:
+    def rename_label(self, old: str, new: str, *, actor: str | None = None) -> None:
         """Rename a label."""
         names = check_text("a label", old), check_text("a label", new)
-        self._write(lambda draft: draft.rename_label(*names))
+        self._write(lambda draft: draft.rename_label(*names), actor)
 
-    def merge_labels(self, names: Iterable[str], into: str) -> None:
+    def merge_labels(self, names: Iterable[str], into: str, *, actor: str | None = None) -> None:
         """Merge labels into one: documents that carry one of `names` carry `into` instead, and `names` are removed."""
         wanted, target = check_labels(names), check_text("a label", into)
-        self._write(lambda draft: draft.merge_labels(wanted, target))
+        self._write(lambda draft: draft.merge_labels(wanted, target), actor)
 
-    def retire_label(self, name: str) -> None:
+    def retire_label(self, name: str, *, actor: str | None = None) -> None:
         """Stop suggesting a label; documents keep it."""
         known = check_text("a label", name)
-        self._write(lambda draft: draft.retire_label(known, True))
+        self._write(lambda draft: draft.retire_label(known, True), actor)
 
-    def reinstate_label(self, name: str) -> None:
+    def reinstate_label(self, name: str, *, actor: str | None = None) -> None:
         """Suggest a retired label again."""
         known = check_text("a label", name)
-        self._write(lambda draft: draft.retire_label(known, False))
+        self._write(lambda draft: draft.retire_label(known, False), actor)
 
-    def _write(self, change: Callable[[Draft], None]) -> None:
+    def _write(self, change: Callable[[Draft], None], actor: str | None) -> None:
         """Make the changes of one call: its rows in the database and the next version of the model, or neither."""
+        check_actor(actor)
         with self._writing():
             # Replaying the journal adds new labels before it drops removed ones. If a new label takes the column of a
             # removed one, there would be no room for it, so a snapshot has to come between the two.
@@ -413,24 +546,26 @@ class Store:
             if fixed and self._database.read(lambda c: Label.read(c, "name IS NULL")):
                 self._save(self._version)
             with self._database.transaction() as connection:
-                draft = self._draft(connection)
+                draft = self._draft(connection, actor)
                 change(draft)
                 delta = draft.delta
                 self._stale = True  # if this fails half way, the current version cannot be advanced again
                 version = self._version.advanced(delta)
+                if version.model.rules != self.model.rules:  # a label was renamed that they name
+                    Recipe.of(version.model).write(connection)
             self._changes += delta.change - self._version.change
-            self._version, self._stale = version, False
+            self._version, self._chain, self._stale = version, draft.chain, False
             limit = max(SNAPSHOT_CHANGES, self.model.model.n_rows_ // SNAPSHOT_SHARE)
             if self._changes > limit and not self._refitting:
                 self._try_snapshot()
 
-    def _draft(self, connection: sqlite3.Connection) -> Draft:
+    def _draft(self, connection: sqlite3.Connection, actor: str | None) -> Draft:
         """A draft of changes that follow the last one in the model.
 
         Another process may have written in spite of the lock: some network file systems grant every lock.
         """
-        draft = Draft(connection)
-        if draft.last != self._version.change:
+        draft = Draft(connection, actor)
+        if (draft.last, draft.chain) != (self._version.change, self._chain):
             self._stale = True
             raise StoreError(f"{self._folder}: another process has changed this store; nothing was changed, try again.")
         return draft
@@ -472,66 +607,69 @@ class Store:
             estimator = copy.copy(self._version.estimator)
             self._version = replace(self._version, model=replace(self.model, model=estimator.warm_up()))
 
-    def refit(self) -> None:
+    def refit(self, *, actor: str | None = None) -> None:
         """Fit the model again on all documents, with the same settings and the same kind of features.
 
         Meanwhile the current model answers, and other threads may write: what they change is learnt before the new
         model replaces the current one.
         """
+        check_actor(actor)
         if not self._refit_turn.acquire(blocking=False):
             raise StoreError(f"{self._folder}: a refit is already running.")
         try:
-            if not self._refit():  # the changes made meanwhile could not be learnt: fit again while nobody writes
+            if not self._refit(actor):  # the changes made meanwhile could not be learnt: fit again while nobody writes
                 with self._turn:
-                    self._refit()
+                    self._refit(actor)
         finally:
             self._refit_turn.release()
 
-    def _refit(self) -> bool:
+    def _refit(self, actor: str | None) -> bool:
         """Fit on the current documents and learn what changed meanwhile; False, with no effect, if that fails."""
         with self._writing():
             start, before = self._version.change, self.model
-            documents, labels = self._database.read(lambda c: (list(journal.all_documents(c)), journal.all_labels(c)))
+            documents, labels = self._database.read(_documents_and_labels)
             self._refitting = True
         try:
-            data = Bodies.of(before).to_dataset([state for _, state in documents], labels)
-            settings = clone(before.model)
-            features = "tfidf" if before.text is None else before.text
-            fitted = _fit(data, before.first_feature, settings, features, before.rules)
-            for label in labels:
-                if label.retired:
-                    settings.retire_label(label.name)
-            rows = [number for number, state in documents if state.labels]
-            version = Version.of(start, fitted, rows, [label.number for label in labels])
-            keys = zip(map(journal.pack_key, settings.vocabulary_.keys), version.labels.view.tolist(), strict=True)
-
-            def update_keys(connection: sqlite3.Connection) -> None:
-                connection.executemany("UPDATE labels SET key = ? WHERE number = ?", keys)
-
+            refit = Recipe.of(before).refit(start, documents, labels)
             with self._writing():
                 if self._database.read(Snapshot.read).change > start:  # the journal before the snapshot was cut
                     return False
                 try:
-                    version = version.advanced(self._database.read(lambda c: journal.delta_since(c, start)))
-                except RipmlError:  # such as labels that exchanged their names
+                    refit = refit.advanced(self._database.read(lambda c: journal.delta_since(c, start)))
+                except RipmlError:  # such as labels that do not fit into Phi
                     return False
-                self._save(replace(version, change=version.change + 1), "refit", update_keys)
-                if isinstance(fitted.text, Encoder):
-                    self._encoder = fitted.text.encoder
+                version = refit.version
+                self._save(replace(version, change=version.change + 1), "refit", refit.write, actor, documents_of=start)
+                if isinstance(version.model.text, Encoder):
+                    self._encoder = version.model.text.encoder
             return True
         finally:
             self._refitting = False
 
-    def compact(self) -> None:
+    def compact(self, *, keep_history: float = 0, actor: str | None = None) -> None:
         """Remove every trace of what was deleted: no byte of it is left in any file of the folder.
 
         Labels that no document carries and that were not declared are dropped. Words and feature names that no document
-        has any more are removed from the model, whose columns stay. The details of the history are deleted. If
-        documents were forgotten that doc2vec or the centres of clusters were computed from, the model is fitted again.
+        has any more are removed from the model, whose columns stay. If documents were forgotten that doc2vec or the
+        centres of clusters were computed from, the model is fitted again.
+
+        The history keeps the number, time, kind, actor and certificate of each change. Ids and labels are deleted, but
+        for changes of the last `keep_history` days, and there too where the document or a label is gone.
         """
+        check_actor(actor)
+        if not (is_number(keep_history) and 0 <= float(keep_history) <= _MAX_DAYS):
+            raise ParameterError(
+                f"`keep_history` must be a number of days from 0 to {_MAX_DAYS}; got {keep_history!r}."
+            )
+        since = datetime.now(timezone.utc) - timedelta(days=float(keep_history)) if keep_history else None
         with self._writing():
-            if versions.contains_forgotten_rows(self.model):
-                self._refit()
+            if self._contains_forgotten():
+                if not self.model.model.n_rows_:
+                    raise StoreError(
+                        f"{self._folder}: no document with labels is left to fit the model on, which still contains "
+                        "parts of forgotten ones; delete the folder, or learn documents and compact again."
+                    )
+                self._refit(actor)
             carried = "EXISTS (SELECT 1 FROM document_labels WHERE label = number)"
             condition = f"NOT declared AND name NOT NULL AND NOT {carried}"
             unused = self._database.read(lambda c: Label.read(c, condition))
@@ -543,9 +681,9 @@ class Store:
 
             def clean(connection: sqlite3.Connection) -> None:
                 connection.executemany("DELETE FROM labels WHERE number = ?", [(label.number,) for label in unused])
-                connection.execute("UPDATE changes SET detail = NULL, labels = NULL")
+                journal.redact(connection, since)
 
-            self._save(version, "compact", clean)
+            self._save(version, "compact", clean, actor)
             self._database.shrink()
             try:
                 database.remove_leftovers(self._folder, Snapshot(version.change).folder, ignore_errors=False)
@@ -555,48 +693,91 @@ class Store:
                     "left in it; compact again."
                 ) from error
 
+    def _contains_forgotten(self) -> bool:
+        """Whether forgotten documents still have a part in what the fit made of all documents."""
+        if versions.contains_forgotten_rows(self.model):
+            return True
+        # Doc2vec learns from all texts, also from those of documents without labels, which the model has no rows of.
+        learns_texts = isinstance(self.model.text, Doc2Vec)
+        return learns_texts and self._database.read(lambda c: journal.forgotten_since(c, journal.last_fit(c)))
+
+    def backup(self, target: str | os.PathLike[str]) -> Backup:
+        """Copy the store as it is at one moment to a new or empty folder, which is then a store itself.
+
+        Other threads and processes may read and write meanwhile. The copy appears when it is complete.
+        """
+        self._check_open()
+        return maintenance.backup(self._folder, target)
+
+    @staticmethod
+    def restore(backup: str | os.PathLike[str], target: str | os.PathLike[str], replace: bool = False) -> Backup:
+        """Make a store from a backup, which is checked first, in a new or empty folder.
+
+        With `replace` the target may be a store that nobody has open for writing; it stays if the restore fails.
+        """
+        return maintenance.restore(backup, target, replace)
+
+    def check(self, full: bool = False) -> Report:
+        """Check the tables, the journal, the documents, the files of the model, and the model against the documents.
+
+        This reads what is on the disk, beside readers and writers. `full` also learns all documents anew, with the
+        words, weights and choices of the model, and compares the scores.
+        """
+        self._check_open()
+        return maintenance.check(self._folder, full, self._encoder)
+
+    def export(self, path: str | os.PathLike[str], format: str | None = None) -> int:
+        """Write all documents with their labels to a file, as they are at one moment, and return how many there are.
+
+        The format is "jsonl", "csv" or "parquet", by default that of the name's suffix; features need "jsonl".
+        """
+        self._check_open()
+        return maintenance.export(self._folder, path, format)
+
+    @staticmethod
+    def rebuild(path: str | os.PathLike[str], encoder: Any = None, *, actor: str | None = None) -> None:
+        """Fit the model of a store that nobody has open for writing, when it is lost or damaged; then `open` works.
+
+        Unlike `refit` this needs no old model: the settings are kept beside the documents.
+        """
+        maintenance.rebuild(path, encoder, actor)
+
     def _unused_features(self) -> NDArray[np.bool_]:
         """A mask of the features that no document has, (d,)."""
-        unused = np.ones(self.model.model.n_features_in_, bool)
 
-        def query(connection: sqlite3.Connection) -> None:
+        def query(connection: sqlite3.Connection) -> NDArray[np.bool_]:
             bodies = connection.execute("SELECT body FROM documents")
-            while block := bodies.fetchmany(_BLOCK):
-                states = [State(bytes(body), ()) for (body,) in block]
-                unused[self._version.features(states).indices] = False
+            blocks = iter(lambda: [State(bytes(body), ()) for (body,) in bodies.fetchmany(_BLOCK)], [])
+            return self._version.unused_features(blocks)
 
-        self._database.read(query)
-        return unused
+        return self._database.read(query)
 
     def _save(
-        self, version: Version, kind: str | None = None, update: Callable[[sqlite3.Connection], None] | None = None
+        self,
+        version: Version,
+        kind: str | None = None,
+        update: Callable[[sqlite3.Connection], None] | None = None,
+        actor: str | None = None,
+        **detail: Any,
     ) -> None:
         """Make a version the current one and its snapshot: write its folder, point to it, then remove older folders.
 
-        The transaction that points to the folder also adds an entry of this `kind` to the journal and does `update`.
+        The transaction that points to the folder also adds an entry of this `kind` to the journal, with this `detail`,
+        and does `update`.
         """
-        snapshot = Snapshot(version.change)
-        place = self._folder / snapshot.folder
         self._database.check_in_place()
-        try:
-            version.model.save(place)
-        except BaseException as error:
-            shutil.rmtree(place, ignore_errors=True)
-            if isinstance(error, ModelFolderError):
-                raise StoreError(f"{self._folder}: no snapshot was taken: {error}") from error
-            raise
+        snapshot = database.save_model(self._folder, version.change, version.model)
         with self._database.transaction() as connection:
+            draft = self._draft(connection, actor)
             if kind is not None:
-                self._draft(connection).note(kind)
+                draft.note(kind, **detail)
             if update is not None:
                 update(connection)
             snapshot.write(connection)
-        self._version, self._stale, self._changes = version, False, 0
+            Recipe.of(version.model).write(connection)
+        self._version, self._chain, self._stale, self._changes = version, draft.chain, False, 0
         database.remove_leftovers(self._folder, snapshot.folder)
 
 
-def _fit(data: Dataset, first_feature: int | None, model: RIPML, features: Any, rules: Rules | None) -> DocumentModel:
-    """The model of documents, which must be able to learn and forget exactly."""
-    fitted = DocumentModel.fit(data, first_feature, model, features=features, rules=rules, always_named=True)
-    model.model_.check_exact()
-    return fitted
+def _documents_and_labels(connection: sqlite3.Connection) -> tuple[list[tuple[int, State]], list[Label]]:
+    return list(journal.all_documents(connection)), journal.all_labels(connection)

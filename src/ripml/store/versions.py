@@ -9,29 +9,30 @@ it is opened all use this one method, with different deltas.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ripml.base.arrays import GrowingArray
 from ripml.base.errors import ModelFolderError, StoreError
+from ripml.datasets.dataset import csr
 from ripml.model.estimator import RIPML
 from ripml.store.documents import Bodies
 from ripml.store.journal import Delta, Edit, State
 from ripml.tagging.documents import DocumentModel
-from ripml.text import Doc2Vec
+from ripml.tagging.rules import Rules
 
 __all__ = ["Version", "contains_forgotten_rows"]
 
 
 def contains_forgotten_rows(model: DocumentModel) -> bool:
-    """Whether forgotten documents still have a part in what the fit made of all documents: doc2vec, or the centres."""
+    """Whether forgotten documents still have a part in the centres of clusters, which are means of rows."""
     estimator: Any = model.model
-    clustered = len(estimator.clusters_) > 1 and estimator.n_rows_ > 0
-    return estimator.warm_["forgotten"] > 0 and (clustered or isinstance(model.text, Doc2Vec))
+    return estimator.warm_["forgotten"] > 0 and len(estimator.clusters_) > 1 and estimator.n_rows_ > 0
 
 
 @dataclass(frozen=True)
@@ -78,8 +79,30 @@ class Version:
         return self.model.model
 
     def features(self, states: Sequence[State]) -> Any:
-        """The features of documents, CSR (n, d)."""
-        return self.model.features(Bodies.of(self.model).to_dataset(states))
+        """The features that documents were, or are to be, learnt with: CSR or dense, (n, d)."""
+        bodies = Bodies.of(self.model)
+        vectors = bodies.vectors(states)
+        return self.model.features(bodies.to_dataset(states)) if vectors is None else vectors
+
+    def relearnt(self, states: Sequence[State], names: Mapping[int, str | None]) -> RIPML:
+        """A model with the same frozen parts that learns documents anew; `names` are those of labels by number."""
+        empty = self.estimator.without_rows()
+        if not states:
+            return empty
+        return empty.partial_fit(self.features(states), [[names[n] for n in state.labels] for state in states])
+
+    def difference(self, other: RIPML, X: Any) -> float:
+        """The largest difference between the scores that this and another model with the same labels give to rows."""
+        models = (self.estimator, other)
+        scores = [model.decision_function(X).toarray()[:, np.argsort(model.classes_.astype(str))] for model in models]
+        return float(np.abs(scores[0] - scores[1]).max(initial=0))
+
+    def unused_features(self, blocks: Iterable[Sequence[State]]) -> NDArray[np.bool_]:
+        """A mask of the features that none of the documents has, (d,)."""
+        unused = np.ones(self.model.model.n_features_in_, bool)
+        for states in blocks:
+            unused[self.features(states).indices] = False
+        return unused
 
     def advanced(self, delta: Delta) -> Version:
         """The version after a delta. This version still answers questions, but cannot be advanced again."""
@@ -92,23 +115,27 @@ class Version:
         forgotten, relabelled, learnt = _sort_edits(delta.edits)
         if forgotten:
             states = [edit.before for edit in forgotten if edit.before is not None]
-            estimator.forget(self.features(states), changes.names_of(states), self._row_numbers(forgotten))
+            estimator.forget(self.features(states), changes.indicator(states), self._row_numbers(forgotten))
         if relabelled:
             old = [edit.before for edit in relabelled if edit.before is not None]
             new = [edit.after for edit in relabelled if edit.after is not None]
-            names = changes.names_of(old), changes.names_of(new)
-            estimator.relabel(self.features(old), *names, self._row_numbers(relabelled))
+            labels = changes.indicator(old), changes.indicator(new)
+            estimator.relabel(self.features(old), *labels, self._row_numbers(relabelled))
         if learnt:
             states = [edit.after for edit in learnt if edit.after is not None]
-            estimator.partial_fit(self.features(states), changes.names_of(states))
+            estimator.partial_fit(self.features(states), changes.indicator(states))
             labelled = [edit.document for edit in learnt if edit.after is not None and edit.after.labels]
             self.rows.append(np.array(labelled, np.int64))
         rows = self.rows.view
         if estimator.n_seen_ != len(rows):
             raise StoreError(f"the model has learnt {estimator.n_seen_:,} rows, but the store has {len(rows):,}.")
-        labels = changes.finish()
-        model = replace(self.model, model=estimator, rules=rules, row_documents=rows, label_numbers=labels.view)
-        return Version(delta.change, model, self.rows, labels)
+        numbers = changes.finish()
+        model = replace(self.model, model=estimator, rules=rules, row_documents=rows, label_numbers=numbers.view)
+        return Version(delta.change, model, self.rows, numbers)
+
+    def renamed_rules(self, delta: Delta) -> Rules:
+        """The rules for suggestions, after the labels of a delta were renamed."""
+        return self.model.rules.renamed(_LabelChanges(self.estimator, self.labels, delta).renamed)
 
     def _row_numbers(self, edits: Sequence[Edit]) -> list[int]:
         """The number of the row that each document was last learnt as; −1 for documents that never were."""
@@ -136,54 +163,59 @@ def _sort_edits(edits: Sequence[Edit]) -> tuple[list[Edit], list[Edit], list[Edi
 class _LabelChanges:
     """Takes the labels of a model from the names before a delta to those after it.
 
-    Names are exchanged in two steps, because one label may get a name that another still has: `add` moves such names
-    out of the way and adds the new labels, `finish` gives all labels their names after the documents were edited.
+    `add` gives all labels their new names at once and adds the new labels. A label that is to be removed has no name
+    from then on, since another label may have taken it; it keeps its column until the documents were edited, and
+    `finish` drops it.
     """
 
-    def __init__(self, model: RIPML, numbers: GrowingArray, delta: Delta) -> None:
-        self._model, self._numbers = model, numbers
-        touched = [(label.number, self._columns(label.number)) for label in delta.labels]
-        known = {number for number, column in touched if number in numbers.view[column : column + 1]}
-        self._known = [label for label in delta.labels if label.number in known]
-        self._new = [label for label in delta.labels if label.number not in known and label.name is not None]
+    def __init__(self, estimator: RIPML, numbers: GrowingArray, delta: Delta) -> None:
+        self._estimator, self._numbers = estimator, numbers
+        columns = np.searchsorted(numbers.view, [label.number for label in delta.labels]).tolist()
+        pairs = list(zip(delta.labels, columns, strict=True))
+        self._known = [(label, column) for label, column in pairs if label.number in numbers.view[column : column + 1]]
+        known = {label.number for label, _ in self._known}
+        self._new = [label for label in delta.labels if label.number not in known]
         #: Old name ↦ new name of the labels that were touched; None for a removed one.
-        self.renamed = {str(self._name(label.number)): label.name for label in self._known}
-
-    def _columns(self, numbers: int | Sequence[int]) -> Any:
-        return np.searchsorted(self._numbers.view, numbers)
-
-    def _name(self, number: int) -> Any:
-        return self._model.classes_[self._columns(number)]
-
-    def names_of(self, states: Sequence[State]) -> list[list[Any]]:
-        """The labels of documents, by the names that the model has for them at present."""
-        names = self._model.classes_
-        return [names[self._columns(state.labels)].tolist() if state.labels else [] for state in states]
+        self.renamed = {str(estimator.classes_[column]): label.name for label, column in self._known}
 
     def add(self) -> None:
-        """Add the new labels, after moving labels that have a name which another label will get out of the way."""
-        wanted = {label.name for label in (*self._known, *self._new)}
-        for label in self._known:
-            name = self._name(label.number)
-            if name != label.name and name in wanted:
-                self._model.rename_label(name, f"\ue000 {label.number}")
-        if self._new:
-            self._model.add_labels([label.name for label in self._new], [label.key for label in self._new])
-            self._numbers.append(np.array([label.number for label in self._new], np.int64))
+        """Give labels their new names, and add the new ones."""
+        model = self._estimator.model_
+        names = model.vocabulary.names
+        vocabulary = model.vocabulary.with_names(
+            {column: label.name for label, column in self._known if label.name != names[column]}
+        )
+        model = replace(model, vocabulary=vocabulary)
+        # A label that came and went since has no column, but took a slot: the columns of the labels after it must not
+        # depend on whether its coming was seen.
+        slots = zip(self._new, vocabulary.free_slots(len(self._new)).tolist(), strict=True)
+        new = [(label, slot) for label, slot in slots if label.name is not None]
+        if new:
+            keys = [label.key for label, _ in new]
+            model = model.with_labels([label.name for label, _ in new], keys, [slot for _, slot in new])
+            self._numbers.append(np.array([label.number for label, _ in new], np.int64))
+        self._estimator.model_ = model
+
+    def indicator(self, states: Sequence[State]) -> Any:
+        """The labels of documents in the columns of the model, CSR (n, L)."""
+        numbers = self._numbers.view
+        wanted = np.array([label for state in states for label in state.labels], np.int64)
+        columns = np.searchsorted(numbers, wanted)
+        if not np.array_equal(numbers[columns[columns < len(numbers)]], wanted):
+            raise StoreError("a document has a label that the model does not know.")
+        ends = np.cumsum([0, *(len(state.labels) for state in states)], dtype=np.int64)
+        return csr(np.ones(len(columns)), columns, ends, len(numbers))
 
     def finish(self) -> GrowingArray:
-        """Rename, retire and drop labels, and return the numbers of those that remain."""
-        for label in (*self._known, *self._new):
-            if label.name is None:
-                continue
-            name = self._name(label.number)
-            if name != label.name:
-                self._model.rename_label(name, label.name)
-            if bool(self._model.vocabulary_.retired[self._columns(label.number)]) != label.retired:
-                change = self._model.retire_label if label.retired else self._model.reinstate_label
-                change(label.name)
-        removed = [label.number for label in self._known if label.name is None]
+        """Retire and drop labels, and return the numbers of those that remain."""
+        vocabulary = self._estimator.vocabulary_
+        for label in (*(label for label, _ in self._known), *self._new):
+            if label.name is not None and bool(vocabulary.retired[vocabulary.column_of(label.name)]) != label.retired:
+                vocabulary = vocabulary.with_retired(label.name, label.retired)
+        model = replace(self._estimator.model_, vocabulary=vocabulary)
+        removed = [column for label, column in self._known if label.name is None]
         if removed:
-            self._model.drop_labels([self._name(number) for number in removed])
-            self._numbers = GrowingArray(np.delete(self._numbers.view, self._columns(removed)))
+            model = model.without_labels(removed, self._estimator.n_jobs)
+            self._numbers = GrowingArray(np.delete(self._numbers.view, removed))
+        self._estimator.model_ = model
         return self._numbers

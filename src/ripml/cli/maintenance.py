@@ -1,0 +1,143 @@
+"""The commands that care for a store: backup, restore, check, rebuild and export. They need no model to be readable."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from typer import Argument, Option, Typer
+
+from ripml.cli import options, output
+
+__all__ = ["app"]
+
+app = Typer(rich_markup_mode=None)
+
+
+@contextmanager
+def _warnings_as_lines() -> Iterator[None]:
+    """Print warnings as errors are printed: one sentence, without the line of the program."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+    for warning in caught:
+        print(f"ripml: {output.printable(str(warning.message))}", file=sys.stderr)
+
+
+Backup = Annotated[Path, Argument(metavar="BACKUP", help="The folder of a backup.")]
+
+
+@app.command(short_help="Copy a store while it is in use.")
+def backup(
+    store: options.Store,
+    target: Annotated[Path, Argument(metavar="TARGET", help="A new or empty folder.")],
+    json: options.Json = False,
+) -> None:
+    """Copy a store as it is at one moment to a new or empty folder, while others read and write.
+
+    The copy is a store itself, and appears when it is complete. Never copy the files of a store that is open with cp or
+    rsync.
+
+    Example: ripml backup store/ backups/monday
+    """
+    from ripml.store import maintenance
+
+    with _warnings_as_lines(), output.working("copying"):
+        made = maintenance.backup(store, target)
+    size = f"{output.count(made.documents, 'document')}, {made.bytes / 1e6:,.2f} MB"
+    output.print_result(asdict(made), f"{store} after change {made.change:,} copied to {target}; {size}", json)
+
+
+@app.command(short_help="Make a store from a backup.")
+def restore(
+    backup: Backup,
+    store: Annotated[Path, Argument(metavar="STORE", help="A new or empty folder, or with --replace a store.")],
+    replace: Annotated[bool, Option("--replace", help="Replace the store in this folder.")] = False,
+    json: options.Json = False,
+) -> None:
+    """Make a store from a backup, which is checked first and stays as it is.
+
+    With --replace the new store takes the place of one that no process has open for writing; that one is removed when
+    the new one is complete, and stays if anything fails.
+
+    Example: ripml restore backups/monday store/ --replace
+    """
+    from ripml.store import maintenance
+
+    with _warnings_as_lines(), output.working("restoring"):
+        made = maintenance.restore(backup, store, replace)
+    text = f"{store} restored as it was after change {made.change:,}; {output.count(made.documents, 'document')}"
+    output.print_result(asdict(made), text, json)
+
+
+@app.command(short_help="Check the files of a store.")
+def check(
+    store: options.Store,
+    full: Annotated[
+        bool, Option("--full", help="Also learn all documents anew and compare the scores; this takes longer.")
+    ] = False,
+    json: options.Json = False,
+) -> None:
+    """Check the tables, journal, documents and model of a store, while others read and write.
+
+    One line per check; the exit code is 1 if one of them finds something wrong.
+
+    Example: ripml check store/
+    """
+    from ripml.store import maintenance
+
+    with output.working("checking"):
+        report = maintenance.check(store, full)
+    for finding in report.findings:
+        word = "ok" if finding.ok else "WRONG"
+        output.print_result(asdict(finding), f"{word:<6}{finding.name:<11}{output.printable(finding.message)}", json)
+    if not report.ok:
+        raise typer.Exit(1)
+
+
+@app.command(short_help="Fit a model that is lost or damaged.")
+def rebuild(store: options.Store, json: options.Json = False) -> None:
+    """Fit the model of a store on its documents, with the settings that it had, when the model is lost or damaged.
+
+    Example: ripml rebuild store/
+    """
+    from ripml.cli.inputs import login_name, open_store
+    from ripml.cli.summaries import format_summary, model_summary
+    from ripml.store import maintenance
+
+    with _warnings_as_lines(), output.working("training"):
+        maintenance.rebuild(store, actor=login_name())
+    with open_store(store, readonly=True) as opened:
+        summary = {"documents": len(opened), **model_summary(opened.model)}
+    output.print_json(summary) if json else output.print_facts(f"Rebuilt {store}", format_summary(summary))
+
+
+@app.command(short_help="Write the documents of a store to a file.")
+def export(
+    store: options.Store,
+    file: Annotated[str, Argument(metavar="FILE", help="A file, or - for standard output.")],
+    format: Annotated[
+        Literal["jsonl", "csv", "parquet"] | None,
+        Option("--format", "-f", help="The file format. Default: that of the name, or jsonl."),
+    ] = None,
+    salvage: Annotated[bool, Option("--salvage", help="Leave out what a damaged store.db does not give back.")] = False,
+    json: options.Json = False,
+) -> None:
+    """Write all documents with their ids and labels to a file, as they are at one moment, while others write.
+
+    This needs no model. Features can be written as JSONL only.
+
+    Example: ripml export store/ documents.jsonl.gz
+    """
+    from ripml.store import maintenance
+
+    with _warnings_as_lines(), output.working("writing"):
+        n = maintenance.export(store, file, format, salvage)
+    if file != "-":
+        output.print_result({"documents": n}, f"{output.count(n, 'document')} written to {file}", json)
