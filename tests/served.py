@@ -15,9 +15,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-_CODE = (
-    "import json, sys; from ripml.server import Settings, run; run(sys.argv[2:], Settings(**json.loads(sys.argv[1])))"
-)
+_CODE = """
+import json, pathlib, sys
+from ripml.server import Settings, run
+options = json.loads(sys.argv[1])
+options.update({name: pathlib.Path(options[name]) for name in {"keys", "backups"} & options.keys()})
+run(sys.argv[2:], Settings(**options))
+"""
 
 
 class ServerProcess:

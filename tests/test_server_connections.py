@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,11 @@ import pytest
 import uvicorn
 import uvloop
 from served import request_bytes
+from starlette.requests import ClientDisconnect
 
-from ripml.server import Settings, process
+from ripml.server import Settings, add_key, process
+from ripml.server.access import AccessControl
+from ripml.server.limits import Admission, Shares
 from ripml.server.process import bound_socket, uvicorn_config
 
 App = Callable[..., Coroutine[Any, Any, None]]
@@ -198,3 +202,67 @@ def test_a_client_that_reads_its_response_slowly_gets_all_of_it(monkeypatch: pyt
             assert await connection.read_to_end() == b""
 
     run(test())
+
+
+def limited(app: App, settings: Settings) -> tuple[App, Shares]:
+    """An app behind the limits of a server, and what it holds in bytes."""
+    in_flight = Shares(settings.max_bytes)
+    return Admission(app, AccessControl(settings), settings, Shares(settings.max_requests), in_flight), in_flight
+
+
+async def twenty_megabytes(scope: Any, receive: Any, send: Any) -> None:
+    size = str(20 * len(MEGABYTE)).encode()
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", size)]})
+    await send({"type": "http.response.body", "body": 20 * MEGABYTE})
+
+
+@pytest.mark.parametrize("settings", [LOCAL, REMOTE], ids=["local", "remote"])
+def test_an_answer_that_is_not_read_is_held_once_and_not_in_buffers(settings: Settings, tmp_path: Path) -> None:
+    settings = replace(settings, keys=None if settings.keys is None else tmp_path / "keys.jsonl")
+    token = "" if settings.keys is None else add_key(settings.keys, "ana")
+
+    async def test() -> None:
+        app, in_flight = limited(twenty_megabytes, settings)
+        async with serve(app, settings) as (server, port), RawConnection.open(port) as connection:
+            connection.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            connection.writer.write(HEAD.replace(b" / ", b" /v1 ") + f"Authorization: Bearer {token}\r\n\r\n".encode())
+            connections: set[Any] = server.server_state.connections
+            while not any(protocol.flow.write_paused for protocol in connections):
+                await asyncio.sleep(0)
+            (protocol,) = connections
+            assert protocol.transport.get_write_buffer_size() < 3 * 65_536
+            assert in_flight.total == 20 * len(MEGABYTE)
+            connection.writer.transport.resume_reading()  # type: ignore[attr-defined]
+            await connection.reader.readuntil(b"\r\n\r\n")
+            await connection.reader.readexactly(20 * len(MEGABYTE))
+            while in_flight.total:
+                await asyncio.sleep(0)
+
+    run(test())
+
+
+def test_a_client_that_reads_too_slowly_is_disconnected_and_holds_nothing() -> None:
+    settings = replace(LOCAL, read_seconds=SHORT)
+
+    async def test() -> None:
+        app, in_flight = limited(closed_quietly(twenty_megabytes), settings)
+        async with serve(app, settings) as (_, port), RawConnection.open(port) as connection:
+            connection.writer.write(HEAD.replace(b" / ", b" /v1 ") + b"\r\n")
+            await connection.reader.readuntil(b"\r\n\r\n")
+            connection.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            while in_flight.total:
+                await asyncio.sleep(0)
+            connection.writer.transport.resume_reading()  # type: ignore[attr-defined]
+            assert 0 < len(await connection.read_to_end()) < 20 * len(MEGABYTE)
+
+    run(test())
+
+
+def closed_quietly(app: App) -> App:
+    """An app that returns when its client is gone, as that of the server does."""
+
+    async def quiet(scope: Any, receive: Any, send: Any) -> None:
+        with contextlib.suppress(ClientDisconnect):
+            await app(scope, receive, send)
+
+    return quiet

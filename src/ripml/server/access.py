@@ -1,4 +1,4 @@
-"""Access to a route: the caller's key has the role, the caller is within the rate, the body is JSON within the limits.
+"""Access to a route: the caller's key has the role, and the body is JSON within the limits.
 
 The checks run in this order before FastAPI parses anything: a body is read only if everything else is in order.
 """
@@ -6,28 +6,26 @@ The checks run in this order before FastAPI parses anything: a body is read only
 from __future__ import annotations
 
 import asyncio
-import time
-from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from fastapi import Request
 from fastapi.responses import Response
 from fastapi.routing import APIRoute
 from pydantic_core import from_json
+from starlette.datastructures import Headers
+from starlette.types import Scope
 
-from ripml.server.keys import Key, KeyRing
+from ripml.server.keys import KeyRing, includes
 from ripml.server.problems import Problem
 from ripml.server.settings import Settings
 
-__all__ = ["AccessControl", "RateLimiter", "ReadRoute", "WriteRoute"]
-
-_MAX_CALLERS = 10_000  # whose rates are remembered
-_ANYBODY = Key("anybody", "write", "", "")  # the caller, where the server has no keys
+__all__ = ["AccessControl", "Caller", "ReadRoute", "WriteRoute"]
 
 
 class ReadRoute(APIRoute):
-    """A route for callers that may read; it checks key, rate and body before FastAPI's handler runs."""
+    """A route for callers that may read; it checks key and body before FastAPI's handler runs."""
 
     role = "read"
 
@@ -37,7 +35,7 @@ class ReadRoute(APIRoute):
 
         async def checked(request: Request) -> Response:
             state = request.app.state
-            request.state.role = state.access.authorize(request, self.role)
+            request.state.role = state.access.authorize(request.state.caller, self.role)
             return await handle(await ParsedRequest.read(request, state.settings) if has_body else request)
 
         return checked
@@ -49,61 +47,42 @@ class WriteRoute(ReadRoute):
     role = "write"
 
 
-class RateLimiter:
-    """A token bucket per caller: `rate` requests per second, and at once the number of two seconds.
+@dataclass(frozen=True)
+class Caller:
+    """Who sends a request: the holder of a key, or somebody at an address; without a role if a key is missing."""
 
-    >>> limiter = RateLimiter(1.0)
-    >>> [limiter.wait("ana", now) for now in (0.0, 0.0, 0.0, 1.0)]
-    [0.0, 0.0, 1.0, 0.0]
-    """
-
-    def __init__(self, rate: float) -> None:
-        self._rate, self._capacity = rate, max(1.0, 2 * rate)
-        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # caller → tokens, time of the last call
-
-    def wait(self, caller: str, now: float) -> float:
-        """The seconds until the caller may send a request; 0 takes a token."""
-        tokens, last = self._buckets.pop(caller, (self._capacity, now))
-        tokens = min(self._capacity, tokens + (now - last) * self._rate)
-        allowed = tokens >= 1
-        self._buckets[caller] = tokens - allowed, now
-        if len(self._buckets) > _MAX_CALLERS:
-            self._buckets.popitem(last=False)
-        return 0.0 if allowed else (1 - tokens) / self._rate
+    name: str
+    role: str | None
+    key: str | None  # its name
 
 
 class AccessControl:
-    """The keys and rates of one app."""
+    """The keys of one app, and what they allow."""
 
     def __init__(self, settings: Settings) -> None:
         self._keys = None if settings.keys is None else KeyRing(settings.keys)
-        self._rate, self._read_only = settings.requests_per_second, settings.read_only
-        self._limiter = RateLimiter(self._rate) if self._rate else None
+        self._read_only = settings.read_only
 
-    def authorize(self, request: Request, role: str) -> str:
-        """The role of the caller, if it includes the required one and the caller is within the rate."""
-        key = self._key(request)
-        if self._limiter is not None:
-            caller = key.name if self._keys is not None else request.client.host if request.client else ""
-            if wait := self._limiter.wait(caller, time.monotonic()):
-                seconds = str(int(wait) + 1)
-                detail = f"more than {self._rate:g} requests per second; try again in {seconds} s."
-                raise Problem(429, detail, {"Retry-After": seconds})
-        if role == "write" and self._read_only:
-            raise Problem(403, "this server is read-only; nothing was changed.")
-        if not key.allows(role):
-            raise Problem(403, f"the key {key.name!r} may only read; nothing was changed.")
-        return "read" if self._read_only else key.role
+    def identify(self, scope: Scope) -> Caller:
+        """The caller of a request."""
+        if self._keys is not None:
+            scheme, _, token = Headers(scope=scope).get("authorization", "").partition(" ")
+            key = self._keys.find(token.strip()) if scheme.lower() == "bearer" else None
+            if key is not None:
+                return Caller(f"key {key.name}", key.role, key.name)
+        client = scope.get("client")
+        return Caller(f"address {client[0] if client else ''}", "write" if self._keys is None else None, None)
 
-    def _key(self, request: Request) -> Key:
-        if self._keys is None:
-            return _ANYBODY
-        scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        key = self._keys.find(token.strip()) if scheme.lower() == "bearer" else None
-        if key is None:
+    def authorize(self, caller: Caller, role: str) -> str:
+        """The role of the caller, if it includes the required one."""
+        if caller.role is None:
             remedy = "send `Authorization: Bearer KEY` with a key from `ripml keys add`"
             raise Problem(401, f"an API key is required; {remedy}.", {"WWW-Authenticate": 'Bearer realm="ripml"'})
-        return key
+        if role == "write" and self._read_only:
+            raise Problem(403, "this server is read-only; nothing was changed.")
+        if not includes(caller.role, role):
+            raise Problem(403, f"the key {caller.key!r} may only read; nothing was changed.")
+        return "read" if self._read_only else caller.role
 
 
 class ParsedRequest(Request):

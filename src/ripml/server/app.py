@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import mimetypes
 from collections.abc import AsyncIterator, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from fastapi.staticfiles import StaticFiles
 from ripml.server.access import AccessControl
 from ripml.server.metrics import Metrics
 from ripml.server.middleware import install_middleware
+from ripml.server.pools import FairPool
 from ripml.server.problems import install_handlers, unexpected
 from ripml.server.routes import public, read, write
 from ripml.server.served_store import ServedStore
@@ -27,7 +27,8 @@ from ripml.store import Store
 
 __all__ = ["create_app"]
 
-_POOL_THREADS = 2  # for batches, long texts and explanations
+_LOOK_UP_THREADS = 4  # for documents, labels and model cards
+_WORK_THREADS = 2  # for batches, long texts, explanations, histories and exports; one for each caller
 _FOLLOW_SECONDS = 1.0  # between two looks for changes of a writer in another process
 _PAGE = Path(__file__).parent / "page"
 _PAGE_HEADERS = {
@@ -62,9 +63,10 @@ def create_app(stores: Mapping[str, Store], settings: Settings | None = None) ->
     settings = Settings() if settings is None else settings
     served: dict[str, ServedStore] = {}
     metrics = Metrics(served)
-    pool = ThreadPoolExecutor(_POOL_THREADS, "ripml work")
+    look_ups = FairPool(_LOOK_UP_THREADS, "ripml look-up")
+    work = FairPool(_WORK_THREADS, "ripml work", per_caller=1, background=True)
     for name, store in stores.items():
-        served[name] = ServedStore(name, store, metrics, pool, settings.max_batch)
+        served[name] = ServedStore(name, store, metrics, look_ups, work, settings.max_batch, settings.backups)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -78,7 +80,8 @@ def create_app(stores: Mapping[str, Store], settings: Settings | None = None) ->
         await asyncio.gather(*tasks, return_exceptions=True)
         for store in served.values():
             await asyncio.to_thread(store.close)
-        pool.shutdown()
+        look_ups.close()
+        work.close()
 
     app = FastAPI(
         title="ripml",
@@ -91,10 +94,10 @@ def create_app(stores: Mapping[str, Store], settings: Settings | None = None) ->
         redirect_slashes=False,
     )
     app.state.stores, app.state.settings, app.state.metrics = served, settings, metrics
-    app.state.access, app.state.status = AccessControl(settings), "starting"
+    app.state.status, app.state.access = "starting", AccessControl(settings)
     app.add_api_route("/", _page, methods=["GET", "HEAD"], include_in_schema=False)
     app.mount("/page", _PageFiles(directory=_PAGE, check_dir=False))
-    install_middleware(app, settings, metrics)
+    install_middleware(app, app.state.access, settings, metrics)
     install_handlers(app)
     app.openapi = lambda: _describe(app, has_keys=settings.keys is not None)  # type: ignore[method-assign]
     return app

@@ -7,9 +7,7 @@ which people choose.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
-import hmac
 import json
 import logging
 import os
@@ -20,9 +18,10 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
+from ripml.base import platform
 from ripml.base.errors import ParameterError
 
-__all__ = ["ROLES", "Key", "KeyRing", "add_key", "list_keys", "remove_key"]
+__all__ = ["ROLES", "Key", "KeyRing", "add_key", "includes", "list_keys", "remove_key"]
 
 ROLES = ("read", "write")  # each includes the ones before it
 _MAX_NAME = 100  # characters
@@ -40,7 +39,16 @@ class Key:
 
     def allows(self, role: str) -> bool:
         """Whether the key may do what a role may."""
-        return ROLES.index(self.role) >= ROLES.index(role)
+        return includes(self.role, role)
+
+
+def includes(role: str, other: str) -> bool:
+    """Whether a role may do what another one may.
+
+    >>> includes("write", "read"), includes("read", "write")
+    (True, False)
+    """
+    return ROLES.index(role) >= ROLES.index(other)
 
 
 def add_key(file: Path, name: str, role: str = "read") -> str:
@@ -117,15 +125,17 @@ def _digest(key: str) -> str:
 def _locked(file: Path) -> Iterator[None]:
     """Keep other processes from changing the file. The file is replaced, so the lock is on its folder."""
     try:
-        folder = os.open(file.resolve().parent, os.O_RDONLY)
+        folder = platform.open_folder(file.resolve().parent)
     except OSError as error:
         raise ParameterError(f"{file}: the key file cannot be written ({error.strerror}).") from None
     try:
-        with contextlib.suppress(OSError):  # some network file systems cannot lock a folder
-            fcntl.flock(folder, fcntl.LOCK_EX)
+        if folder is not None:
+            with contextlib.suppress(OSError):  # some network file systems cannot lock a folder
+                platform.lock(folder, wait=True)
         yield
     finally:
-        os.close(folder)
+        if folder is not None:
+            os.close(folder)
 
 
 def _write(file: Path, keys: list[Key]) -> None:
@@ -146,6 +156,10 @@ def _write(file: Path, keys: list[Key]) -> None:
         raise ParameterError(f"{file}: the key file cannot be written ({error.strerror}).") from None
 
 
+def _by_digest(keys: list[Key]) -> dict[str, Key]:
+    return {key.sha256: key for key in keys}
+
+
 class KeyRing:
     """The keys of a file, read again when it changes. While it cannot be read, no key is accepted.
 
@@ -157,24 +171,24 @@ class KeyRing:
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        self._state, self._keys = self._file_state(), list_keys(file)
+        self._state, self._keys = self._file_state(), _by_digest(list_keys(file))
         if not self._keys:
             raise ParameterError(f"{file}: the key file is empty; add a key with `ripml keys add {file} NAME`.")
 
     def find(self, key: str) -> Key | None:
-        """The entry of a key, if it is in the file; takes the same time wherever it is."""
+        """The entry of a key, if it is in the file.
+
+        Costs one hash and one look-up, however many keys there are. A table of hashes reveals nothing by its timing:
+        whoever guesses keys cannot choose their hashes.
+        """
         if (state := self._file_state()) != self._state:
             self._state = state
             try:
-                self._keys = list_keys(self._file)
+                self._keys = _by_digest(list_keys(self._file))
             except ParameterError as error:
-                self._keys = []
+                self._keys = {}
                 _log.error("%s No key is accepted until it can be read.", error)
-        digest, found = _digest(key).encode(), None
-        for entry in self._keys:
-            if hmac.compare_digest(entry.sha256.encode(), digest):
-                found = entry
-        return found
+        return self._keys.get(_digest(key))
 
     def _file_state(self) -> tuple[int, ...]:
         """Numbers that differ when the file has changed."""

@@ -11,11 +11,11 @@ from prometheus_client.core import GaugeMetricFamily
 if TYPE_CHECKING:
     from ripml.server.served_store import ServedStore
 
-__all__ = ["Metrics"]
+__all__ = ["METHODS", "Metrics"]
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
 
 
 class Metrics:
@@ -35,17 +35,22 @@ class Metrics:
         self._seconds = Histogram(
             "ripml_request_seconds", "Time to answer.", ("route",), buckets=_SECONDS, registry=registry
         )
-        self.in_flight = Gauge("ripml_requests_in_flight", "Requests being answered.", registry=registry)
+        self.requests_in_flight = Gauge("ripml_requests_in_flight", "Requests being answered.", registry=registry)
+        self.bytes_in_flight = Gauge(
+            "ripml_bytes_in_flight", "Bytes of their bodies and of large responses.", registry=registry
+        )
         self.batch_sizes = Histogram(
             "ripml_batch_size", "Texts scored together.", ("store",), buckets=_SIZES, registry=registry
         )
         self.writes = Counter("ripml_writes_total", "Writes to the disk.", ("store", "kind"), registry=registry)
         self.refits = Counter("ripml_refits_total", "Refits that ended.", ("store", "outcome"), registry=registry)
+        labels = ("store", "kind", "outcome")
+        self.jobs = Counter("ripml_jobs_total", "Compactions, checks, backups that ended.", labels, registry=registry)
         registry.register(self)
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count a request; `route` is the path's template."""
-        self._requests.labels(method if method in _METHODS else "other", route, str(status)).inc()
+        self._requests.labels(method if method in METHODS else "other", route, str(status)).inc()
         self._seconds.labels(route).observe(seconds)
 
     def collect(self) -> Iterator[GaugeMetricFamily]:

@@ -1,9 +1,9 @@
 """ASGI middleware around the whole app.
 
     CORSMiddleware       Starlette's, for the origins in the settings
-    RequestMonitor       times and counts requests, sets headers of all responses, reports unexpected errors
+    RequestMonitor       times, counts and logs requests, sets headers of all responses, reports unexpected errors
     HostAndOriginCheck   refuses requests that pages of other sites make through a visitor's browser
-    ConcurrencyLimit     refuses requests while too many are being processed
+    Admission            identifies the caller, and refuses what is beyond its limits (`ripml.server.limits`)
 
 A request passes them in this order.
 """
@@ -11,6 +11,7 @@ A request passes them in this order.
 from __future__ import annotations
 
 import ipaddress
+import logging
 import socket
 import time
 from urllib.parse import SplitResult, urlsplit
@@ -21,23 +22,27 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ripml.server.metrics import Metrics
-from ripml.server.problems import Problem, unavailable, unexpected
+from ripml.server.access import AccessControl
+from ripml.server.limits import Admission, Shares
+from ripml.server.metrics import METHODS, Metrics
+from ripml.server.problems import Problem, unexpected
 from ripml.server.settings import Settings
 
-__all__ = ["ConcurrencyLimit", "HostAndOriginCheck", "RequestMonitor", "install_middleware"]
+__all__ = ["HostAndOriginCheck", "RequestMonitor", "install_middleware"]
 
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+_access_log = logging.getLogger("ripml.access")
 _CLIENT_CLOSED = 499  # nginx's status for a client that closed the connection before the response
-_UNLIMITED_PATHS = frozenset({"/health", "/ready", "/"})
-_UNLIMITED_PREFIX = "/page/"
 
 
-def install_middleware(app: FastAPI, settings: Settings, metrics: Metrics) -> None:
+def install_middleware(app: FastAPI, access: AccessControl, settings: Settings, metrics: Metrics) -> None:
     """Add all middleware to an app; the one that is added last is the outermost."""
-    app.add_middleware(ConcurrencyLimit, limit=settings.max_requests, metrics=metrics)
+    requests, in_flight = Shares(settings.max_requests), Shares(settings.max_bytes)
+    metrics.requests_in_flight.set_function(lambda: requests.total)
+    metrics.bytes_in_flight.set_function(lambda: in_flight.total)
+    app.add_middleware(Admission, access=access, settings=settings, requests=requests, in_flight=in_flight)
     app.add_middleware(HostAndOriginCheck, settings=settings)
-    app.add_middleware(RequestMonitor, metrics=metrics)
+    app.add_middleware(RequestMonitor, metrics=metrics, access_log=settings.access_log)
     if settings.origins:
         methods, headers = ("GET", "POST", "PUT", "DELETE"), ("Authorization", "Content-Type")
         app.add_middleware(CORSMiddleware, allow_origins=settings.origins, allow_methods=methods, allow_headers=headers)
@@ -49,25 +54,26 @@ class RequestMonitor:
     Starlette's own handler would raise an unexpected error again, and uvicorn log its message, which may hold a text.
     """
 
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
-        self.app, self.metrics = app, metrics
+    def __init__(self, app: ASGIApp, metrics: Metrics, access_log: bool) -> None:
+        self.app, self.metrics, self.access_log = app, metrics, access_log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request."""
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
-        start, status = time.perf_counter(), 0
+        start, status, n_bytes = time.perf_counter(), 0, 0
         # Routes are matched on the path as it was sent: a document id may contain %2F.
         scope["path"] = scope.get("raw_path", scope["path"].encode()).decode("latin-1")
 
         async def send_with_headers(message: Message) -> None:
-            nonlocal status
+            nonlocal status, n_bytes
             if message["type"] == "http.response.start":
                 status = message["status"]
                 headers = MutableHeaders(scope=message)
                 headers["X-Content-Type-Options"] = "nosniff"
                 headers["Referrer-Policy"] = "no-referrer"
                 headers.setdefault("Cache-Control", "no-store")
+            n_bytes += len(message.get("body", b""))
             await send(message)
 
         try:
@@ -80,7 +86,24 @@ class RequestMonitor:
                 await problem.response()(scope, receive, send_with_headers)
         finally:
             route = getattr(scope.get("route"), "path", "other")
-            self.metrics.answered(scope["method"], route, status, time.perf_counter() - start)
+            seconds = time.perf_counter() - start
+            self.metrics.answered(scope["method"], route, status, seconds)
+            if self.access_log:
+                _log_access(scope, route, status, seconds, n_bytes)
+
+
+def _log_access(scope: Scope, route: str, status: int, seconds: float, n_bytes: int) -> None:
+    """Log a request: key, address, method, route, status, time, bytes of the response.
+
+    The route is logged, not the path: ids and prefixes of labels can be confidential.
+    """
+    caller, client = scope.get("state", {}).get("caller"), scope.get("client")
+    key = "-" if caller is None or caller.key is None else repr(caller.key)
+    if "store" in (parameters := scope.get("path_params", {})):
+        route = route.replace("{store}", parameters["store"])
+    address = client[0] if client else "-"
+    method = scope["method"] if scope["method"] in METHODS else "other"
+    _access_log.info("%s %s %s %s %d %.1f ms %d bytes", key, address, method, route, status, 1000 * seconds, n_bytes)
 
 
 class HostAndOriginCheck:
@@ -133,39 +156,3 @@ def _split(url: str) -> SplitResult:
         return urlsplit(url)
     except ValueError:
         return SplitResult("", "", "", "", "")
-
-
-class ConcurrencyLimit:
-    """Refuses requests beyond a number that are processed at the same time; health checks and the page are exempt.
-
-    uvicorn's `limit_concurrency` would count idle connections and refuse health checks too.
-    """
-
-    def __init__(self, app: ASGIApp, limit: int, metrics: Metrics) -> None:
-        self.app, self.limit, self.metrics, self.active = app, limit, metrics, 0
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle a request."""
-        if scope["type"] != "http" or scope["path"] in _UNLIMITED_PATHS or scope["path"].startswith(_UNLIMITED_PREFIX):
-            return await self.app(scope, receive, send)
-        if self.active >= self.limit:
-            problem = unavailable(f"the server is busy with {self.limit:,} requests; try again.")
-            return await problem.response()(scope, receive, send)
-        counted = 1
-        self._change(1)
-
-        async def send_released(message: Message) -> None:
-            # The slot is free when the response begins, so that a client that reads slowly keeps nobody out.
-            nonlocal counted
-            self._change(-counted)
-            counted = 0
-            await send(message)
-
-        try:
-            await self.app(scope, receive, send_released)
-        finally:
-            self._change(-counted)
-
-    def _change(self, by: int) -> None:
-        self.active += by
-        self.metrics.in_flight.set(self.active)

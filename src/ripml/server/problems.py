@@ -51,9 +51,12 @@ class Problem(HTTPException):
         return Response(to_json(body), self.status_code, self.headers, MEDIA_TYPE)
 
 
-def unavailable(detail: str, retry_after: int = 1, extra: Mapping[str, Any] | None = None) -> Problem:
+def unavailable(
+    detail: str, retry_after: int = 1, extra: Mapping[str, Any] | None = None, close: bool = False
+) -> Problem:
     """503: the server cannot answer now."""
-    return Problem(503, detail, {"Retry-After": str(retry_after)}, extra)
+    headers = {"Retry-After": str(retry_after), **({"Connection": "close"} if close else {})}
+    return Problem(503, detail, headers, extra)
 
 
 def unexpected(error: BaseException) -> Problem:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import re
 import signal
@@ -25,9 +26,13 @@ __all__ = ["bound_socket", "run", "store_folders", "uvicorn_config"]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _BACKLOG = 2048  # connections that wait while models are loaded
 _SWITCH_SECONDS = 5e-4  # a thread that computes lets the event loop run
+# Of Python's three generations of objects. By default all objects are searched for cycles again and again while a long
+# answer is made of many, and every thread waits for a tenth of a second each time.
+_GARBAGE_THRESHOLDS = (10_000, 10, 50)
 _IDLE_SECONDS = 75  # between two requests of a connection
 _UNREAD_SECONDS = 30  # during which a client reads nothing of its response
 _STOP_SECONDS = 60  # to answer the requests in progress
+_SEND_BUFFER = 262_144  # bytes of a connection
 _MAX_HEAD = 65_536  # bytes of a request line and headers
 
 
@@ -53,7 +58,7 @@ def store_folders(arguments: Sequence[str]) -> dict[str, Path]:
 
 
 def run(stores: Sequence[str], settings: Settings | None = None) -> None:
-    """Serve stores until SIGINT or SIGTERM; then answer the requests in progress, close the stores and return."""
+    """Serve stores until SIGINT, SIGTERM or SIGHUP; then answer the requests in progress and close the stores."""
     settings = Settings() if settings is None else settings
     folders = store_folders(stores)
     with _stopped_by_signals(), contextlib.ExitStack() as stack, bound_socket(settings) as listener:
@@ -65,6 +70,8 @@ def run(stores: Sequence[str], settings: Settings | None = None) -> None:
         url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         print(f"Serving {', '.join(opened)} on {url}; Ctrl+C stops it.", file=sys.stderr, flush=True)
         sys.setswitchinterval(min(sys.getswitchinterval(), _SWITCH_SECONDS))
+        gc.freeze()  # what is loaded stays, and need not be searched
+        gc.set_threshold(*_GARBAGE_THRESHOLDS)
         _Server(config, app).run([listener])
 
 
@@ -78,7 +85,7 @@ def uvicorn_config(app: Any, settings: Settings) -> uvicorn.Config:
         ws="none",
         lifespan="on",
         log_config=None,
-        access_log=settings.access_log,
+        access_log=False,  # RequestMonitor has its own, with the names of keys and without ids
         server_header=False,
         timeout_keep_alive=_IDLE_SECONDS,
         timeout_graceful_shutdown=_STOP_SECONDS,
@@ -98,6 +105,8 @@ def bound_socket(settings: Settings) -> Iterator[socket.socket]:
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Without it the system would buffer several megabytes that a client has not read.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
         if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux closes the connections of clients that do not read
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * _UNREAD_SECONDS))
         try:
@@ -110,18 +119,18 @@ def bound_socket(settings: Settings) -> Iterator[socket.socket]:
 
 
 class _Stop(BaseException):
-    """SIGINT or SIGTERM arrived."""
+    """A signal to stop arrived."""
 
 
 @contextlib.contextmanager
 def _stopped_by_signals() -> Iterator[None]:
-    """Leave the block at SIGINT or SIGTERM, also while models are loaded. uvicorn handles the signals while it runs,
-    and raises them again when it has stopped."""
+    """Leave the block at SIGINT, SIGTERM or SIGHUP, also while models are loaded. uvicorn handles the signals while it
+    runs, and raises them again when it has stopped."""
 
     def stop(*_: object) -> None:
         raise _Stop
 
-    numbers = (signal.SIGINT, signal.SIGTERM)
+    numbers = (signal.SIGINT, signal.SIGTERM, *_hangup())
     handlers = [signal.signal(number, stop) for number in numbers]
     try:
         yield
@@ -137,19 +146,36 @@ def _log_to_stderr(settings: Settings) -> None:
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     levels = {"ripml.server": logging.INFO, "uvicorn.error": logging.WARNING}
     if settings.access_log:
-        levels["uvicorn.access"] = logging.INFO
+        levels["ripml.access"] = logging.INFO
     for name, level in levels.items():
         logger = logging.getLogger(name)
         logger.setLevel(level)
         logger.addHandler(handler)
 
 
+def _hangup() -> tuple[signal.Signals, ...]:
+    """SIGHUP, where it exists and is not ignored, as `nohup` does."""
+    number = getattr(signal, "SIGHUP", None)
+    return () if number is None or signal.getsignal(number) == signal.SIG_IGN else (number,)
+
+
 class _Server(uvicorn.Server):
-    """uvicorn, with /ready at 503 from the signal to stop on."""
+    """uvicorn, with SIGHUP handled like SIGTERM, and /ready at 503 from the signal to stop on."""
 
     def __init__(self, config: uvicorn.Config, app: FastAPI) -> None:
         super().__init__(config)
         self._app = app
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Handle signals; those that arrived are raised again at the end, when the handlers before are back."""
+        with super().capture_signals():
+            handlers = {number: signal.signal(number, self.handle_exit) for number in _hangup()}
+            try:
+                yield
+            finally:
+                for number, handler in handlers.items():
+                    signal.signal(number, handler)
 
     def handle_exit(self, sig: int, frame: Any) -> None:
         """Start to stop."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse, Response
 
-from ripml.server import schemas
-from ripml.server.access import ReadRoute, WriteRoute
+from ripml.server import exports, schemas
+from ripml.server.access import Caller, ReadRoute, WriteRoute
 from ripml.server.problems import MEDIA_TYPE, Problem
 from ripml.server.served_store import ServedStore
 from ripml.server.settings import Settings
@@ -30,14 +31,23 @@ read = APIRouter(route_class=ReadRoute, responses=_PROBLEMS)
 write = APIRouter(route_class=WriteRoute, responses=_PROBLEMS)
 
 
-def _find_store(request: Request, store: schemas.StoreName) -> ServedStore:
+# Dependencies are coroutines because FastAPI would run functions in threads of its own.
+
+
+async def _find_store(request: Request, store: schemas.StoreName) -> ServedStore:
     stores: Mapping[str, ServedStore] = request.app.state.stores
     if store not in stores:
         raise Problem(404, f"no store is named {store!r}; GET /v1/stores lists the stores.")
     return stores[store]
 
 
+async def _caller(request: Request) -> Caller:
+    caller: Caller = request.state.caller
+    return caller
+
+
 ServedStoreParameter = Annotated[ServedStore, Depends(_find_store)]
+CallerParameter = Annotated[Caller, Depends(_caller)]
 LimitParameter = Annotated[int, Query(ge=1, le=1000)]
 PrefixParameter = Annotated[str, Query(max_length=1000)]
 
@@ -52,6 +62,11 @@ def _check_distinct(ids: list[str]) -> None:
     if len(set(ids)) < len(ids):
         repeated = next(id for id in ids if ids.count(id) > 1)
         raise Problem(409, f"document {repeated!r} is given twice.")
+
+
+async def _is_gone(request: Request) -> bool:
+    """Whether the client has closed the connection; the end of an empty body, if nobody read it, comes before that."""
+    return await request.is_disconnected() or await request.is_disconnected()
 
 
 def _json(content: bytes) -> Response:
@@ -91,118 +106,180 @@ async def openapi(request: Request) -> Response:
 
 
 @read.get("/v1/stores")
-async def stores(request: Request) -> schemas.StoreList:
+async def stores(request: Request, caller: CallerParameter) -> schemas.StoreList:
     """List the stores, and the role of the caller."""
     served: Mapping[str, ServedStore] = request.app.state.stores
     return schemas.StoreList(
-        stores=[await asyncio.to_thread(store.summary) for store in served.values()], role=request.state.role
+        stores=[await store.look_up(caller, store.summary) for store in served.values()], role=request.state.role
     )
 
 
 @read.get(_STORE)
-async def card(request: Request, store: ServedStoreParameter) -> schemas.ModelCard:
+async def card(request: Request, store: ServedStoreParameter, caller: CallerParameter) -> schemas.ModelCard:
     """Describe a store and its model: documents, labels, settings, leave-one-out precision."""
     settings: Settings = request.app.state.settings
     limits = schemas.Limits(text=settings.max_text, batch=settings.max_texts, body=settings.max_body)
-    return await asyncio.to_thread(store.card, limits)
+    return await store.look_up(caller, store.card, limits)
 
 
-# These three return JSON that is written by the thread that computes it. Response models would be validated and written
+# These return JSON that is written by the thread that computes it. Response models would be validated and written
 # by the event loop, which takes three times as long for a suggestion and blocks other requests while a large one is
 # written.
 
 
 @read.post(_STORE + "/suggest", response_model=schemas.Suggestions)
-async def suggest(request: Request, store: ServedStoreParameter, query: schemas.SuggestRequest) -> Response:
+async def suggest(
+    request: Request, store: ServedStoreParameter, caller: CallerParameter, query: schemas.SuggestRequest
+) -> Response:
     """Suggest labels for a text."""
     _check_lengths(request, query.text)
-    return _json(await store.suggest(query.text, query.given("n", "threshold")))
+    return _json(await store.suggest(caller, partial(_is_gone, request), query.text, query.given("n", "threshold")))
 
 
 @read.post(_STORE + "/suggest/batch", response_model=schemas.BatchSuggestions)
-async def suggest_batch(request: Request, store: ServedStoreParameter, query: schemas.BatchSuggestRequest) -> Response:
+async def suggest_batch(
+    request: Request, store: ServedStoreParameter, caller: CallerParameter, query: schemas.BatchSuggestRequest
+) -> Response:
     """Suggest labels for several texts."""
     _check_lengths(request, *query.texts)
-    return _json(await store.in_pool(store.suggest_batch, query.texts, query.given("n", "threshold")))
+    arguments = (query.texts, query.given("n", "threshold"))
+    return _json(await store.work(caller, partial(_is_gone, request), store.suggest_batch, *arguments))
 
 
 @read.post(_STORE + "/explain", response_model=schemas.Explanations)
-async def explain(request: Request, store: ServedStoreParameter, query: schemas.ExplainRequest) -> Response:
+async def explain(
+    request: Request, store: ServedStoreParameter, caller: CallerParameter, query: schemas.ExplainRequest
+) -> Response:
     """Explain the labels of a text by the examples and the words behind each."""
     _check_lengths(request, query.text)
-    overrides = query.given("n")
-    return _json(await store.in_pool(store.explain, query.text, overrides, query.examples, query.features))
+    arguments = (query.text, query.given("n"), query.examples, query.features)
+    return _json(await store.work(caller, partial(_is_gone, request), store.explain, *arguments))
 
 
 @read.get(_STORE + "/labels")
 async def labels(
-    store: ServedStoreParameter, prefix: PrefixParameter = "", limit: LimitParameter = 20
+    store: ServedStoreParameter, caller: CallerParameter, prefix: PrefixParameter = "", limit: LimitParameter = 20
 ) -> schemas.LabelList:
     """List the labels that begin with a prefix."""
-    return schemas.LabelList(labels=await asyncio.to_thread(store.store.labels, prefix, limit))
+    return schemas.LabelList(labels=await store.look_up(caller, store.store.labels, prefix, limit))
 
 
-@read.get(_STORE + "/history")
-async def history(store: ServedStoreParameter, limit: LimitParameter = 20) -> schemas.History:
+@read.get(_STORE + "/history", response_model=schemas.History)
+async def history(
+    request: Request, store: ServedStoreParameter, caller: CallerParameter, limit: LimitParameter = 20
+) -> Response:
     """List the last changes, newest first."""
-    changes = await asyncio.to_thread(store.store.history, limit)
-    return schemas.History.model_validate({"changes": changes})
+    return _json(await store.work(caller, partial(_is_gone, request), store.history, limit))
 
 
 # ---------------------------------------------------------------------------------------------------------- documents
 
 
 @write.post(_STORE + "/documents", status_code=201)
-async def learn(request: Request, store: ServedStoreParameter, query: schemas.LearnRequest) -> schemas.ChangedDocuments:
+async def learn(
+    request: Request, store: ServedStoreParameter, caller: CallerParameter, query: schemas.LearnRequest
+) -> schemas.ChangedDocuments:
     """Learn documents, all or none; they are on the disk when the response is sent."""
     documents = [document.model_dump(exclude_none=True) for document in query.documents]
     for document in documents:
         document["labels"] = list(dict.fromkeys(document["labels"]))
     _check_lengths(request, *(document["text"] for document in documents))
     _check_distinct([document["id"] for document in documents if "id" in document])
-    version, ids = await store.learn(documents)
+    version, ids = await store.learn(caller, documents)
     return schemas.ChangedDocuments(version=version, ids=ids)
 
 
 @read.get(_DOCUMENT)
-async def document(store: ServedStoreParameter, id: schemas.DocumentId) -> schemas.StoredDocument:
+async def document(
+    store: ServedStoreParameter, caller: CallerParameter, id: schemas.DocumentId
+) -> schemas.StoredDocument:
     """Show a document."""
-    return schemas.StoredDocument.model_validate(await asyncio.to_thread(store.document, id))
+    return schemas.StoredDocument.model_validate(await store.look_up(caller, store.document, id))
 
 
 @write.put(_DOCUMENT + "/labels")
 async def relabel(
-    store: ServedStoreParameter, id: schemas.DocumentId, query: schemas.RelabelRequest
+    store: ServedStoreParameter, caller: CallerParameter, id: schemas.DocumentId, query: schemas.RelabelRequest
 ) -> schemas.RelabelledDocument:
     """Replace the labels of a document."""
     labels = list(dict.fromkeys(query.labels))
-    version, before = await store.relabel(id, labels)
+    version, before = await store.relabel(caller, id, labels)
     return schemas.RelabelledDocument(version=version, id=id, labels=labels, before=before)
 
 
 @write.delete(_DOCUMENT)
-async def remove(store: ServedStoreParameter, id: schemas.DocumentId) -> schemas.RemovedDocument:
+async def remove(
+    store: ServedStoreParameter, caller: CallerParameter, id: schemas.DocumentId
+) -> schemas.RemovedDocument:
     """Forget a document."""
-    return schemas.RemovedDocument(version=await store.forget([id]), id=id)
+    version, _ = await store.forget(caller, [id])
+    return schemas.RemovedDocument(version=version, id=id)
 
 
 @write.post(_STORE + "/forget")
-async def forget(store: ServedStoreParameter, query: schemas.ForgetRequest) -> schemas.ChangedDocuments:
+async def forget(
+    store: ServedStoreParameter, caller: CallerParameter, query: schemas.ForgetRequest
+) -> schemas.ForgottenDocuments:
     """Forget documents, all or none."""
     _check_distinct(query.ids)
-    return schemas.ChangedDocuments(version=await store.forget(query.ids), ids=query.ids)
+    version, certificates = await store.forget(caller, query.ids, query.certify)
+    return schemas.ForgottenDocuments.model_validate(
+        {"version": version, "ids": query.ids, "certificates": [one.to_json() for one in certificates]}
+    )
 
 
-# -------------------------------------------------------------------------------------------------------------- refit
+# ---------------------------------------------------------------------------------------------------------------- jobs
 
 
 @write.post(_STORE + "/refit", status_code=202, response_model_exclude_unset=True)
-async def begin_refit(store: ServedStoreParameter) -> schemas.RefitStatus:
+async def begin_refit(store: ServedStoreParameter, caller: CallerParameter) -> schemas.JobStatus:
     """Start to refit the model on all documents; the present model serves until it is done."""
-    return store.begin_refit()
+    return store.refit.begin(caller.key)
 
 
 @read.get(_STORE + "/refit")
-async def refit(store: ServedStoreParameter) -> schemas.RefitStatus:
+async def refit(store: ServedStoreParameter) -> schemas.JobStatus:
     """Show the status of the refit."""
-    return store.refit_status
+    return store.refit.status
+
+
+@write.post(_STORE + "/compact", status_code=202, response_model_exclude_unset=True)
+async def begin_compact(store: ServedStoreParameter, caller: CallerParameter) -> schemas.JobStatus:
+    """Start to remove every trace of what was forgotten from the store; changes wait meanwhile, suggestions do not."""
+    return store.compact.begin(caller.key)
+
+
+@read.get(_STORE + "/compact")
+async def compact(store: ServedStoreParameter) -> schemas.JobStatus:
+    """Show the status of the compaction."""
+    return store.compact.status
+
+
+@write.post(_STORE + "/check", status_code=202, response_model_exclude_unset=True)
+async def begin_check(store: ServedStoreParameter, caller: CallerParameter) -> schemas.JobStatus:
+    """Start to check the tables, the history, the files and the model of the store."""
+    return store.check.begin(caller.key)
+
+
+@read.get(_STORE + "/check")
+async def check(store: ServedStoreParameter) -> schemas.CheckStatus:
+    """Show the status of the check, and what the last one found."""
+    return store.check_status()
+
+
+@write.post(_STORE + "/backup", status_code=202, response_model_exclude_unset=True)
+async def begin_backup(store: ServedStoreParameter, caller: CallerParameter) -> schemas.JobStatus:
+    """Start to copy the store, as it is at one moment, to a new folder in the server's folder of backups."""
+    return store.begin_backup(caller)
+
+
+@read.get(_STORE + "/backup")
+async def backup(store: ServedStoreParameter, caller: CallerParameter) -> schemas.BackupStatus:
+    """Show the status of the backup, and list the backups of this store."""
+    return await store.look_up(caller, store.backup_status)
+
+
+@read.get(_STORE + "/export", response_class=Response, responses={200: {"content": {exports.MEDIA_TYPE: {}}}})
+async def export(request: Request, store: ServedStoreParameter, caller: CallerParameter) -> Response:
+    """Download all documents with their ids and labels, as they are at one moment: one JSON object per line."""
+    return await store.export(caller, partial(_is_gone, request))

@@ -127,6 +127,7 @@ class ForgetRequest(_Request):
     """Documents to forget, all or none."""
 
     ids: NonEmptyItems[Name]
+    certify: Annotated[bool, Field(description="Whether to return a certificate for each document.")] = False
 
 
 class RelabelRequest(_Request):
@@ -215,6 +216,24 @@ class ChangedDocuments(BaseModel):
 
     version: int
     ids: list[str]
+
+
+class ForgettingCertificate(BaseModel):
+    """That a store forgot a document; `ripml verify` reads it. The server does not keep it."""
+
+    store: str
+    change: int
+    time: str
+    key: str
+    content: str
+    digest: str
+    chain: str
+
+
+class ForgottenDocuments(ChangedDocuments):
+    """The ids of the documents that were forgotten, and their certificates in the same order, if requested."""
+
+    certificates: list[ForgettingCertificate]
 
 
 class RemovedDocument(BaseModel):
@@ -308,9 +327,37 @@ class History(BaseModel):
     changes: list[Change]
 
 
-class RefitStatus(BaseModel):
-    """Whether a refit is running, why the last one failed, and when the last one succeeded."""
+class JobStatus(BaseModel):
+    """Whether a job is running, why the last one failed, and when the last one succeeded."""
 
     status: Literal["idle", "running", "failed"]
     detail: str | None = None
     last: str | None = None
+
+
+class Finding(BaseModel):
+    """The result of one check."""
+
+    name: str
+    ok: bool
+    message: str
+
+
+class CheckStatus(JobStatus):
+    """The status of the check, and the results of the last one; `ok` is null if there is none."""
+
+    ok: bool | None = None
+    findings: list[Finding] = []
+
+
+class BackupInfo(BaseModel):
+    """A backup in the server's folder of backups, and when it was made."""
+
+    name: str
+    time: str
+
+
+class BackupStatus(JobStatus):
+    """The status of the backup, and the backups of this store, newest first."""
+
+    backups: list[BackupInfo]

@@ -2,34 +2,54 @@
 
     suggest          one thread, which scores together the texts that wait (`ripml.server.batching`)
     changes          one thread; a change is answered when it is on the disk
-    refit            one thread; the present model serves until the new one replaces it
-    long work        two threads that all stores share: long texts, batches, explanations
-    everything else  asyncio's threads
+    jobs             one thread each for refit, compact, check and backup, which run in the background
+    look-ups         four threads that all stores share: documents, labels, model cards
+    long work        two threads that all stores share: long texts, batches, explanations, histories
 
-A model value never changes, so a request takes the current one and uses it to its end.
+In the shared threads callers take turns (`ripml.server.pools`), and long work never delays a look-up: each caller gets
+one thread and one core for it, at a lower priority, and none for a client that is gone. A model value never changes, so
+a request takes the current one and uses it to its end.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
+import functools
 import heapq
 import logging
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from pydantic_core import to_json, to_jsonable_python
 
 from ripml.base.errors import DataError, ParameterError
+from ripml.base.parallel import blocks
 from ripml.model.explain import Example
+from ripml.server.access import Caller
 from ripml.server.batching import Batcher
+from ripml.server.exports import ExportResponse, export_file
+from ripml.server.jobs import Job
+from ripml.server.limits import Shares
 from ripml.server.metrics import Metrics
-from ripml.server.problems import Problem, problem_of, unexpected
-from ripml.server.schemas import Limits, ModelCard, RefitStatus, StoreSummary
-from ripml.store import Store
+from ripml.server.pools import FairPool
+from ripml.server.problems import Problem, problem_of, unavailable, unexpected
+from ripml.server.schemas import (
+    BackupInfo,
+    BackupStatus,
+    CheckStatus,
+    Finding,
+    JobStatus,
+    Limits,
+    ModelCard,
+    StoreSummary,
+)
+from ripml.store import Certificate, Store
 from ripml.tagging.documents import DocumentModel, Why
 from ripml.tagging.rules import Suggestion
 from ripml.text import Encoder
@@ -37,13 +57,19 @@ from ripml.text import Encoder
 __all__ = ["ServedStore", "encode_json"]
 
 Overrides = Mapping[str, Any]  # those of `n` and `threshold` that the request has
+IsGone = Callable[[], Awaitable[bool]]  # whether the client of a request has closed its connection
 T = TypeVar("T")
 
 _LONG_TEXT = 50_000  # characters; longer texts would delay a whole batch
+_SCORED_TOGETHER = 1000  # texts, as in `DocumentModel.suggest`: other blocks would round differently
+_CHOSEN_TOGETHER = 16  # texts whose labels are chosen at once, which other threads wait for
 _MAX_CARRIERS = 3  # documents shown of those with the labels of an example
 _EXCERPT = 300  # characters
 _MAX_SPANS = 20_000  # of all labels of an explanation: the strongest of each
 _MAX_EXAMPLE_LABELS = 10_000  # of all examples of an explanation: the first of each
+_MAX_HISTORY_LABELS = 100_000  # of all changes of a history
+_MAX_EXPORTS = 4  # of a store at the same time
+_BACKUP_TIME = "%Y%m%dT%H%M%S.%fZ"  # in the name of a backup
 _log = logging.getLogger("ripml.server")
 
 
@@ -66,6 +92,16 @@ def encode_json(content: Any) -> bytes:
     return to_json(content, fallback=_plain, inf_nan_mode="null")
 
 
+def _encode_items(name: str, items: Iterable[Any], **numbers: int) -> bytes:
+    """JSON of an object with numbers and a list; item by item, so that other threads run in between.
+
+    >>> _encode_items("results", iter([[0.5], []]), version=3) == encode_json({"version": 3, "results": [[0.5], []]})
+    True
+    """
+    head = "".join(f'"{key}":{number},' for key, number in numbers.items())
+    return b'{%b"%b":[%b]}' % (head.encode(), name.encode(), b",".join(map(encode_json, items)))
+
+
 def _scored(labels: Sequence[Suggestion]) -> list[dict[str, Any]]:
     return [{"label": label, "score": score} for label, score in labels]
 
@@ -82,8 +118,18 @@ def _per_item(sizes: Sequence[int], limit: int) -> int:
 class ServedStore:
     """A store under a name, for an event loop."""
 
-    def __init__(self, name: str, store: Store, metrics: Metrics, pool: Executor, max_batch: int) -> None:
-        self.name, self.store, self._metrics, self._pool = name, store, metrics, pool
+    def __init__(
+        self,
+        name: str,
+        store: Store,
+        metrics: Metrics,
+        look_ups: FairPool,
+        work: FairPool,
+        max_batch: int,
+        backups: Path | None = None,
+    ) -> None:
+        self.name, self.store, self._metrics = name, store, metrics
+        self._look_ups, self._work = look_ups, work
         features = store.model.text
         if features is None:
             raise ParameterError(f"{name}: this store was made from feature rows; the server needs a store of texts.")
@@ -94,7 +140,11 @@ class ServedStore:
             )
         self._batcher = Batcher(self._suggest_together, max_batch)
         self._writer = ThreadPoolExecutor(1, f"ripml write {name}")
-        self.refit_status = RefitStatus(status="idle")
+        self._backups, self._exports = backups, Shares(_MAX_EXPORTS)
+        self.refit = Job(f"refit {name}", lambda actor: self.store.refit(actor=actor), self._end_refit)
+        self.compact = Job(f"compact {name}", lambda actor: self.store.compact(actor=actor), self._count_job("compact"))
+        self.check = Job(f"check {name}", self._run_check, self._count_job("check"))
+        self.backup = Job(f"backup {name}", self._run_backup, self._count_job("backup"))
         self._follow_failed = False
 
     # ----------------------------------------------------------------------------------------------------- life cycle
@@ -137,18 +187,36 @@ class ServedStore:
             if version == self.store.version:
                 return version, model
 
-    async def in_pool(self, work: Callable[..., T], *arguments: Any) -> T:
-        """Run a method in the shared threads for long work."""
-        return await asyncio.get_running_loop().run_in_executor(self._pool, work, *arguments)
+    def _current_on_one_core(self) -> tuple[int, DocumentModel]:
+        """The same for long work: it leaves the other cores to the texts that many callers wait for."""
+        version, model = self._current()
+        estimator = copy.copy(model.model)
+        estimator.n_jobs = 1
+        return version, replace(model, model=estimator)
+
+    async def look_up(self, caller: Caller, method: Callable[..., T], *arguments: Any) -> T:
+        """Run a method in the shared threads for look-ups."""
+        return await self._look_ups.run(caller.name, method, *arguments)
+
+    async def work(self, caller: Caller, is_gone: IsGone, method: Callable[..., T], *arguments: Any) -> T:
+        """Run a method in the shared threads for long work, unless its client is gone when its turn comes."""
+        return await self._work.run(caller.name, method, *arguments, is_gone=is_gone)
 
     # ---------------------------------------------------------------------------------------------------- suggestions
 
-    async def suggest(self, text: str, overrides: Overrides) -> bytes:
+    async def suggest(self, caller: Caller, is_gone: IsGone, text: str, overrides: Overrides) -> bytes:
         """The labels of a text, as the JSON of `Suggestions`."""
         query = _Query(text, overrides)
         if len(text) <= _LONG_TEXT:
             return await self._batcher.submit(query)
-        return (await self.in_pool(self._suggest_together, [query]))[0]
+        return await self.work(caller, is_gone, self._suggest_long, query)
+
+    def _suggest_long(self, query: _Query) -> bytes:
+        """The labels of a long text."""
+        version, model = self._current_on_one_core()
+        self._metrics.batch_sizes.labels(self.name).observe(1)
+        (labels,) = model.suggest([query.text], model.rules.but(**query.overrides))
+        return encode_json({"version": version, "labels": _scored(labels)})
 
     def _suggest_together(self, queries: Sequence[_Query]) -> list[bytes]:
         """The labels of the texts of several callers: scored together, then chosen by the rules of each caller."""
@@ -172,23 +240,31 @@ class ServedStore:
 
     def suggest_batch(self, texts: Sequence[str], overrides: Overrides) -> bytes:
         """The labels of texts, all by one version of the model, as the JSON of `BatchSuggestions`."""
-        version, model = self._current()
+        version, model = self._current_on_one_core()
+        assert model.text is not None
+        transform = model.text.transform
         self._metrics.batch_sizes.labels(self.name).observe(len(texts))
-        suggestions = model.suggest(texts, model.rules.but(**overrides))
-        results = [{"labels": _scored(row)} for row in suggestions]
-        return encode_json({"version": version, "results": results})
+        rules = model.rules.but(**overrides)
+
+        def results() -> Iterator[dict[str, Any]]:
+            for block in blocks(len(texts), _SCORED_TOGETHER):
+                scores = model.model.decision_function(transform(texts[block]))
+                for few in blocks(scores.shape[0], _CHOSEN_TOGETHER):
+                    yield from ({"labels": _scored(row)} for row in rules.suggestions(model.model, scores[few]))
+
+        return _encode_items("results", results(), version=version)
 
     # --------------------------------------------------------------------------------------------------- explanations
 
     def explain(self, text: str, overrides: Overrides, n_examples: int, n_features: int) -> bytes:
         """The explained labels of a text, as the JSON of `Explanations`."""
-        version, model = self._current()
+        version, model = self._current_on_one_core()
         (found,) = model.explain([text], model.rules.but(**overrides), n_examples, n_features)
         n_spans = _per_item([len(label.spans) for label in found], _MAX_SPANS)
         sizes = [len(example.labels) for label in found for example in label.examples]
         n_labels = _per_item(sizes, _MAX_EXAMPLE_LABELS)
-        labels = [self._explanation(label, model, n_spans, n_labels) for label in found]
-        return encode_json({"version": version, "labels": labels})
+        labels = (self._explanation(label, model, n_spans, n_labels) for label in found)
+        return _encode_items("labels", labels, version=version)
 
     def _explanation(self, label: Why, model: DocumentModel, n_spans: int, n_labels: int) -> dict[str, Any]:
         """An explained label, with the documents behind its examples."""
@@ -227,6 +303,16 @@ class ServedStore:
             return self.store.document(id)
         except DataError as error:
             raise Problem(404, str(error)) from None
+
+    def history(self, limit: int) -> bytes:
+        """The last changes, newest first, as the JSON of `History`."""
+        changes, n_labels = list[dict[str, Any]](), 0
+        for change in self.store.history(limit):
+            n_labels += sum(len(change.get(state) or ()) for state in ("before", "after"))
+            if changes and n_labels > _MAX_HISTORY_LABELS:
+                break
+            changes.append(change)
+        return _encode_items("changes", changes)
 
     def sizes(self) -> dict[str, int]:
         """The numbers of documents, labels and changes; may wait for the disk."""
@@ -269,52 +355,91 @@ class ServedStore:
 
         return await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._writer, make))
 
-    async def learn(self, documents: Sequence[Mapping[str, Any]]) -> tuple[int, list[str]]:
+    async def learn(self, caller: Caller, documents: Sequence[Mapping[str, Any]]) -> tuple[int, list[str]]:
         """Learn documents; the version and their ids."""
-        return await self._change("learn", lambda: self.store.learn(documents))
+        return await self._change("learn", lambda: self.store.learn(documents, actor=caller.key))
 
-    async def forget(self, ids: Sequence[str]) -> int:
-        """Forget documents; the version."""
+    async def forget(self, caller: Caller, ids: Sequence[str], certify: bool = False) -> tuple[int, list[Certificate]]:
+        """Forget documents; the version and, if requested, their certificates."""
 
-        def work() -> None:
+        def work() -> list[Certificate]:
             try:
-                self.store.forget(ids)
+                return self.store.forget(ids, certify=certify, actor=caller.key)
             except DataError as error:  # ids are distinct strings, so the only error is an unknown one
                 raise Problem(404, str(error)) from None
 
-        return (await self._change("forget", work))[0]
+        return await self._change("forget", work)
 
-    async def relabel(self, id: str, labels: Sequence[str]) -> tuple[int, list[str]]:
+    async def relabel(self, caller: Caller, id: str, labels: Sequence[str]) -> tuple[int, list[str]]:
         """Replace the labels of a document; the version and the labels before."""
 
         def work() -> list[str]:
             before: list[str] = self.document(id)["labels"]
-            self.store.relabel(id, labels)
+            self.store.relabel(id, labels, actor=caller.key)
             return before
 
         return await self._change("relabel", work)
 
-    # ---------------------------------------------------------------------------------------------------------- refit
+    # ----------------------------------------------------------------------------------------------------------- jobs
 
-    def begin_refit(self) -> RefitStatus:
-        """Start a refit in a thread, unless one is running."""
-        if self.refit_status.status != "running":
-            self.refit_status = RefitStatus(status="running", last=self.refit_status.last)
-            threading.Thread(target=self._run_refit, name=f"ripml refit {self.name}", daemon=True).start()
-        return RefitStatus(status="running")
+    def _count_job(self, kind: str) -> Callable[[str], None]:
+        return lambda outcome: self._metrics.jobs.labels(self.name, kind, outcome).inc()
 
-    def _run_refit(self) -> None:
-        try:
-            self.store.refit()
-        except Exception as error:
-            self.refit_status = RefitStatus(
-                status="failed", detail=problem_of(error).detail, last=self.refit_status.last
-            )
-            self._metrics.refits.labels(self.name, "failed").inc()
-        else:
-            self.refit_status = RefitStatus(
-                status="idle", last=datetime.now(timezone.utc).isoformat(timespec="seconds")
-            )
-            self._metrics.refits.labels(self.name, "done").inc()
+    def _end_refit(self, outcome: str) -> None:
+        self._metrics.refits.labels(self.name, outcome).inc()
+        if outcome == "done":
             with contextlib.suppress(RuntimeError):  # the server is stopping
                 self._writer.submit(self._warm_up)
+
+    def begin_backup(self, caller: Caller) -> JobStatus:
+        """Start a backup into the folder of the settings."""
+        if self._backups is None:
+            raise Problem(403, "this server has no folder for backups; start it with --backups FOLDER.")
+        return self.backup.begin(caller.key)
+
+    def _run_backup(self, actor: str | None) -> None:
+        assert self._backups is not None
+        now = datetime.now(timezone.utc)
+        self.store.backup(self._backups / f"{self.name}-{now:{_BACKUP_TIME}}")
+
+    def backup_status(self) -> BackupStatus:
+        """The status of the backup, and the backups of this store."""
+        found = []
+        with contextlib.suppress(FileNotFoundError):  # no folder, or none yet
+            for folder in sorted(self._backups.iterdir() if self._backups is not None else (), reverse=True):
+                name, _, time = folder.name.rpartition("-")
+                with contextlib.suppress(ValueError):  # another file
+                    made = datetime.strptime(time, _BACKUP_TIME).replace(tzinfo=timezone.utc)
+                    if name == self.name:
+                        found.append(BackupInfo(name=folder.name, time=made.isoformat(timespec="seconds")))
+        return BackupStatus(**dict(self.backup.status), backups=found)
+
+    def _run_check(self, actor: str | None) -> CheckStatus:
+        """Check the store; what is wrong is logged, because it can name files."""
+        report, findings = self.store.check(), []
+        for finding in report.findings:
+            if not finding.ok:
+                _log.error("%s: the check of the %s failed: %s.", self.name, finding.name, finding.message)
+            message = finding.message if finding.ok else "failed; the server's log has the details"
+            findings.append(Finding(name=finding.name, ok=finding.ok, message=message))
+        return CheckStatus(status="idle", ok=report.ok, findings=findings)
+
+    def check_status(self) -> CheckStatus:
+        """The status of the check, and the results of the last one."""
+        result = self.check.result or CheckStatus(status="idle")
+        return result.model_copy(update=dict(self.check.status))
+
+    async def export(self, caller: Caller, is_gone: IsGone) -> ExportResponse:
+        """All documents as a download. Few at a time, because each takes room on the disk."""
+        if not self._exports.take(caller.name, 1):
+            raise unavailable("too many exports of this caller or in all are in progress; try again later.", 60)
+
+        def ended() -> None:
+            self._exports.give_back(caller.name, 1)
+
+        try:
+            file = await self.work(caller, is_gone, export_file, self.store)
+        except BaseException:
+            ended()
+            raise
+        return ExportResponse(file, self.name, functools.partial(self.look_up, caller), ended)

@@ -47,25 +47,30 @@ class Settings:
     origins: tuple[str, ...] = ()  # of web pages on other servers that may call this one
     read_only: bool = False
     access_log: bool = False
+    backups: Path | None = None  # the folder that backups are written to; None: no backups over HTTP
     max_body: int = 5_000_000  # bytes
     max_text: int = 1_000_000  # characters
     max_texts: int = 1000  # texts, documents or ids of a request
     max_labels: int = 1000  # of a document
     max_requests: int = 256  # at the same time
+    max_bytes: int = 128_000_000  # of bodies and large responses at the same time
     rate: float | None = None  # requests per second and caller; 0: no limit; None: none on loopback, else 100
     max_batch: int = 64  # texts of several requests that are scored together
     body_seconds: float = 60.0  # until a body must have arrived
+    read_seconds: float = 30.0  # in which a client must read 64 KB of a large response
 
     def __post_init__(self) -> None:
-        for name in ("max_body", "max_text", "max_texts", "max_labels", "max_requests", "max_batch"):
+        for name in ("max_body", "max_text", "max_texts", "max_labels", "max_requests", "max_bytes", "max_batch"):
             check_count(name, getattr(self, name))
         check_count("port", self.port, least=0)
         if self.port > 65535:
             raise ParameterError(f"`port` must be at most 65535; got {self.port}.")
         if self.rate is not None and not (is_number(self.rate) and 0 <= self.rate < math.inf):
             raise ParameterError(f"`rate` must be a finite number ≥ 0; got {self.rate!r}.")
-        if not (is_number(self.body_seconds) and 0 < self.body_seconds < math.inf):
-            raise ParameterError(f"`body_seconds` must be a finite number > 0; got {self.body_seconds!r}.")
+        for name in ("body_seconds", "read_seconds"):
+            seconds = getattr(self, name)
+            if not (is_number(seconds) and 0 < seconds < math.inf):
+                raise ParameterError(f"`{name}` must be a finite number > 0; got {seconds!r}.")
         for origin in self.origins:
             if not _ORIGIN.fullmatch(origin):
                 raise ParameterError(f"an origin is like https://example.org, without a path or *; got {origin!r}.")
