@@ -8,7 +8,7 @@ SHELL_REFERENCE := .venv/bin/typer ripml.cli.app utils docs --name ripml
 ARCHITECTURE := .venv/bin/python docs/_site/architecture.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check docs site browser bench format lock
+.PHONY: help demo test check docs site browser bench format lock sbom audit fuzz
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
@@ -61,14 +61,34 @@ format: .venv/.installed ## format the code and fix what the linter can fix
 .venv/.installed: pyproject.toml requirements-dev.lock
 	@echo "Setting up .venv"
 	@$(PYTHON) -m venv .venv
-	@.venv/bin/python $(PIP) install -r requirements-dev.lock
+	@.venv/bin/python $(PIP) install --require-hashes -r requirements-dev.lock
 	@.venv/bin/python $(PIP) install --no-deps --no-build-isolation -e .
 	@touch $@
 
-# The newest compatible versions for Python 3.11, the development version: one `name==version` per line.
-lock: ## resolve the newest versions into requirements-dev.lock
+# The newest compatible versions, each with the hashes of all its files: what is installed is what was locked, on any
+# platform. deploy/requirements.lock is the part that a server needs, deploy/build.lock what builds the wheel: for the
+# container.
+LOCK := pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+	--no-emit-package ripml
+
+lock: ## resolve the newest versions into requirements-dev.lock and deploy/requirements.lock
 	@set -e; folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
 	$(PYTHON) -m venv "$$folder"; \
-	"$$folder/bin/python" $(PIP) install -r requirements-dev.in -e '.[all]'; \
-	"$$folder/bin/python" $(PIP) freeze --exclude ripml > "$$folder/frozen"; \
-	cp "$$folder/frozen" requirements-dev.lock
+	"$$folder/bin/python" $(PIP) install uv; \
+	"$$folder/bin/uv" $(LOCK) --upgrade --all-extras requirements-dev.in pyproject.toml -o requirements-dev.lock; \
+	"$$folder/bin/uv" $(LOCK) --upgrade --extra index --extra parquet --extra serve --extra text pyproject.toml \
+		--constraint requirements-dev.lock -o deploy/requirements.lock; \
+	printf 'build\nhatchling\n' | "$$folder/bin/uv" $(LOCK) --upgrade - --constraint requirements-dev.lock -o deploy/build.lock
+
+# The packages of ripml and its extras, with versions, licences and hashes, as CycloneDX 1.6.
+sbom: .venv/.installed ## write the software bill of materials to dist/ripml.cdx.json
+	@mkdir -p dist
+	@.venv/bin/python deploy/sbom.py dist/ripml.cdx.json
+
+# Needs the network: exit code 0 if no vulnerability is known, 1 if one is, 2 if no database could be asked.
+audit: .venv/.installed ## look up known vulnerabilities of all locked packages
+	@.venv/bin/python deploy/audit.py requirements-dev.lock
+
+# RIPML_FUZZ is the number of cases for each parser; `make test` runs a few with a fixed seed.
+fuzz: .venv/.installed ## feed every parser and the model folder with random input, for minutes
+	@RIPML_FUZZ=$${RIPML_FUZZ:-5000} .venv/bin/pytest tests/test_fuzz.py -n 2
