@@ -1,4 +1,4 @@
-"""Pages of the site that are generated from other files: the changelog, CONTRIBUTING, and one page for each example."""
+"""Pages of the site generated from other files: the changelog, CONTRIBUTING, SECURITY, and one page per example."""
 
 from __future__ import annotations
 
@@ -45,6 +45,10 @@ def on_files(files: Files, config: Any) -> Files:
     scripts = sorted((ROOT / "examples").glob("*.py"))
     pages = {
         "changelog.md": (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"),
+        "security.md": (ROOT / "SECURITY.md")
+        .read_text(encoding="utf-8")
+        .replace("](docs/", "](")
+        .replace("](CHANGELOG.md)", "](changelog.md)"),
         "contributing.md": (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").replace("](docs/", "]("),
         "examples/index.md": examples_index(scripts),
         **{f"examples/{script.stem}.md": example_page(script) for script in scripts},
@@ -62,7 +66,9 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         inside = match["up"].count("../") == depth + 1
         return f"]({'../' * depth}examples/{match['name']}.md)" if inside else match[0]
 
-    markdown = markdown.replace("](../CONTRIBUTING.md)", "](contributing.md)")
+    markdown = markdown.replace("](../CONTRIBUTING.md)", "](contributing.md)").replace(
+        "](../SECURITY.md)", "](security.md)"
+    )
     return _FIGURES.sub("\u00a0/\u00a0", _EXAMPLE_LINK.sub(target, markdown))
 
 
