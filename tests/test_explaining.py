@@ -235,7 +235,7 @@ def test_a_vote_has_the_weight_of_its_set_in_each_learner() -> None:
     assert isinstance(index, PointIndex)
     x = model._validated(queries("paper", ZIPF.X_new[:1]), reset=False)
     weights: dict[int, float] = {}
-    for ids, _ in index.nearest(cluster.regression.predict(x, None, 1), k, 1):
+    for ids, _ in index.nearest(cluster.regression.predict(x, None, None, 1), k, 1):
         for number, weight in zip(ids[0].tolist(), vote_weights(ids, index.counts, k, 3)[0].tolist(), strict=True):
             weights[number] = weights.get(number, 0) + weight / 3
     for one in explain(model, queries("paper", ZIPF.X_new[:1]), n_examples=50)[0]:

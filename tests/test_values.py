@@ -204,7 +204,7 @@ class Fitted:
         if kind == "kernel":
             K = self._kernel(self.X, self.X)
             C = np.linalg.solve(K + ALPHA * np.eye(n), self.Z).astype(np.float32)
-            self.value: Regression = KernelRegression(RBF(0.5), ALPHA, C)
+            self.value: Regression = KernelRegression.of(RBF(0.5), ALPHA, C, self.X)
         else:
             zero = np.zeros((5, 3), np.float32)
             self.value = LinearRegression(Linear(), ALPHA, zero, np.zeros(3, np.float32), False)
@@ -220,8 +220,8 @@ class Fitted:
 
     def predicted(self, value: Regression, X: Array, n: int) -> Array:
         """ẑ of these rows by a value that knows the first n rows."""
-        likeness = RBF(0.5).between(X.astype(np.float32), Rows(self.X[:n].astype(np.float32)), 1)
-        return np.asarray(value.predict(X, likeness if self.kind == "kernel" else None, 1))
+        likeness = RBF(0.5).likeness(X.astype(np.float32), Rows(self.X[:n].astype(np.float32)), 1)
+        return np.asarray(value.predict(X, likeness if self.kind == "kernel" else None, None, 1))
 
     def expected(self, X: Array, Z: Array, X_new: Array) -> Array:
         """ẑ by a fit of these rows."""

@@ -14,6 +14,8 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
+from ripml.base.arrays import GrowingArray
+from ripml.base.compiled import loops
 from ripml.base.parallel import blocks, map_blocks
 from ripml.base.workspace import read_rows, release
 
@@ -22,6 +24,7 @@ __all__ = [
     "FREQUENT",
     "FactoredEmbedding",
     "IndexedEmbedding",
+    "RoundedRows",
     "by_frequency",
     "column_counts",
     "dense",
@@ -105,6 +108,48 @@ class IndexedEmbedding:
         for Z, columns in zip(self.Z, np.split(out, len(self.Z), axis=1), strict=True):
             columns[:] = read_rows(Z, self.of_row)
         return out
+
+
+class RoundedRows:
+    """Rows Z (n, m), float32, with a copy rounded to 8 bits, in which the best of them are found for a few queries.
+
+    The copy is a quarter of the rows to read, and bounds on its error leave few rows to be compared exactly. It is
+    made when it is first needed, and continued when rows follow. Only where loops are compiled.
+    """
+
+    def __init__(self, Z: NDArray[np.float32]) -> None:
+        self.Z = Z
+        self._copy = GrowingArray(np.empty((0, Z.shape[1]), np.int8)), GrowingArray(np.empty(0, np.float32)), 0.0
+
+    def followed(self, Z: NDArray[np.float32]) -> RoundedRows:
+        """Of rows that begin with the present ones."""
+        other = RoundedRows(Z)
+        other._copy = self._copy
+        return other
+
+    def best(
+        self, queries: NDArray[np.float32], penalty: NDArray[np.float64], longest: float, k: int, by_distance: bool
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """The k rows with the largest ⟨z, q⟩ − penalty, (q, k), and their squared distances or negative products.
+
+        `longest` is the largest length of a row.
+        """
+        ids, costs = np.empty((len(queries), k), np.int64), np.empty((len(queries), k))
+        queries = np.ascontiguousarray(queries)
+        loops().best_rows(queries, self.Z, penalty, *self._rounded(), longest, by_distance, k, ids, costs)
+        return ids, costs
+
+    def _rounded(self) -> tuple[NDArray[np.int8], NDArray[np.float32], float]:
+        """The copy, the unit of each row, (n,), and the largest length of what was cut off."""
+        rounded, units, cut = self._copy
+        if rounded.size < len(self.Z):
+            Z = self.Z[rounded.size :]
+            unit = np.abs(Z).max(axis=1, initial=0) / np.float32(127) + np.float32(1e-30)
+            steps = np.rint(Z / unit[:, None]).astype(np.int8)
+            off = np.linalg.norm(Z - steps * unit[:, None], axis=1).max(initial=0)
+            self._copy = rounded.appended(steps), units.appended(unit), max(cut, float(off))
+            rounded, units, cut = self._copy
+        return rounded.view, units.view, cut
 
 
 def dense(matrix: Any) -> Floats:
@@ -259,6 +304,16 @@ def _indexed_product(X: Any, V: IndexedEmbedding, n_jobs: int | None) -> Floats:
 
 def predict_embedding(X: Any, Psi: Floats, n_jobs: int | None = None) -> Floats:
     """Ẑ = X Psi, (n, M), in blocks of rows on threads; with sparse X only the rows of Psi that it needs are read."""
+    compiled = loops()
+    if compiled is not None and scipy.sparse.issparse(X) and X.dtype == Psi.dtype:
+        out = np.empty((X.shape[0], Psi.shape[1]), X.dtype)
+
+        def fill(rows: slice) -> None:
+            some = X.indptr[rows.start : rows.stop + 1]
+            compiled.sparse_dense(some, X.indices, X.data, Psi, out[rows])
+
+        map_blocks(fill, blocks(X.shape[0], 512), n_jobs)
+        return out
     if scipy.sparse.issparse(X) and X.nnz < X.shape[1]:
         used = np.unique(X.indices)
         X = type(X)((X.data, np.searchsorted(used, X.indices), X.indptr), shape=(X.shape[0], len(used)))

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ripml.base.arrays import ArraySpec, check_arrays
+from ripml.base.compiled import loops
 from ripml.base.parallel import blocks, map_blocks
 
 __all__ = ["Candidates", "Trees", "fit_blend", "fit_trees"]
@@ -49,6 +50,8 @@ class Candidates:
     @classmethod
     def joined(cls, parts: Sequence[Candidates]) -> Candidates:
         """The rows of these, one after the other."""
+        if len(parts) == 1:
+            return parts[0]
         signals = {name: np.concatenate([part.signals[name] for part in parts]) for name in parts[0].signals}
         margins = [part.margin for part in parts if part.margin is not None]
         margin = np.concatenate(margins) if margins else None
@@ -127,10 +130,19 @@ class Trees:
     def probabilities(self, table: Floats, n_jobs: int | None = None, slopes: Floats | None = None) -> Floats:
         """σ(start + Σ_t value_t), (n,), for signals (n, S); thresholds are steps, or slopes of these widths, (S,)."""
         out = np.empty(len(table), np.float32)
+        widths = np.zeros(table.shape[1], np.float32) if slopes is None else slopes
+        compiled = loops()
+
+        def fill_compiled(rows: slice) -> None:
+            trees = self.feature, self.threshold, self.value, self.start
+            compiled.tree_probabilities(table[rows], *trees, widths, out[rows])
+
+        if compiled is not None:
+            map_blocks(fill_compiled, blocks(len(table), _ROWS_AT_A_TIME), n_jobs)
+            return out
         n_trees, inner = self.feature.shape
         base = np.arange(n_trees, dtype=np.intp) * inner
         feature, threshold = self.feature.ravel().astype(np.intp), self.threshold.ravel()
-        widths = np.zeros(table.shape[1], np.float32) if slopes is None else slopes
         half = widths / 2
         value, leaf_base = self.value.ravel(), np.arange(n_trees, dtype=np.intp) * self.value.shape[1]
 

@@ -148,7 +148,10 @@ class FittedDecoder(ABC):
             for block in blocks(len(rows), _QUERY_BLOCK)
         ]
         if len(tasks) == 1:
-            found = [self.cluster_scores(tasks[0][0], X[tasks[0][1]], n_jobs)]
+            cluster, rows = tasks[0]
+            if len(rows) == X.shape[0]:
+                return self.cluster_scores(cluster, X, n_jobs)
+            found = [self.cluster_scores(cluster, X[rows], n_jobs)]
         else:  # each on a thread, with the searchers that they share made before
             for cluster, _ in tasks:
                 cluster.index.searchers.get()

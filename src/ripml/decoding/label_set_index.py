@@ -20,10 +20,9 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import NDArray
 
-from ripml.base.arrays import GrowingArray
+from ripml.base.arrays import GrowingArray, csr_of
 from ripml.base.parallel import blocks
 from ripml.base.workspace import release
 from ripml.labels.label_sets import fingerprints
@@ -36,7 +35,6 @@ __all__ = [
     "PointIndex",
     "SetChange",
     "as_stored",
-    "csr_of",
     "storage_scale",
     "wide",
 ]
@@ -375,13 +373,6 @@ def _unit(Z: Floats) -> Floats:
     """Rows of length 1; those that have it already stay to the bit."""
     length = np.linalg.norm(Z, axis=1, keepdims=True)
     return np.asarray(Z / np.where((length > 0) & (np.abs(length - 1) > _ROUNDING), length, 1), np.float32)
-
-
-def csr_of(data: NDArray[Any], indices: Ints, indptr: Ints, n_columns: int) -> Any:
-    """A CSR matrix of these arrays. SciPy's constructor would read all numbers to see how few bits they need."""
-    matrix = scipy.sparse.csr_array((len(indptr) - 1, n_columns), dtype=data.dtype)
-    matrix.data, matrix.indices, matrix.indptr = data, indices, indptr
-    return matrix
 
 
 def wide(Y: Any, n_labels: int) -> Any:

@@ -8,6 +8,9 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
+from ripml.base.arrays import csr_of
+from ripml.base.compiled import loops
+
 __all__ = ["as_scores", "best_of_rows", "carried", "keep_above", "largest", "only", "outcomes", "top", "without_labels"]
 
 
@@ -48,6 +51,12 @@ def only(scores: Any, kept: NDArray[np.bool_]) -> Any:
 
 def as_scores(labels: NDArray[np.int64], values: NDArray[Any], n_labels: int) -> Any:
     """Scores, CSR (n, L), of candidates `labels` (n, K), −1 for none, with these values."""
+    compiled = loops()
+    if compiled is not None:
+        size = int(np.count_nonzero(labels >= 0))
+        ends, indices, rounded = np.zeros(len(labels) + 1, np.int64), np.empty(size, np.int64), np.empty(size)
+        compiled.as_scores(labels, values, indices, rounded, ends)
+        return csr_of(rounded, indices, ends, n_labels)
     there = labels >= 0
     row = np.nonzero(there)[0]
     order = np.lexsort((labels[there], row))

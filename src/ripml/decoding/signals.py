@@ -14,7 +14,7 @@ a signal is their tally, and an explanation reads the same weights.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ripml.base.compiled import loops
 from ripml.base.parallel import blocks, map_blocks
 from ripml.decoding import scores as scoring
 from ripml.decoding.blend import Candidates, Trees
@@ -29,6 +30,7 @@ from ripml.decoding.embedding import SketchEmbedding
 from ripml.decoding.fitted import Arrays, Cluster, Contributions, FittedDecoder, LeftOut
 from ripml.decoding.sketch import least_squares, sketch_values
 from ripml.decoding.votes import entries, identity, softmax, tally
+from ripml.labels.projection import LabelVectors
 from ripml.regression.kernels import Local, squared_lengths
 
 __all__ = ["DENSE_LABELS", "FittedBlend", "FittedSignals", "SingleSignal"]
@@ -109,8 +111,9 @@ class FittedSignals(FittedDecoder):
 
         def of_block(block: slice) -> Candidates:
             some = None if left_out is None else left_out[block]
-            Z, likeness = self._predicted(cluster, X[block], None if some is None else some.Z, 1)
-            return self._candidates(cluster, X[block], Z, likeness, some)
+            rows = X if block == slice(0, X.shape[0]) else X[block]
+            Z, likeness = self._predicted(cluster, rows, None if some is None else some.Z, 1)
+            return self._candidates(cluster, rows, Z, likeness, some)
 
         # Small batches are cut as well, by their number of rows alone: rounding must not depend on the threads. A block
         # stays on one thread from its kernel to its candidates.
@@ -129,8 +132,9 @@ class FittedSignals(FittedDecoder):
         """ẑ, unless it is given, and the likeness of rows X with the training rows, where these are searched."""
         rows = cluster.rows
         likeness = rows.likeness(X, n_jobs) if rows is not None and rows.searched else None
-        Z = cluster.regression.predict(X, likeness, n_jobs) if embedding is None else embedding
-        return Z.astype(np.float32, copy=False), likeness
+        if embedding is None:
+            embedding = cluster.regression.predict(X, likeness, None if rows is None else rows.alive, n_jobs)
+        return embedding.astype(np.float32, copy=False), likeness
 
     # --------------------------------------------------------------------------------------------------------- signals
 
@@ -149,14 +153,16 @@ class FittedSignals(FittedDecoder):
         if rows is not None and likeness is not None and (choices.n_similar or local):
             k = max(choices.n_similar, local.n_rows if local else 0)
             ids, similarity = rows.most_similar(likeness, k, None if left_out is None else left_out.rows)
+            lengths = squared_lengths(X)
             if choices.n_similar:
                 near_ids, value = rows.first(ids, similarity, choices.n_similar)
                 present = np.isfinite(value).astype(np.int64)
+                value = rows.kernel.of_likeness(value, lengths)
                 weights = softmax(value.astype(np.float64), choices.similar_temperature, present)
                 found["similar"] = Examples(near_ids, weights, rows.set_of_row[near_ids])
             if local:
                 near_ids, value = rows.first(ids, similarity, local.n_rows)
-                (weights,) = rows.local_weights(near_ids, value, squared_lengths(X), [local])
+                (weights,) = rows.local_weights(near_ids, value, lengths, [local])
                 found["local"] = Examples(near_ids, weights, rows.set_of_row[near_ids])
         return found
 
@@ -167,40 +173,17 @@ class FittedSignals(FittedDecoder):
         choices, embedding, sets = self.choices, self.sketch, cluster.index.sets
         n_learners = np.float32(embedding.projection.n_learners)
         examples = self._examples(cluster, X, Z, likeness, left_out)
-        tallies = {name: some.tally(sets) for name, some in examples.items()}
-        L = sets.shape[1]
-        keys = [_places(matrix) for matrix in tallies.values()]
-        # The values of all labels, where they are cheap; the largest propose candidates where nothing else does.
-        values = Z if embedding.exact else embedding.columns.values(Z) / n_learners if self.few_labels else None
-        if values is not None and (embedding.exact or not tallies):
-            offered = values
-            if len(self._unseen):
-                offered = values.copy()
-                offered[:, self._unseen[self._unseen < values.shape[1]]] = -np.inf
-            # One more than are kept: the margin of the last one is known then.
-            best = scoring.largest(offered, min(choices.n_candidates + 1, values.shape[1]))
-            key = np.arange(len(Z))[:, None] * L + best
-            keys.append(np.sort(key[np.isfinite(np.take_along_axis(offered, best, axis=1))]))
-        # The union of what each signal proposes, as sorted places row·L + label.
-        places = np.sort(np.concatenate(keys), kind="stable")  # runs that are sorted already
-        places = places[np.append(True, places[1:] != places[:-1])] if len(places) else places
-        row, label = np.divmod(places, L)
-        value = (
-            values[row, label] if values is not None else sketch_values(Z, row, label, embedding.columns) / n_learners
+        # The values of all labels, where they are known or nothing else proposes candidates; else those of candidates.
+        values, proposed = None, None
+        if not embedding.exact and self.few_labels and not examples:
+            proposed = embedding.columns.largest(Z, choices.n_candidates + 1, self._unseen)
+        if embedding.exact or (self.few_labels and not examples and proposed is None):
+            values = Z if embedding.exact else embedding.columns.values(Z) / n_learners
+            proposed = self._proposed(values)
+        proposed = np.empty((len(Z), 0), np.int64) if proposed is None else proposed
+        labels, table, margin = best_candidates(
+            examples, sets, proposed, values, Z, embedding.columns, n_learners, choices.n_candidates
         )
-        signals = {"value": value}
-        for (name, matrix), key in zip(tallies.items(), keys, strict=False):
-            signals[name] = np.zeros(len(places), np.float32)
-            signals[name][np.searchsorted(places, key)] = matrix.data
-        # Of these the best are kept, by the sum of the signals.
-        ends = np.searchsorted(row, np.arange(len(Z) + 1))
-        total = np.sum(list(signals.values()), axis=0)
-        best = scoring.best_of_rows(total, ends, choices.n_candidates + 1)
-        kept = best[:, : choices.n_candidates]
-        margin = scoring.margins(total, best)
-        # −1, for none, is the place of what is appended; a row may have no candidate at all.
-        labels = np.append(label, -1)[kept]
-        table = {name: np.append(signal, np.float32(0))[kept] for name, signal in signals.items()}
         if choices.epsilon is not None:
             table["value"] = least_squares(Z, labels, embedding.columns, [choices.epsilon])[0]
         seen = self.frequency[labels]
@@ -209,6 +192,18 @@ class FittedSignals(FittedDecoder):
             # give it away; and there it hardly matters.
             seen = seen - (scoring.carried(sets[left_out.sets], labels) & (seen <= _RARE))
         return Candidates(labels, table | _standing(table["value"], labels, seen), margin)
+
+    def _proposed(self, values: Floats) -> Ints:
+        """The labels of the largest values, one more than are kept, (n, K + 1): the margin of the last is known then.
+
+        −1 in place of a label that no row carries.
+        """
+        offered = values
+        if len(self._unseen):
+            offered = values.copy()
+            offered[:, self._unseen[self._unseen < values.shape[1]]] = -np.inf
+        best = scoring.largest(offered, min(self.choices.n_candidates + 1, values.shape[1]))
+        return np.where(np.isfinite(np.take_along_axis(offered, best, axis=1)), best, -1)
 
     # ---------------------------------------------------------------------------------------------------- explanations
 
@@ -294,8 +289,81 @@ class FittedBlend(FittedSignals):
         return {"trees": 0 if self.trees is None else len(self.trees.value)}
 
 
+def best_candidates(
+    examples: Mapping[str, Examples],
+    sets: Any,
+    proposed: Ints,
+    values: Floats | None,
+    Z: Floats,
+    columns: LabelVectors,
+    n_learners: Any,
+    n_kept: int,
+) -> tuple[Ints, dict[str, Floats], Floats]:
+    """The labels that examples carry or that are `proposed` (n, P), the `n_kept` best by the sum of their signals.
+
+    Returns the labels (n, K), −1 for none; their signals; and by how much each is ahead of the best that is not kept.
+    `values` (n, ≤ L) has the values of labels; without it they are ⟨Φ_l, ẑ⟩ by the `columns` of Phi.
+    """
+    n, compiled = len(Z), loops()
+    if compiled is None or (values is None and columns.table is None):
+        return _best_candidates(examples, sets, proposed, values, Z, columns, n_learners, n_kept)
+    numbers = [some.sets for some in examples.values()]
+    bounds = np.cumsum([0, *(some.shape[1] for some in numbers)])
+    weights = [some.weights for some in examples.values()]
+    labels, margin = np.empty((n, n_kept), np.int64), np.empty((n, n_kept), np.float32)
+    signals = np.empty((len(examples) + 1, n, n_kept), np.float32)
+    nothing = np.empty((0, 0), np.float32)
+    compiled.candidates(
+        sets.indptr, sets.indices, np.hstack(numbers) if numbers else np.empty((n, 0), np.int64),
+        np.hstack(weights) if weights else np.empty((n, 0)), bounds, proposed, nothing if values is None else values,
+        Z, nothing if values is not None else columns.table, n_learners, labels, signals, margin,
+    )  # fmt: skip
+    return labels, dict(zip(("value", *examples), signals, strict=True)), margin
+
+
+def _best_candidates(
+    examples: Mapping[str, Examples],
+    sets: Any,
+    proposed: Ints,
+    values: Floats | None,
+    Z: Floats,
+    columns: LabelVectors,
+    n_learners: Any,
+    n_kept: int,
+) -> tuple[Ints, dict[str, Floats], Floats]:
+    tallies = {name: some.tally(sets) for name, some in examples.items()}
+    L = sets.shape[1]
+    keys = [_places(matrix) for matrix in tallies.values()]
+    keys.append(np.sort((np.arange(len(Z))[:, None] * L + proposed)[proposed >= 0]))
+    # The union of what each signal proposes, as sorted places row·L + label.
+    places = np.sort(np.concatenate(keys), kind="stable")  # runs that are sorted already
+    places = places[np.append(True, places[1:] != places[:-1])] if len(places) else places
+    row, label = np.divmod(places, L)
+    value = values[row, label] if values is not None else sketch_values(Z, row, label, columns) / n_learners
+    signals = {"value": value}
+    for (name, matrix), key in zip(tallies.items(), keys, strict=False):
+        signals[name] = np.zeros(len(places), np.float32)
+        signals[name][np.searchsorted(places, key)] = matrix.data
+    # Of these the best are kept, by the sum of the signals.
+    ends = np.searchsorted(row, np.arange(len(Z) + 1))
+    total = np.sum(list(signals.values()), axis=0)
+    best = scoring.best_of_rows(total, ends, n_kept + 1)
+    kept = best[:, :n_kept]
+    # −1, for none, is the place of what is appended; a row may have no candidate at all.
+    labels = np.append(label, -1)[kept]
+    table = {name: np.append(signal, np.float32(0))[kept] for name, signal in signals.items()}
+    return labels, table, scoring.margins(total, best)
+
+
 def _standing(value: Floats, labels: Ints, seen: Ints) -> dict[str, Floats]:
     """How often a label was seen, and where its value stands among those of its row."""
+    compiled = loops()
+    if compiled is not None:
+        rank, (best, third, total) = np.empty(value.shape, np.float32), np.empty((3, len(value)), np.float32)
+        compiled.standing(np.ascontiguousarray(value), labels, TIE, _TIED_VALUES, rank, best, third, total)
+        of_row = {"best": best, "third": third, "total": total}
+        wide = {name: np.broadcast_to(column[:, None], rank.shape) for name, column in of_row.items()}
+        return {"frequency": seen.astype(np.float32), "rank": rank, **wide}
     value = np.where(labels >= 0, value, -np.inf)
     order = np.argsort(-value, axis=1, kind="stable")
     rank = np.empty(value.shape, np.float32)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ripml.base.compiled import loops
 from ripml.base.parallel import blocks, map_blocks
 
 __all__ = ["least_squares", "sketch_values"]
@@ -40,6 +41,16 @@ def least_squares(
     """
     n, k = labels.shape
     out = np.zeros((len(epsilons), n, k), np.float32)
+    compiled = loops()
+    if compiled is not None and k <= Z.shape[1]:
+        filled = labels >= 0
+        used, place = np.unique(labels[filled], return_inverse=True)
+        numbers = np.full(labels.shape, -1, np.int64)
+        numbers[filled] = place
+        Phi = columns(used)
+        for solved, epsilon in zip(out, epsilons, strict=True):
+            compiled.least_squares(numbers, Phi, Z, np.float32(epsilon), solved)
+        return out
 
     def fill(part: slice) -> None:
         there = labels[part] >= 0

@@ -11,6 +11,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from ripml.base.arrays import GrowingArray
+from ripml.base.compiled import loops
 from ripml.base.errors import DataError
 from ripml.base.parallel import blocks
 from ripml.base.products import dense
@@ -68,6 +69,11 @@ class TrainingRows:
             likeness[np.arange(len(likeness)), left_out] = -np.inf
         if self.alive is not None:
             likeness[:, ~self.alive] = -np.inf
+        compiled = loops()
+        if compiled is not None and 0 < k < likeness.shape[1]:
+            ids, values = np.empty((len(likeness), k), np.int64), np.empty((len(likeness), k), np.float32)
+            compiled.most_similar(likeness, self.numbers, k, _TIED, ids, values)
+            return ids, values
         ids = most_alike(likeness, min(k, likeness.shape[1]))
         values = np.take_along_axis(likeness, ids, axis=1)
         if 0 < k < likeness.shape[1]:

@@ -114,7 +114,7 @@ class FittedVotes(FittedDecoder):
 
     def cluster_scores(self, cluster: Cluster, X: Any, n_jobs: int | None) -> Any:
         """Votes for ẑ."""
-        return self.votes(cluster, cluster.regression.predict(X, None, n_jobs), n_jobs)
+        return self.votes(cluster, cluster.regression.predict(X, None, None, n_jobs), n_jobs)
 
     def scores(self, clusters: Sequence[Cluster], X: Any, near: Ints, n_jobs: int | None) -> Any:
         """Of the nearest cluster, or of all that are `near`, (n, p)."""
@@ -139,7 +139,7 @@ class FittedVotes(FittedDecoder):
         for c, cluster in enumerate(clusters):
             nearest = near[:, 0] == c
             if nearest.any():
-                embedding[nearest] = cluster.regression.predict(X[nearest], None, n_jobs)
+                embedding[nearest] = cluster.regression.predict(X[nearest], None, None, n_jobs)
         # The k nearest sets of each of the p clusters, in each learner, and how many training rows carry each.
         ids = np.zeros((F, n, p, k), np.int64)
         distance = np.full((F, n, p, k), np.inf)

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from ripml.base.arrays import GrowingArray
+from ripml.base.compiled import loops
 from ripml.base.parallel import blocks, map_blocks, thread_count
-from ripml.base.products import column_counts
+from ripml.base.products import RoundedRows, column_counts
 from ripml.labels.ensembles import COLUMN_BLOCK, GOLDEN, Ensemble, check_capacity, mix
 
 __all__ = ["Embedder", "LabelVectors", "Projection"]
@@ -29,6 +30,7 @@ Ints = NDArray[np.int64]
 _TABLE_BYTES = 1 << 30  # columns of Phi held at a time
 _ROW_BLOCK = 2048  # rows embedded at a time by a thread
 _LABEL_BLOCK = 512  # labels multiplied at a time
+_FEW = 16  # embeddings for which the best labels are found without the values of all
 
 
 @dataclass(frozen=True)
@@ -191,6 +193,24 @@ class LabelVectors:
             columns = self(slice(start, start + _LABEL_BLOCK)) if complete else self._last
             np.matmul(Z, columns.T, out=out[:, start : start + _LABEL_BLOCK])
         return out[:, :L]
+
+    def largest(self, Z: Floats, k: int, absent: Ints) -> Ints | None:
+        """The k labels of the largest ⟨Φ_l, ẑ⟩ for a few ẑ, (n, k), without those that are `absent`.
+
+        None where the values of all labels have to be computed for that.
+        """
+        if len(Z) > _FEW or loops() is None or self.table is None or k > len(self.keys) - len(absent):
+            return None
+        rows, longest = self._rounded
+        penalty = np.zeros(len(self.keys))
+        penalty[absent] = np.inf
+        return rows.best(Z, penalty, longest, k, by_distance=False)[0]
+
+    @cached_property
+    def _rounded(self) -> tuple[RoundedRows, float]:
+        """The table for a few queries, and the length of its longest line."""
+        assert self.table is not None
+        return RoundedRows(self.table), float(np.linalg.norm(self.table, axis=1).max(initial=0))
 
     def extended(self, keys: Keys) -> LabelVectors:
         """For more labels; `keys` begin with the present ones. A table that was computed is continued."""

@@ -17,9 +17,10 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
+from ripml.base.arrays import csr_of
 from ripml.base.parallel import blocks, map_blocks
 
-__all__ = ["relevance", "unit_rows", "weighted"]
+__all__ = ["is_empty", "relevance", "unit_rows", "weighted"]
 
 _ROW_BLOCK = 1024  # dense rows at a time: they stay in the cache from the first pass to the last
 
@@ -46,17 +47,39 @@ def unit_rows(X: Any, n_jobs: int | None = None) -> Any:
 
 
 def _unit_rows(X: Any) -> Any:
-    X = _divided(X, abs(X).max(axis=1))
-    return _divided(X, np.sqrt((X * X).sum(axis=1)))
+    X = _divided(X, _reduced(np.maximum, X, np.abs))
+    return _divided(X, np.sqrt(_reduced(np.add, X, np.square)))
 
 
-def _divided(X: Any, scale: Any) -> Any:
+def _reduced(operation: np.ufunc, X: Any, transform: Any) -> NDArray[Any]:
+    """The transformed entries of each row, reduced; 0 for a row without entries."""
+    if not scipy.sparse.issparse(X):
+        return np.asarray(operation.reduce(transform(X), axis=1))
+    out = np.zeros(X.shape[0], X.dtype)
+    filled = np.flatnonzero(np.diff(X.indptr))
+    if len(filled):
+        out[filled] = operation.reduceat(transform(X.data), X.indptr[filled])
+    return out
+
+
+def _divided(X: Any, scale: NDArray[Any]) -> Any:
     """Rows of X divided by these numbers, where they are not zero."""
-    scale = scale.toarray().ravel() if scipy.sparse.issparse(scale) else np.array(scale)
-    scale[scale == 0] = 1
+    scale = np.where(scale == 0, scale.dtype.type(1), scale)
     if not scipy.sparse.issparse(X):
         return X / scale[:, None]
-    return type(X)((X.data / np.repeat(scale, np.diff(X.indptr)), X.indices, X.indptr), shape=X.shape)
+    return csr_of(X.data / np.repeat(scale, np.diff(X.indptr)), X.indices, X.indptr, X.shape[1])
+
+
+def is_empty(X: Any) -> NDArray[np.bool_]:
+    """Whether all features of a row of X, dense or CSR, are zero, (n,).
+
+    >>> is_empty(scipy.sparse.csr_array([[0, 2], [0, 0]])).tolist()
+    [False, True]
+    """
+    if not scipy.sparse.issparse(X):
+        return np.asarray(~X.any(axis=1))
+    before = np.concatenate([[0], np.cumsum(X.data != 0)])
+    return np.asarray(before[X.indptr[1:]] == before[X.indptr[:-1]])
 
 
 def relevance(X: Any, Z: NDArray[Any], n_jobs: int | None = None) -> NDArray[np.float32]:
@@ -87,7 +110,7 @@ def weighted(X: Any, weights: NDArray[Any], unit: bool = True) -> Any:
     """X with its features multiplied by these weights (d,), and its rows of length 1 again if `unit`."""
     weights = weights.astype(X.dtype, copy=False)
     if scipy.sparse.issparse(X):
-        product = type(X)((X.data * weights[X.indices], X.indices, X.indptr), shape=X.shape)
+        product = csr_of(X.data * weights[X.indices], X.indices, X.indptr, X.shape[1])
     else:
         product = X * weights
     return unit_rows(product) if unit else product

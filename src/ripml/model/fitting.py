@@ -527,7 +527,7 @@ class SignalsFitting(ClusterFitting):
         _log.info("%s", reason)
         K = kernel.lower_triangle(X, self.settings.n_jobs)
         solution = solve_kernel(K, dense(targets[order]).astype(np.float32, copy=False), ridge, len(asked))
-        regression = KernelRegression(kernel, ridge, np.ascontiguousarray(solution.coefficients))
+        regression = KernelRegression.of(kernel, ridge, solution.coefficients, X)
         rows = TrainingRows(Rows(X), of_row, numbers, kernel)
         facts = {"ridge": ridge, "solver": "kernel", "reason": reason, "converged": True, "steps": 0, "residual": 0.0}
         held = LeftOut(index.sets[of_row[asked]], None, X[asked], solution.left_out, asked, of_row[asked])

@@ -26,7 +26,7 @@ from ripml.decoding.label_set_index import wide
 from ripml.labels.vocabulary import Vocabulary
 from ripml.model.cluster import Cluster, ClusterChange, LabelledRows
 from ripml.model.clustering import assign, nearest_centres
-from ripml.model.features import weighted
+from ripml.model.features import is_empty, weighted
 from ripml.regression.kernels import Kernel
 
 __all__ = ["Change", "Model", "no_changes"]
@@ -117,7 +117,7 @@ class Model:
             return scipy.sparse.csr_array((X.shape[0], len(self.vocabulary)))
         X = self.features(X)
         near = self.nearest_clusters(X, n_probe, n_jobs)
-        near[np.asarray((X != 0).sum(axis=1)).ravel() == 0] = -1
+        near[is_empty(X)] = -1
         scores = self.decoder.scores(self.clusters, X, near, n_jobs)
         retired = self.vocabulary.retired
         return scoring.without_labels(scores, retired) if retired.any() else scores

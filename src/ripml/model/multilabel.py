@@ -141,13 +141,26 @@ class Multilabel(BaseEstimator, ABC):  # type: ignore[misc]
 
     def _validated(self, X: Any, reset: bool) -> Any:
         """X as a CSR or dense float array, with rows of length 1 if so set."""
-        X = validate_data(self, X=X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32])
+        if reset or not self._is_plain(X):
+            X = validate_data(self, X=X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32])
         if scipy.sparse.issparse(X):
-            X = scipy.sparse.csr_array(X)
+            X = X if isinstance(X, scipy.sparse.csr_array) else scipy.sparse.csr_array(X)
             if not X.has_canonical_format:  # the caller's arrays stay as they are
                 X = X.copy()
                 X.sum_duplicates()
         return unit_rows(X, self.n_jobs) if self.normalize else X
+
+    def _is_plain(self, X: Any) -> bool:
+        """Whether X is a CSR matrix that scikit-learn's checks, which take longer than many an answer, would accept."""
+        return bool(
+            isinstance(X, (scipy.sparse.csr_array, scipy.sparse.csr_matrix))
+            and X.ndim == 2
+            and X.shape[0] > 0
+            and X.shape[1] == self.n_features_in_
+            and X.dtype in (np.float32, np.float64)
+            and not hasattr(self, "feature_names_in_")
+            and np.isfinite(X.data).all()
+        )
 
     def decision_function(self, X: Any) -> Any:
         """Scores, CSR (n, L): of the candidate labels of each row only."""

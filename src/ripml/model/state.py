@@ -29,6 +29,7 @@ from ripml.labels.vocabulary import Vocabulary
 from ripml.model.cluster import Cluster
 from ripml.model.fitting import Settings
 from ripml.model.model import Model, no_changes
+from ripml.regression.far_field import FarField
 from ripml.regression.kernels import Kernel, Rows
 from ripml.regression.regression import KernelRegression, LinearRegression, Regression
 from ripml.regression.sums import PackedSums
@@ -42,6 +43,12 @@ Ints = NDArray[np.int64]
 # to go on learning, s clusters with sums over D = d or d + 1 features.
 _SPECS = {
     # Psi is (C, d, M), or (n, M) with a kernel; Z is (F, e, m) in the type in which the index stores it.
+    # f clusters have a far field.
+    "unit": ArraySpec("float64", ("C",), above=0, finite=True, optional=True),
+    "far_clusters": ArraySpec("iu", ("f",), least=0, distinct=True, optional=True),
+    "far_sums": ArraySpec("float32", ("f", 2, "M"), finite=True, optional=True),
+    "far_slope": ArraySpec("float16", ("f", "d", "M"), optional=True),
+    "far_unit": ArraySpec("float64", ("f",), above=0, finite=True, optional=True),
     "intercept": ArraySpec("f", ("C", "M")),
     "part_ends": ArraySpec("iu", ("C",), least=0, most="e", rising=True),
     "scale": ArraySpec("float64", (1,), above=0, finite=True, optional=True),
@@ -66,7 +73,12 @@ _SPECS = {
     "kept_data": ArraySpec("f", (None,), optional=True),
 }
 
-_TOGETHER = (("summed", "gram", "moment"), ("kept_parts", "kept_set_of_row"), ("set_of_row", "row_ends"))
+_TOGETHER = (
+    ("summed", "gram", "moment"),
+    ("kept_parts", "kept_set_of_row"),
+    ("set_of_row", "row_ends"),
+    ("far_clusters", "far_sums", "far_slope", "far_unit"),
+)
 
 
 # -------------------------------------------------------------------------------------------------------------- writing
@@ -140,11 +152,19 @@ def _clusters_to_arrays(clusters: Sequence[Cluster]) -> dict[str, NDArray[Any]]:
 def _coefficients_to_arrays(regressions: Sequence[Regression]) -> dict[str, NDArray[Any]]:
     """Psi (C, d, M) of linear regressions, or the coefficients (n, M) of all rows end to end."""
     arrays = [regression.arrays() for regression in regressions]
-    join = np.stack if regressions[0].kernel.linear else np.concatenate
-    return {
-        "Psi": join([some["Psi"] for some in arrays]),
+    linear = regressions[0].kernel.linear
+    found = {
+        "Psi": (np.stack if linear else np.concatenate)([some["Psi"] for some in arrays]),
         "intercept": np.stack([some["intercept"] for some in arrays]),
     }
+    if not linear:
+        found["unit"] = np.concatenate([some["unit"] for some in arrays])
+    far = [c for c, some in enumerate(arrays) if "far_slope" in some]
+    if far:
+        found["far_clusters"] = np.array(far, np.int64)
+        found |= {name: np.stack([arrays[c][name] for c in far]) for name in ("far_sums", "far_slope")}
+        found["far_unit"] = np.concatenate([arrays[c]["far_unit"] for c in far])
+    return found
 
 
 def _sums_to_arrays(regressions: Sequence[Regression]) -> dict[str, NDArray[Any]]:
@@ -210,8 +230,8 @@ def from_state(settings: Settings, values: Mapping[str, Any], arrays: Arrays) ->
     if len(solutions) != len(arrays["centres"]):
         raise ValueError(f"there are {len(solutions)} solutions for {len(arrays['centres'])} clusters")
     indexes = _indexes(settings, embedding, arrays, len(vocabulary))
-    regressions = _regressions(embedding, kernel, solutions, arrays)
     rows = _rows(kernel, indexes, arrays, n_features)
+    regressions = _regressions(embedding, kernel, solutions, arrays, rows)
     clusters = tuple(Cluster(*parts) for parts in zip(regressions, indexes, rows, strict=True))
     if sum(index.counts.sum(dtype=np.float64) for index in indexes) != n_rows:
         raise ValueError(f"the label sets do not stand for the {n_rows} rows")
@@ -316,16 +336,19 @@ def _index_arrays(arrays: Arrays, cluster: int, n_searches: int) -> list[dict[st
 
 
 def _regressions(
-    embedding: LabelEmbedding, kernel: Kernel, solutions: Sequence[Mapping[str, Any]], arrays: Arrays
+    embedding: LabelEmbedding,
+    kernel: Kernel,
+    solutions: Sequence[Mapping[str, Any]],
+    arrays: Arrays,
+    rows: Sequence[TrainingRows | None],
 ) -> list[Regression]:
     Psi, ridges = arrays["Psi"], [float(solution["ridge"]) for solution in solutions]
     if Psi.shape[-1] != embedding.n_targets:
         raise ValueError(f"the regression has {Psi.shape[-1]} targets, but the embedding {embedding.n_targets}")
     if not kernel.linear:
-        places = _places(arrays["row_ends"])
         return [
-            KernelRegression(kernel, ridge, np.ascontiguousarray(Psi[place]))
-            for ridge, place in zip(ridges, places, strict=True)
+            _kernel_regression(kernel, ridge, arrays, c, place, one)
+            for c, (ridge, place, one) in enumerate(zip(ridges, _places(arrays["row_ends"]), rows, strict=True))
         ]
     sums = _sums(arrays, len(Psi))
     intercept, with_intercept = arrays["intercept"], embedding.with_intercept
@@ -333,6 +356,22 @@ def _regressions(
         LinearRegression(kernel, ridge, np.ascontiguousarray(Psi[c]), intercept[c], with_intercept, sums=sums.get(c))
         for c, ridge in enumerate(ridges)
     ]
+
+
+def _kernel_regression(
+    kernel: Kernel, ridge: float, arrays: Arrays, c: int, place: slice, rows: TrainingRows | None
+) -> Regression:
+    """The regression of a cluster, of which these of all rows are."""
+    Psi = np.ascontiguousarray(arrays["Psi"][place])
+    assert rows is not None
+    if Psi.dtype != np.float16 or "unit" not in arrays:  # of older models
+        return KernelRegression.of(kernel, ridge, Psi, rows.X.all())
+    far = None
+    if "far_clusters" in arrays and c in arrays["far_clusters"]:
+        at = int(np.flatnonzero(arrays["far_clusters"] == c)[0])
+        total, moment = arrays["far_sums"][at]
+        far = FarField(total, moment, arrays["far_slope"][at], float(arrays["far_unit"][at]))
+    return KernelRegression(kernel, ridge, Psi, float(arrays["unit"][c]), far)
 
 
 def _sums(arrays: Arrays, n_clusters: int) -> dict[int, PackedSums]:

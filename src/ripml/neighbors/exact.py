@@ -23,9 +23,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ripml.base.arrays import GrowingArray
+from ripml.base.arrays import GrowingArray, from_half
+from ripml.base.compiled import loops
 from ripml.base.errors import DataError, ParameterError
 from ripml.base.parallel import blocks, map_blocks, thread_count
+from ripml.base.products import RoundedRows
 from ripml.base.workspace import release
 from ripml.neighbors.base import Floats, Index, Ints, Neighbours, Searcher, Stored
 
@@ -35,6 +37,7 @@ _QUERIES = 1024  # a panel of scores is at most _QUERIES × _PANEL float32, 4 MB
 _PANEL = 1024
 _PRODUCT = 2048  # rows of one product: few enough that they are still in the cache when their norms are taken off
 _GROUP = 32
+_FEW = 16  # queries that are compared one by one where loops are compiled
 _SHARE = 1 << 22  # multiplications per thread at least: a millisecond or two
 _CANDIDATES = 1 << 20  # pairs (query, row) kept before they are cut down to the k nearest: many rows may tie
 _CELLS = 1 << 22  # differences held at a time in float64: 32 MB
@@ -66,6 +69,7 @@ class ExactSearcher(Searcher):
         self.Z, self.half_norms, self.n_rows = Z, half_norms, len(Z)
         self._growing = GrowingArray(half_norms)  # what `half_norms` is the start of
         self._longest: float | None = None  # max ‖z‖, computed when first needed
+        self._rounded = RoundedRows(Z)  # for a few queries at a time
 
     def changed(self, Z: Stored, removed: Ints) -> ExactSearcher:
         """Share Z where it is C-contiguous. One more row costs reading that row; a removed row costs a copy of all
@@ -98,7 +102,7 @@ class ExactSearcher(Searcher):
             half_norms[removed] = np.inf
             growing = GrowingArray(half_norms)
         other = ExactSearcher(np.ascontiguousarray(Z), half_norms)
-        other._growing, other._longest = growing, longest
+        other._growing, other._longest, other._rounded = growing, longest, self._rounded.followed(other.Z)
         other.n_rows = self.n_rows + len(new) - len(removed)
         return other
 
@@ -117,6 +121,8 @@ class ExactSearcher(Searcher):
         if not np.isfinite(Q).all():
             raise DataError("the embeddings to search for must be finite; got NaN or infinity.")
         ids, distances = np.empty((len(Q), k), np.int64), np.empty((len(Q), k))
+        if len(Q) <= _FEW and self.Z.dtype == np.float32 and loops() is not None:
+            return self._rounded.best(Q, self.half_norms, self._reach(), k, by_distance=True)
         queries = blocks(len(Q), -(-len(Q) // max(1, -(-len(Q) // _QUERIES))) or 1)
         threads = thread_count(n_jobs)
         shares = 1 if len(queries) % threads == 0 else min(threads, max(1, len(Q) * self.Z.size // _SHARE))
@@ -259,16 +265,8 @@ def _longest(half_norms: NDArray[np.float64]) -> float:
 
 
 def _widened(Z: Stored, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Rows as `dtype`. NumPy takes five times as long to widen float16 as these integer operations."""
-    if Z.dtype != np.float16 or dtype != np.float32:
-        return Z.astype(dtype, copy=False)
-    # The sign to bit 31, exponent and fraction to where those of float32 end; exponents count from 2⁻¹⁵, not 2⁻¹²⁷.
-    bits = Z.view(np.int16).astype(np.int32)
-    bits <<= 13
-    bits &= np.int32(-0x70002000)
-    wide = bits.view(np.float32)
-    wide *= np.float32(2.0**112)
-    return wide
+    """Rows as `dtype`."""
+    return from_half(Z) if Z.dtype == np.float16 and dtype == np.float32 else Z.astype(dtype, copy=False)
 
 
 # -------------------------------------------------------------------------------------------- rows in several pieces

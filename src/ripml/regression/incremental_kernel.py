@@ -96,6 +96,11 @@ class IncrementalKernelRidge(IncrementalSystem):
         return self._alive.view
 
     @property
+    def squares(self) -> Doubles:
+        """The squared lengths of the rows at all places, (n,)."""
+        return self._rows.squares
+
+    @property
     def coefficients(self) -> Doubles:
         """C (n, M), zero at places without a row."""
         self._solve()
@@ -323,7 +328,7 @@ class IncrementalKernelRidge(IncrementalSystem):
 
 
 class IncrementalDualRidge(IncrementalKernelRidge):
-    """Kernel ridge with the linear kernel and its Psi (d, M) = XᵀC, for fewer rows than features.
+    """Kernel ridge that also keeps Psi (d, M) = XᵀC: the solution of linear ridge, for fewer rows than features.
 
     >>> from ripml.regression.kernels import Linear
     >>> ridge = IncrementalDualRidge(Linear(), np.array([[1.0, 2.0]]), np.array([[6.0]]), alpha=1.0)
@@ -415,7 +420,7 @@ class Compared:
             out[: rows.start, rows] = out[rows, : rows.start].T
 
         if scipy.sparse.issparse(self.X):
-            self._prepared.products(self.X[:0], cast(Any, out[:0]))  # make the cached split before threads need it
+            self._prepared.prepare()  # before threads need it
         each(fill, blocks(n, _TILE))
         return out
 

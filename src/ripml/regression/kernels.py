@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numbers
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, cast
 
@@ -21,7 +21,8 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from ripml.base.errors import ParameterError, check_positive
+from ripml.base.compiled import loops
+from ripml.base.errors import ParameterError, check_count, check_positive
 from ripml.base.parallel import blocks, map_blocks, thread_count
 from ripml.base.products import FREQUENT
 
@@ -35,6 +36,7 @@ _CACHED = 1 << 18  # kernel values processed at a time: 1 MB, which stays in a c
 _GROUPS = 8  # groups per value to find, see `most_alike`
 _LATE = 256  # rows added later, or a sixteenth of all rows, up to which they are kept apart from the prepared ones
 _SINGLE = 16  # sparse queries up to which only their nonzero features are multiplied, which reads less memory
+_DENSE = 1 / 5  # share of rows past which adding a line of all rows is faster than adding a list
 _STRIPES = 8  # stripes of rows in which the lower triangle of a kernel matrix is computed
 
 
@@ -47,7 +49,7 @@ class Rows:
 
     X: Any  # dense or CSR, float32
     more: Rows | None = None
-    split: _Split | None = field(default=None, repr=False, compare=False)  # of sparse X, if it is known already
+    prepared: _Prepared | None = field(default=None, repr=False, compare=False)  # sparse X, if that is known already
 
     def __len__(self) -> int:
         return int(self.X.shape[0]) + (0 if self.more is None else len(self.more))
@@ -70,22 +72,24 @@ class Rows:
         if late.shape[0] > max(_LATE, self.X.shape[0] // 16):
             rows = Rows(_stacked([self.X, late]))
         else:
-            rows = Rows(self.X, Rows(late), self._split)
-        rows.prepare()
+            rows = Rows(self.X, Rows(late), self._prepared if scipy.sparse.issparse(self.X) else None)
         return rows
 
     def prepare(self) -> None:
         """Fill the caches, before threads start."""
-        self.products(self.X[:0], np.empty((0, len(self)), np.float32))
+        if self.more is not None:
+            self.more.prepare()
         _ = self.squares
+        if scipy.sparse.issparse(self.X):
+            _ = self._prepared
 
     @cached_property
-    def _split(self) -> _Split | None:
-        return self.split or (_Split.of(self.X) if scipy.sparse.issparse(self.X) else None)
+    def _prepared(self) -> _Prepared:
+        return self.prepared or _Prepared.of(self.X)
 
     def first(self, n: int) -> Rows:
         """The first n of these rows, with the preparation of all."""
-        return Rows(self.X[:n], split=None if self._split is None else self._split.first(n))
+        return Rows(self.X[:n], prepared=self._prepared if scipy.sparse.issparse(self.X) else None)
 
     @cached_property
     def squares(self) -> Floats:
@@ -99,10 +103,10 @@ class Rows:
             late = out[:, self.X.shape[0] :]
             self.more.products(X, late)
             out = out[:, : self.X.shape[0]]
-        if self._split is None:
+        if not scipy.sparse.issparse(self.X):
             np.matmul(X.toarray() if scipy.sparse.issparse(X) else X, self.X.T, out=out)
         else:
-            self._split.products(X, out)
+            self._prepared.products(X, out)
 
     def products_among(self, ids: Ints) -> Floats:
         """⟨row, row'⟩ for all pairs of these rows, (k, k)."""
@@ -122,8 +126,50 @@ class Rows:
         return products
 
 
+class _Prepared(ABC):
+    """Sparse rows, prepared for products with others."""
+
+    @abstractmethod
+    def products(self, X: Any, out: Floats) -> None:
+        """⟨x, row⟩ for each of X (b, d) and the first rows, as many as `out` (b, n) has columns."""
+
+    @staticmethod
+    def of(X: Any) -> _Prepared:
+        """By lists where loops are compiled, else split by features."""
+        return _Split.of(X) if loops() is None else _Lists.of(X)
+
+
 @dataclass(frozen=True)
-class _Split:
+class _Lists(_Prepared):
+    """Sparse rows by features: a list of the rows that have it, or a line of all rows where many have it."""
+
+    starts: NDArray[Any]  # (d + 1,) where the list of each feature begins
+    rows: NDArray[Any]
+    values: Floats
+    place: NDArray[np.int32]  # (d,) the line of a frequent feature, −1 for others
+    frequent: Floats  # (F, n)
+
+    @classmethod
+    def of(cls, X: Any) -> _Lists:
+        n, d = X.shape
+        columns = X.tocsc()
+        columns.sort_indices()
+        frequent = np.flatnonzero(np.diff(columns.indptr) > _DENSE * n)
+        place = np.full(d, -1, np.int32)
+        place[frequent] = np.arange(len(frequent))
+        dense = columns[:, frequent].T.toarray(order="C")
+        return cls(columns.indptr, columns.indices, columns.data, place, dense)
+
+    def products(self, X: Any, out: Floats) -> None:
+        if not scipy.sparse.issparse(X):
+            X = scipy.sparse.csr_array(X)
+        loops().sparse_products(
+            X.indptr, X.indices, X.data, self.starts, self.rows, self.values, self.place, self.frequent, out
+        )
+
+
+@dataclass(frozen=True)
+class _Split(_Prepared):
     """Sparse rows, split by features: the frequent ones dense, (F, n), and the rare ones CSR, (n, R)."""
 
     frequent: Ints
@@ -139,24 +185,21 @@ class _Split:
         columns = X.tocsc()
         return cls(frequent, rare, columns[:, frequent].T.toarray(order="C"), columns[:, rare].tocsr())
 
-    def first(self, n: int) -> _Split:
-        return _Split(self.frequent, self.rare, self.dense[:, :n], self.sparse[:n])
-
     @cached_property
     def _sparse_transposed(self) -> Any:
         return self.sparse.T.tocsr()
 
     def products(self, X: Any, out: Floats) -> None:
-        """⟨x, row⟩ for each of X (b, d) and each row, into `out` (b, n)."""
+        n = out.shape[1]
         if not scipy.sparse.issparse(X):
-            np.matmul(X[:, self.frequent], self.dense, out=out)
-            out += (self.sparse @ X[:, self.rare].T).T
+            np.matmul(X[:, self.frequent], self.dense[:, :n], out=out)
+            out += (self.sparse[:n] @ X[:, self.rare].T).T
             return
-        if X.shape[0] <= _SINGLE and self.dense.flags.c_contiguous:
-            out[:] = X[:, self.frequent] @ self.dense
+        if X.shape[0] <= _SINGLE:
+            out[:] = X[:, self.frequent] @ self.dense[:, :n]
         else:
-            np.matmul(X[:, self.frequent].toarray(), self.dense, out=out)
-        out += (X[:, self.rare] @ self._sparse_transposed).toarray()
+            np.matmul(X[:, self.frequent].toarray(), self.dense[:, :n], out=out)
+        out += (X[:, self.rare] @ (self._sparse_transposed[:, :n])).toarray()
 
 
 def _stacked(parts: list[Any]) -> Any:
@@ -169,7 +212,8 @@ def _stacked(parts: list[Any]) -> Any:
 def squared_lengths(X: Any) -> Floats:
     """‖x‖² of each row, (n,)."""
     if scipy.sparse.issparse(X):
-        return np.asarray(X.multiply(X).sum(axis=1), np.float32).ravel()
+        summed = np.concatenate([[0.0], np.cumsum(np.square(X.data, dtype=np.float64))])
+        return np.asarray(np.diff(summed[X.indptr]), np.float32)
     return np.asarray(np.einsum("ij,ij->i", X, X), np.float32)
 
 
@@ -220,8 +264,22 @@ class Kernel(ABC):
         return self
 
     def likeness(self, X: Any, rows: Rows, n_jobs: int | None = None) -> Floats:
-        """The similarity of X to training rows, (len(X), n); a larger value means nearer."""
+        """How near rows of X are to training rows, (len(X), n); a larger value means nearer."""
         return self.between(X, rows, n_jobs)
+
+    def of_likeness(self, likeness: NDArray[Any], left: Floats) -> Floats:
+        """The similarity that belongs to a likeness (b, k) of rows of squared lengths `left` (b,)."""
+        return likeness
+
+    @property
+    def n_near(self) -> int | None:
+        """Rows near to a query whose kernel is summed exactly, see `RBF`; None for all rows."""
+        return None
+
+    @property
+    def grade(self) -> float:
+        """By how much log K grows with the likeness, where `n_near` is not None."""
+        return 0.0
 
     @abstractmethod
     def of_products(self, products: Floats, left: Floats, right: Floats) -> None:
@@ -248,11 +306,11 @@ class Kernel(ABC):
         """
         if out is None:
             out = np.empty((X.shape[0], len(rows)), np.float32)
-        left, right = squared_lengths(X), rows.squares
         rows.prepare()
+        left, right = squared_lengths(X), rows.squares
 
         def fill(block: slice) -> None:
-            rows.products(X[block], out[block])
+            rows.products(X if block == slice(0, X.shape[0]) else X[block], out[block])
             for part in blocks(block.stop - block.start, max(1, _CACHED // max(out.shape[1], 1))):
                 self.of_products(out[block][part], left[block][part], right)
 
@@ -283,14 +341,22 @@ class Linear(Kernel):
 
 @dataclass(frozen=True)
 class RBF(Kernel):
-    """exp(−γ‖x − x'‖²); with "auto", γ is chosen on held-out training rows."""
+    """exp(−γ‖x − x'‖²); with "auto", γ is chosen on held-out training rows.
+
+    Where there are more than twice `n_near` training rows, all of length 1, a prediction sums the kernel of about
+    `n_near` rows exactly, the nearest ones. For the others it takes a line, fitted to their kernel values: from far away
+    the kernel is nearly linear in ⟨x, x'⟩, so that their sum is one product with x. None sums all rows.
+    """
 
     word: ClassVar[str] = "rbf"
 
     gamma: float | str = "auto"
+    n_near: int | None = 3000
 
     def __post_init__(self) -> None:
         check_positive("gamma", self.gamma)
+        if self.n_near is not None:
+            check_count("n_near", self.n_near, "None or ")
 
     @property
     def tunable(self) -> bool:
@@ -299,7 +365,22 @@ class RBF(Kernel):
 
     def start(self) -> Kernel:
         """γ = 0.5."""
-        return RBF(0.5)
+        return replace(self, gamma=0.5)
+
+    def likeness(self, X: Any, rows: Rows, n_jobs: int | None = None) -> Floats:
+        """⟨x, x'⟩ − ½‖x'‖², which ranks rows as the kernel does and needs no exponential."""
+        return _less_distant(X, rows, n_jobs)
+
+    def of_likeness(self, likeness: NDArray[Any], left: Floats) -> Floats:
+        """exp(2γ(likeness − ½‖x‖²)); rounding must not take it above 1."""
+        values = np.asarray(np.float32(self.grade) * (likeness - left[:, None] / 2))
+        np.minimum(values, 0, out=values)
+        return np.asarray(np.exp(values, out=values))
+
+    @property
+    def grade(self) -> float:
+        """2γ."""
+        return 2 * float(self.gamma)
 
     def of_products(self, products: Floats, left: Floats, right: Floats) -> None:
         """exp(γ(2⟨x, x'⟩ − ‖x‖² − ‖x'‖²)); rounding must not take it above 1."""
@@ -354,6 +435,11 @@ class Local(Linear):
 
     def likeness(self, X: Any, rows: Rows, n_jobs: int | None = None) -> Floats:
         """⟨x, x'⟩ − ½‖x'‖², which ranks rows by their distance from x."""
-        values = self.between(X, rows, n_jobs)
-        values -= rows.squares / 2
-        return values
+        return _less_distant(X, rows, n_jobs)
+
+
+def _less_distant(X: Any, rows: Rows, n_jobs: int | None) -> Floats:
+    """⟨x, x'⟩ − ½‖x'‖²."""
+    values = Linear().between(X, rows, n_jobs)
+    values -= rows.squares / 2
+    return values

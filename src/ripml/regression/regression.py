@@ -21,13 +21,15 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
+from ripml.base.arrays import as_half
 from ripml.base.errors import DataError, ParameterError
 from ripml.base.parallel import blocks
 from ripml.base.products import dense, predict_embedding
+from ripml.regression.far_field import FarField
 from ripml.regression.incremental import IncrementalRidge
 from ripml.regression.incremental_kernel import IncrementalDualRidge, IncrementalKernelRidge
 from ripml.regression.inverse import RowChange
-from ripml.regression.kernels import Kernel, Linear, Rows
+from ripml.regression.kernels import Kernel, Linear, Rows, squared_lengths
 from ripml.regression.solver import CLOSED_FORM_LIMIT
 from ripml.regression.sums import PackedSums, Sums
 
@@ -60,8 +62,11 @@ class Regression(ABC):
         """M."""
 
     @abstractmethod
-    def predict(self, X: Any, likeness: Floats | None, n_jobs: int | None) -> Any:
-        """ẑ (n, M) of feature rows; `likeness` (n, n_rows) are their kernel values with the training rows, if known."""
+    def predict(self, X: Any, likeness: Floats | None, alive: NDArray[np.bool_] | None, n_jobs: int | None) -> Any:
+        """ẑ (n, M) of feature rows; `likeness` (n, n_rows) is theirs with the training rows, if these are kept.
+
+        `alive` (n_rows,) says which of these were not forgotten; None for all of them.
+        """
 
     @abstractmethod
     def contributions(self, x: Any, read: Read, rows: Rows | None, likeness: NDArray[Any] | None) -> Contributions:
@@ -95,7 +100,7 @@ class Regression(ABC):
 
     @abstractmethod
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """The arrays that are saved: the coefficients, "Psi", and the "intercept"."""
+        """The arrays that are saved: the coefficients, "Psi", the "intercept", and what a kind of regression adds."""
 
     @abstractmethod
     def _make_system(self, training: Training | None, n_jobs: int | None) -> System: ...
@@ -205,7 +210,7 @@ class LinearRegression(Regression):
         """Psi (d, M) and the intercept (M,)."""
         return {"Psi": self.Psi, "intercept": self.intercept}
 
-    def predict(self, X: Any, likeness: Floats | None, n_jobs: int | None) -> Any:
+    def predict(self, X: Any, likeness: Floats | None, alive: NDArray[np.bool_] | None, n_jobs: int | None) -> Any:
         """x Psi + intercept."""
         return predict_embedding(X, self.Psi, n_jobs) + self.intercept
 
@@ -277,7 +282,17 @@ class LinearRegression(Regression):
 class KernelRegression(Regression):
     """ẑ = K(x, rows) C, with one line of coefficients per training row; those of forgotten rows are zero."""
 
-    coefficients: Floats  # (n, M)
+    coefficients: NDArray[Any]  # (n, M), float16 in units of `unit` where there is a far field, else float32
+    unit: float = 1.0
+    far: FarField | None = None
+
+    @classmethod
+    def of(cls, kernel: Kernel, ridge: float, C: NDArray[Any], X: Any) -> KernelRegression:
+        """With coefficients C (n, M) of training rows X (n, d)."""
+        squares = squared_lengths(X)
+        if not FarField.serves(squares, kernel):
+            return cls(kernel, ridge, np.ascontiguousarray(C, np.float32))
+        return cls(kernel, ridge, *as_half(C), FarField.of(X, squares, C))
 
     @property
     def n_targets(self) -> int:
@@ -285,19 +300,26 @@ class KernelRegression(Regression):
         return int(self.coefficients.shape[1])
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """The coefficients (n, M), and no intercept."""
-        return {"Psi": self.coefficients, "intercept": np.zeros(self.n_targets, np.float32)}
+        """The coefficients (n, M) and their unit, no intercept, and the far field if there is one."""
+        arrays: dict[str, NDArray[Any]] = {"Psi": self.coefficients, "unit": np.array([self.unit])}
+        arrays["intercept"] = np.zeros(self.n_targets, np.float32)
+        return arrays if self.far is None else arrays | self.far.arrays()
 
-    def predict(self, X: Any, likeness: Floats | None, n_jobs: int | None) -> Any:
-        """K(x, rows) C, computed as (K(x, rows) − k) C + k ΣC, where k is about the mean of K(x, rows).
+    def predict(self, X: Any, likeness: Floats | None, alive: NDArray[np.bool_] | None, n_jobs: int | None) -> Any:
+        """K(x, rows) C, see `FarField`; or (K(x, rows) − k) C + k ΣC, where k is about the mean of K(x, rows).
 
         Most rows are about equally far from x, so that the terms of the plain sum nearly cancel, and its rounding error
         would depend on the order in which rows were learnt: enough to take another way through a tree of the blend.
         Blocks of rows are added up in float64 for the same reason.
         """
         assert likeness is not None
-        level = np.round(64 * likeness.mean(axis=1, keepdims=True)) / np.float32(64)  # short, so that K − k is exact
-        apart = likeness - level
+        squares = squared_lengths(X)
+        if self.far is not None:
+            counted = likeness if alive is None else np.where(alive, likeness, np.float32(-np.inf))
+            return self.far.kernel_sum(X, counted, squares, self.kernel, self.coefficients, self.unit)
+        K = self.kernel.of_likeness(likeness, squares)
+        level = np.round(64 * K.mean(axis=1, keepdims=True)) / np.float32(64)  # short, so that K − k is exact
+        apart = K - level
         total = level * self._totals
         for rows in blocks(len(self.coefficients), _ROW_BLOCK):
             total += apart[:, rows] @ self.coefficients[rows]
@@ -315,7 +337,9 @@ class KernelRegression(Regression):
         """
         assert rows is not None
         assert likeness is not None
-        coefficients = read(self.coefficients)
+        parts = blocks(len(self.coefficients), _ROW_BLOCK)
+        wide = (self.coefficients[part].astype(np.float32, copy=False) for part in parts)
+        coefficients = self.unit * np.concatenate([read(some) for some in wide])
         features, values = _entries(x)
         X, squares = rows.all(), values @ values
         pulls, intercepts = np.zeros((len(features), coefficients.shape[1])), np.zeros(coefficients.shape[1])
@@ -326,16 +350,20 @@ class KernelRegression(Regression):
             apart, rising = self.kernel.gradient_terms(products, squares, rows.squares[block], coefficients[block])
             pulls += values[:, None] * (shared.T @ rising)
             intercepts += apart.sum(axis=0)
-        finite = np.where(np.isfinite(likeness), likeness, 0)  # −∞ for rows that were forgotten
-        return features, pulls, intercepts, (np.arange(len(finite)), finite[:, None] * coefficients)
+        alive = np.isfinite(likeness)  # −∞ for rows that were forgotten
+        K = self.kernel.of_likeness(np.where(alive, likeness, 0)[None], np.array([squares], np.float32))[0]
+        return features, pulls, intercepts, (np.arange(len(K)), np.where(alive, K, 0)[:, None] * coefficients)
 
     def with_targets(self, kept: Ints) -> Regression:
         """With only these targets."""
-        return replace(self, coefficients=np.ascontiguousarray(self.coefficients[:, kept]), system=None)
+        far = None if self.far is None else self.far.with_targets(kept)
+        return replace(self, coefficients=np.ascontiguousarray(self.coefficients[:, kept]), far=far, system=None)
 
     def widened(self, n_targets: int) -> Regression:
         """With more targets."""
-        return replace(self, coefficients=np.pad(self.coefficients, ((0, 0), (0, n_targets - self.n_targets))))
+        far = None if self.far is None else self.far.widened(n_targets)
+        coefficients = np.pad(self.coefficients, ((0, 0), (0, n_targets - self.n_targets)))
+        return replace(self, coefficients=coefficients, far=far)
 
     def compacted(self, alive: Ints) -> Regression:
         """With only the lines of these rows."""
@@ -344,18 +372,25 @@ class KernelRegression(Regression):
 
     def emptied(self) -> Regression:
         """No lines."""
-        return replace(self, coefficients=np.zeros((0, self.n_targets), np.float32), system=None)
+        return replace(self, coefficients=np.zeros((0, self.n_targets), np.float32), unit=1.0, far=None, system=None)
 
     def cleared(self, features: NDArray[np.bool_]) -> Regression:
-        """The value itself: it stores nothing per feature."""
-        return self
+        """Only the far field has anything for each feature."""
+        return self if self.far is None else replace(self, far=self.far.cleared(features))
 
     def _make_system(self, training: Training | None, n_jobs: int | None) -> System:
         X, Z = _training(training)
-        return IncrementalKernelRidge(self.kernel, X, dense(Z), self.ridge, n_jobs)
+        system = IncrementalKernelRidge if self.kernel.n_near is None else IncrementalDualRidge
+        return system(self.kernel, X, dense(Z), self.ridge, n_jobs)
 
     def _solution(self, system: System) -> dict[str, Any]:
-        return {"coefficients": system.solution.astype(np.float32)}
+        assert isinstance(system, IncrementalKernelRidge)
+        C = system.coefficients
+        if not FarField.serves(system.squares[system.alive], self.kernel):
+            return {"coefficients": C.astype(np.float32), "unit": 1.0, "far": None}
+        assert isinstance(system, IncrementalDualRidge)
+        coefficients, unit = as_half(C)
+        return {"coefficients": coefficients, "unit": unit, "far": FarField.of(None, system.squares, C, system.Psi)}
 
 
 def with_ones(X: Any) -> Any:

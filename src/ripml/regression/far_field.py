@@ -1,0 +1,172 @@
+"""Kernel sums that do not touch every row: exact for near rows, and a line for the kernel of all others.
+
+    Σ_i K(x, xᵢ) Cᵢ = Σ_i (a + b hᵢ) Cᵢ + Σ_i (K(x, xᵢ) − a − b hᵢ) Cᵢ,    hᵢ = ⟨x, xᵢ⟩ − ½‖xᵢ‖²
+
+With K = exp(g(h − ½‖x‖²)), g = 2γ, the line a + b h is fitted to the values of distant rows, where K is nearly linear,
+and the first sum is a ΣCᵢ + b (x·XᵀC − ½Σ‖xᵢ‖²Cᵢ): one product with x. Of the second sum the terms of near rows are
+computed, and those of distant rows are left out. A row on the border is taken in gradually, so that the result does not
+jump when rounding moves a row across it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from ripml.base.arrays import as_half, from_half
+from ripml.base.compiled import loops
+from ripml.base.parallel import blocks
+from ripml.base.products import transposed_product
+from ripml.regression.kernels import Kernel
+
+__all__ = ["FarField"]
+
+Floats = NDArray[np.float32]
+Halves = NDArray[np.float16]
+
+_BORDER = 0.01  # by how much the likeness of a row must exceed that of the border to be taken in as a whole
+_BINS = 1024  # of the histogram that finds the border
+_WORTHWHILE = 2  # times `n_near` rows must there be for some of them to be distant
+_FEW = 16  # rows for which loops read C once for each; more of them share a product
+_ROW_BLOCK = 4096  # training rows processed at a time
+_UNIT = 1e-3  # by which the squared length of a row of length 1 may differ from 1
+
+
+@dataclass(frozen=True)
+class FarField:
+    """Sums over all training rows, which stand for the distant ones."""
+
+    total: Floats  # (M,) ΣCᵢ
+    moment: Floats  # (M,) ½Σ‖xᵢ‖²Cᵢ
+    slope: Halves  # (d, M) XᵀC in units of `unit`
+    unit: float
+
+    @classmethod
+    def of(cls, X: Any, squares: NDArray[Any], C: NDArray[Any], slope: Any = None) -> FarField:
+        """Of rows X (n, d) and their coefficients C (n, M); `slope` is XᵀC, if it is known."""
+        slope, unit = as_half(transposed_product(X, C, None) if slope is None else slope)
+        total = C.sum(axis=0, dtype=np.float64)
+        moment = np.asarray(squares, np.float64) / 2 @ C
+        return cls(total.astype(np.float32), moment.astype(np.float32), slope, unit)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The arrays that are saved."""
+        sums, unit = np.stack([self.total, self.moment]), np.array([self.unit])
+        return {"far_sums": sums, "far_slope": self.slope, "far_unit": unit}
+
+    @staticmethod
+    def serves(squares: NDArray[Any], kernel: Kernel) -> bool:
+        """Whether the kernel of distant rows is nearly linear in the likeness: for rows of length 1."""
+        if kernel.n_near is None:
+            return False
+        return bool(((np.abs(squares - 1) <= _UNIT) | (squares == 0)).all())
+
+    def with_targets(self, kept: Any) -> FarField:
+        """With only these targets."""
+        slope = np.ascontiguousarray(self.slope[:, kept])
+        return replace(self, total=self.total[kept], moment=self.moment[kept], slope=slope)
+
+    def widened(self, n_targets: int) -> FarField:
+        """With more targets, which are zero."""
+        more = n_targets - len(self.total)
+        total, moment = (np.pad(array, (0, more)) for array in (self.total, self.moment))
+        return replace(self, total=total, moment=moment, slope=np.pad(self.slope, ((0, 0), (0, more))))
+
+    def cleared(self, features: NDArray[np.bool_]) -> FarField:
+        """Without what is left of features (d,) that no row has any more."""
+        slope = self.slope.copy()
+        slope[features] = 0
+        return replace(self, slope=slope)
+
+    def kernel_sum(self, X: Any, likeness: Floats, squares: Floats, kernel: Kernel, C: Halves, unit: float) -> Floats:
+        """Σ_i K(x, xᵢ) Cᵢ (b, M) of rows X (b, d) with these squared lengths.
+
+        `likeness` (b, n) is h, −∞ for rows that do not count; C (n, M) is in units of `unit`. Where a few times
+        `n_near` rows are all there are, all are near.
+        """
+        n_rows, n_near, compiled = len(C), kernel.n_near, loops()
+        if n_near is None or n_rows <= _WORTHWHILE * n_near:
+            n_near = n_rows
+        linear = self._products(X)
+        linear *= np.float32(self.unit / unit)
+        sums = self.total / np.float32(unit), self.moment / np.float32(unit), linear
+        if n_near == n_rows and (compiled is None or len(likeness) > _FEW):
+            out = _all_near(likeness, squares, kernel, C, *sums)
+        elif compiled is None:
+            rows = zip(likeness, squares.tolist(), linear, strict=True)
+            out = np.stack([_near_and_far(h, s, kernel.grade, n_near, C, *sums[:2], x) for h, s, x in rows])
+        else:
+            out = np.empty((len(likeness), C.shape[1]), np.float32)
+            compiled.near_sum(likeness, squares, kernel.grade, n_near, _BORDER, C.view(np.uint16), *sums, out)
+        out *= np.float32(unit)
+        return out
+
+    def _products(self, X: Any) -> Floats:
+        """x·XᵀC in units of `unit`, (b, M)."""
+        compiled = loops()
+        if not scipy.sparse.issparse(X):
+            return np.asarray(X @ from_half(self.slope), np.float32)
+        if compiled is None:
+            used = np.unique(X.indices)
+            return np.asarray(X[:, used] @ from_half(self.slope[used]), np.float32)
+        out = np.empty((X.shape[0], len(self.total)), np.float32)
+        compiled.sparse_half(X.indptr, X.indices, X.data, self.slope.view(np.uint16), out)
+        return out
+
+
+def _all_near(
+    h: Floats, squares: Floats, kernel: Kernel, C: Halves, total: Floats, moment: Floats, linear: Floats
+) -> Floats:
+    """Kernel sums over all rows: what the line takes away is small, and so is what rounding C adds."""
+    alive = h > -np.inf
+    h = np.where(alive, h, np.float32(0))
+    a, b = _line(h, squares, kernel.grade)
+    weights = np.where(alive, kernel.of_likeness(h, squares) - a - b * h, np.float32(0))
+    out = a * total + b * (linear - moment)
+    for rows in blocks(len(C), _ROW_BLOCK):
+        out += weights[:, rows] @ from_half(C[rows])
+    return np.asarray(out, np.float32)
+
+
+def _line(h: NDArray[Any], squares: NDArray[Any], grade: float) -> tuple[Any, Any]:
+    """a and b, (b, 1): the least-squares line of the second-order expansion of K around the mean of h (b, n)."""
+    mean = h.mean(axis=1, keepdims=True, dtype=np.float64)
+    apart = h - mean
+    second, third = ((apart**power).mean(axis=1, keepdims=True, dtype=np.float64) for power in (2, 3))
+    level = np.exp(grade * (mean - squares[:, None] / 2))
+    b = level * (grade + grade**2 / 2 * np.divide(third, second, out=np.zeros_like(third), where=second > 0))
+    a = level * (1 + grade**2 / 2 * second) - b * mean
+    return a.astype(np.float32), b.astype(np.float32)
+
+
+def _near_and_far(
+    h: Floats, square: float, grade: float, n_near: int, C: Halves, total: Floats, moment: Floats, linear: Floats
+) -> Floats:
+    """The kernel sum of one row, of which fewer rows are near than there are."""
+    places = np.flatnonzero(h > -np.inf)
+    values = h[places].astype(np.float64)
+    border = _border(values, n_near)
+    far = values[values <= border]
+    (a,), (b,) = (line[0] for line in _line(far[None], np.array([square]), grade))
+    near = values > border
+    K = np.exp(np.minimum(grade * (values[near] - square / 2), 0))
+    weights = (K - a - b * values[near]) * np.minimum(1, (values[near] - border) / _BORDER)
+    exact = weights.astype(np.float32) @ from_half(C[places[near]])
+    return np.asarray(a * total + b * (linear - moment) + exact, np.float32)
+
+
+def _border(values: NDArray[np.float64], n_near: int) -> float:
+    """The likeness that about `n_near` of these exceed, by linear interpolation in a histogram."""
+    low, high = values.min(), values.max()
+    step = max((high - low) / _BINS, 1e-30)
+    counts = np.bincount(np.minimum(((values - low) / step).astype(np.int64), _BINS - 1), minlength=_BINS)
+    above = np.cumsum(counts[::-1])
+    place = int(np.searchsorted(above, n_near, side="right"))  # bins from the top that are near as a whole
+    if place == _BINS:
+        return float(low)
+    inside = (n_near - (above[place - 1] if place else 0)) / counts[_BINS - 1 - place]
+    return float(low + step * (_BINS - place - inside))

@@ -1,0 +1,305 @@
+"""Each compiled loop gives what its NumPy form gives; and everything works without the compiler, slower."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+import scipy.sparse
+from numpy.typing import NDArray
+
+from ripml import RIPML
+from ripml.base import compiled
+from ripml.base.arrays import as_half, from_half
+from ripml.base.products import RoundedRows, predict_embedding
+from ripml.decoding import scores as scoring
+from ripml.decoding.blend import Trees
+from ripml.decoding.signals import Examples, _standing, best_candidates
+from ripml.decoding.sketch import least_squares
+from ripml.decoding.training_rows import TrainingRows
+from ripml.labels.ensembles import Gaussian
+from ripml.labels.projection import LabelVectors, Projection
+from ripml.model.features import unit_rows
+from ripml.neighbors import Exact
+from ripml.regression.far_field import FarField
+from ripml.regression.kernels import RBF, Linear, Rows, squared_lengths
+
+pytest.importorskip("numba")
+
+SEEDS = range(5)
+
+
+def both(function: Any, *arguments: Any) -> tuple[Any, Any]:
+    """What a function returns with compiled loops, and with NumPy alone."""
+    assert compiled.loops() is not None
+    fast = function(*arguments)
+    with patch.object(compiled.loops, "__wrapped__", lambda: None):
+        slow = without_loops(function, *arguments)
+    return fast, slow
+
+
+def without_loops(function: Any, *arguments: Any) -> Any:
+    """What a function returns where no module finds the loops."""
+    modules = [module for name, module in sys.modules.items() if name.startswith("ripml.") and hasattr(module, "loops")]
+    patches = [patch.object(module, "loops", lambda: None) for module in modules if callable(module.loops)]
+    for one in patches:
+        one.start()
+    try:
+        return function(*arguments)
+    finally:
+        for one in patches:
+            one.stop()
+
+
+def sparse_rows(random: np.random.Generator, n: int, d: int, density: float = 0.2) -> Any:
+    X = scipy.sparse.random_array((n, d), density=density, rng=random, format="csr", dtype=np.float32)
+    X.sort_indices()
+    return X
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_products_with_all_rows_and_with_the_first_ones(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    X, queries = sparse_rows(random, 200, 30, 0.05 + 0.2 * seed), sparse_rows(random, 7, 30)
+
+    def products(n: int) -> NDArray[Any]:
+        return Linear().between(queries, Rows(X).first(n))
+
+    for n in (200, 77, 1):
+        fast, slow = both(products, n)
+        np.testing.assert_allclose(fast, slow, atol=1e-5)
+        alone = np.vstack([Linear().between(queries[i : i + 1], Rows(X).first(n)) for i in range(7)])
+        assert np.array_equal(fast, alone)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_linear_prediction_is_equal_to_the_last_bit(dtype: Any) -> None:
+    random = np.random.default_rng(0)
+    X, Psi = sparse_rows(random, 40, 30).astype(dtype), random.standard_normal((30, 9)).astype(dtype)
+    fast, slow = both(predict_embedding, X, Psi)
+    assert np.array_equal(fast, slow)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-9, 1e9])
+def test_float16_keeps_eleven_bits_whatever_the_scale(scale: float) -> None:
+    values = np.random.default_rng(0).standard_normal((50, 7)) * scale
+    (fast, unit), (slow, other_unit) = both(as_half, values)
+    assert unit == other_unit
+    assert np.array_equal(fast, slow)
+    np.testing.assert_allclose(from_half(fast) * unit, values, rtol=2**-10, atol=1e-6 * scale)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("k", [1, 5, 49])
+def test_the_most_similar_rows_with_ties_to_the_earliest(seed: int, k: int) -> None:
+    random = np.random.default_rng(seed)
+    likeness = random.integers(0, 9, (6, 50)).astype(np.float32) / 8  # many ties
+    rows = TrainingRows(Rows(np.zeros((50, 1), np.float32)), np.zeros(50, np.int64), random.permutation(50), Linear())
+    (ids, values), (slow_ids, slow_values) = both(lambda: rows.most_similar(likeness.copy(), k))
+    assert np.array_equal(values, slow_values)
+    assert all(set(one) == set(other) for one, other in zip(ids.tolist(), slow_ids.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("m", [1, 7, 64])
+def test_the_nearest_rows_are_those_of_exact_distances(seed: int, m: int) -> None:
+    random = np.random.default_rng(seed)
+    Z = random.standard_normal((300, m)).astype(np.float32) * np.float32(10.0 ** random.integers(-3, 3))
+    Z[random.integers(0, 300, 40)] = Z[0]  # ties
+    queries = Z[:9] + np.float32(0.1) * random.standard_normal((9, m)).astype(np.float32)
+    before = Exact().build(Z[:250])
+    searcher = before.changed(Z, np.array([3, 5]))
+    for one in (before, searcher):
+        (ids, distances), (slow_ids, slow_distances) = both(one.query, queries, 20, 1)
+        assert np.array_equal(ids, slow_ids)
+        np.testing.assert_allclose(distances, slow_distances, rtol=1e-12)
+    assert not np.isin(searcher.query(Z[3:4], 20)[0], [3, 5]).any()
+
+
+def test_rows_that_are_all_zero_are_found_as_well() -> None:
+    Z = np.zeros((4, 3), np.float32)
+    ids, costs = RoundedRows(Z).best(Z[:1], np.zeros(4), 0.0, 4, by_distance=True)
+    assert ids.tolist() == [[0, 1, 2, 3]]
+    assert costs.tolist() == [[0.0] * 4]
+
+
+def unit_world(seed: int, n: int, d: int) -> tuple[Any, Any, NDArray[Any]]:
+    random = np.random.default_rng(seed)
+    X, queries = (unit_rows(sparse_rows(random, rows, d)) for rows in (n, 5))
+    return X, queries, random.standard_normal((n, 6)).astype(np.float32)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("n_near", [1, 40, 300])
+def test_a_kernel_sum_of_near_rows_and_a_line(seed: int, n_near: int) -> None:
+    X, queries, C = unit_world(seed, 300, 40)
+    kernel, squares = RBF(0.7, n_near), np.ones(5, np.float32)
+    far, (half, unit) = FarField.of(X, squared_lengths(X), C), as_half(C)
+    likeness = kernel.likeness(queries, Rows(X))
+    likeness[:, :3] = -np.inf  # forgotten
+    fast, slow = both(far.kernel_sum, queries, likeness, squares, kernel, half, unit)
+    np.testing.assert_allclose(fast, slow, atol=2e-3 * np.abs(slow).max())
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_with_all_rows_near_the_kernel_sum_is_exact(seed: int) -> None:
+    X, queries, C = unit_world(seed, 300, 40)
+    kernel, squares = RBF(0.7), np.ones(5, np.float32)
+    far, (half, unit) = FarField.of(X, squared_lengths(X), C), as_half(C)
+    likeness = kernel.likeness(queries, Rows(X))
+    whole = kernel.of_likeness(likeness, squares) @ C
+    found = far.kernel_sum(queries, likeness, squares, kernel, half, unit)
+    np.testing.assert_allclose(found, whole, atol=5e-3 * np.abs(whole).max())
+
+
+def test_more_near_rows_are_closer_to_the_exact_sum() -> None:
+    X, queries, C = unit_world(0, 2000, 40)
+    kernel, squares = RBF(1.0), np.ones(5, np.float32)
+    far, (half, unit) = FarField.of(X, squared_lengths(X), C), as_half(C)
+    likeness = kernel.likeness(queries, Rows(X))
+    whole = kernel.of_likeness(likeness, squares) @ C
+    errors = [
+        np.linalg.norm(far.kernel_sum(queries, likeness, squares, RBF(1.0, n), half, unit) - whole)
+        for n in (20, 200, 900)
+    ]
+    assert errors[0] > 1.5 * errors[1] > 2 * errors[2]
+
+
+def test_the_kernel_sum_does_not_jump_when_rounding_moves_a_row_across_the_border() -> None:
+    X, queries, C = unit_world(1, 500, 40)
+    kernel, squares = RBF(1.0), np.ones(5, np.float32)
+    far, (half, unit) = FarField.of(X, squared_lengths(X), C), as_half(C)
+    likeness = kernel.likeness(queries, Rows(X))
+    noise = np.float32(1e-6) * np.random.default_rng(0).standard_normal(likeness.shape).astype(np.float32)
+    one, other = (
+        far.kernel_sum(queries, some, squares, RBF(1.0, 50), half, unit) for some in (likeness, likeness + noise)
+    )
+    assert np.abs(one - other).max() < 1e-3 * np.abs(one).max()
+
+
+def label_world(seed: int) -> tuple[Any, dict[str, Examples], LabelVectors, NDArray[Any]]:
+    random = np.random.default_rng(seed)
+    sets = scipy.sparse.random_array((60, 25), density=0.15, rng=random, format="csr", dtype=np.float32)
+    sets.data[:] = 1
+    examples = {}
+    for name in ("votes", "local"):
+        numbers = random.integers(0, 60, (8, 11))
+        weights = random.standard_normal((8, 11)) * (random.random((8, 11)) > 0.2)
+        examples[name] = Examples(numbers, weights, numbers)
+    columns = LabelVectors(Projection(Gaussian(), 16, 1, 0), np.arange(25, dtype=np.uint64))
+    return sets, examples, columns, random.standard_normal((8, 16)).astype(np.float32)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("known", [True, False])
+def test_the_best_candidates_and_their_signals(seed: int, known: bool) -> None:
+    sets, examples, columns, Z = label_world(seed)
+    values = columns.values(Z) if known else None
+    proposed = np.random.default_rng(seed).integers(-1, 25, (8, 3))
+    fast, slow = both(lambda: best_candidates(examples, sets, proposed, values, Z, columns, np.float32(1), 6))
+    assert np.array_equal(fast[0], slow[0])
+    assert list(fast[1]) == list(slow[1])
+    for name in fast[1]:
+        np.testing.assert_allclose(fast[1][name], slow[1][name], atol=1e-5)
+    np.testing.assert_allclose(fast[2][fast[0] >= 0], slow[2][slow[0] >= 0], atol=1e-5)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 3.0])
+def test_least_squares_on_candidates(epsilon: float) -> None:
+    _, _, columns, Z = label_world(0)
+    labels = np.stack([np.random.default_rng(i).permutation(25)[:7] for i in range(8)])
+    labels[2, 4:] = -1
+    fast, slow = both(lambda: least_squares(Z, labels, columns, [epsilon]))
+    np.testing.assert_allclose(fast, slow, atol=1e-4)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_standing_of_values_in_their_row_with_near_ties(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    value = (random.integers(0, 6, (9, 12)) / 5 + random.random((9, 12)) * 1e-3).astype(np.float32)
+    labels = np.where(random.random((9, 12)) < 0.2, -1, 3)
+    labels[0] = -1
+    fast, slow = both(lambda: _standing(value, labels, np.ones((9, 12), np.int64)))
+    for name in slow:
+        filled = labels >= 0
+        np.testing.assert_allclose(fast[name][filled], slow[name][filled], atol=1e-5)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_trees_with_steps_and_slopes(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    trees = Trees(
+        random.integers(0, 4, (6, 7)).astype(np.uint8),
+        random.random((6, 7)).astype(np.float32),
+        random.standard_normal((6, 8)).astype(np.float32),
+        0.3,
+    )
+    table = random.random((200, 4)).astype(np.float32)
+    for slopes in (None, np.array([0.3, 0, 0.05, 1], np.float32)):
+        fast, slow = both(lambda slopes=slopes: trees.probabilities(table, 1, slopes))
+        np.testing.assert_allclose(fast, slow, atol=1e-6)
+
+
+def test_scores_in_the_order_of_labels() -> None:
+    random = np.random.default_rng(0)
+    labels = np.stack([random.permutation(20)[:6] for _ in range(5)])
+    labels[1, 3:] = -1
+    labels[2] = -1
+    values = random.random((5, 6)).astype(np.float32)
+    fast, slow = both(lambda: scoring.as_scores(labels, values, 20))
+    assert np.array_equal(fast.indptr, slow.indptr)
+    assert np.array_equal(fast.indices, slow.indices)
+    assert np.array_equal(fast.data, slow.data)
+
+
+def test_the_largest_values_of_labels_without_all_values() -> None:
+    _, _, columns, Z = label_world(0)
+    absent = np.array([4, 7])
+    found = columns.largest(Z, 6, absent)
+    assert found is not None
+    values = columns.values(Z)
+    values[:, absent] = -np.inf
+    assert np.array_equal(np.sort(found), np.sort(np.argsort(-values, axis=1)[:, :6]))
+
+
+@pytest.mark.parametrize("preset", ["default", "linear", "paper"])
+def test_a_model_answers_the_same_with_and_without_compiled_loops(preset: str) -> None:
+    random = np.random.default_rng(0)
+    X = sparse_rows(random, 400, 60)
+    Y = [[f"label {j % 23}" for j in row.indices[:3]] or ["none"] for row in X]
+    make = {"default": RIPML, "linear": RIPML.linear, "paper": RIPML.paper}[preset]
+    model = make(random_state=0).fit(X, Y)
+    fast, slow = both(lambda: pickle.loads(pickle.dumps(model)).decision_function(X[:50]))
+    assert abs(fast - slow).max() < 1e-3
+
+
+def test_near_rows_alone_are_summed_in_a_fitted_model() -> None:
+    random = np.random.default_rng(0)
+    X = sparse_rows(random, 400, 60)
+    Y = [[f"label {j % 23}" for j in row.indices[:3]] or ["none"] for row in X]
+    model = RIPML(kernel=RBF(n_near=100), random_state=0).fit(X, Y)
+    exact = RIPML(kernel=replace(model.kernel_, n_near=None), random_state=0).fit(X, Y)
+    assert model.clusters_[0].regression.arrays().keys() >= {"far_slope"}
+    assert abs(model.decision_function(X) - exact.decision_function(X)).max() < 0.2
+
+
+def test_without_the_compiler_a_fresh_process_answers() -> None:
+    code = (
+        "from ripml import RIPML; from ripml.base.compiled import loops; assert loops() is None;"
+        "m = RIPML(random_state=0).fit([[1, 0], [0, 1], [1, 1]], [['a'], ['b'], ['a', 'b']]);"
+        "print(m.recommend([[1, 0]], 1)[0][0][0])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"RIPML_COMPILED": "0", "PATH": ""},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "a\n"
