@@ -273,7 +273,7 @@ def test_a_model_answers_the_same_with_and_without_compiled_loops(preset: str) -
     random = np.random.default_rng(0)
     X = sparse_rows(random, 400, 60)
     Y = [[f"label {j % 23}" for j in row.indices[:3]] or ["none"] for row in X]
-    make = {"default": RIPML, "linear": RIPML.linear, "paper": RIPML.paper}[preset]
+    make: Any = {"default": RIPML, "linear": RIPML.linear, "paper": RIPML.paper}[preset]
     model = make(random_state=0).fit(X, Y)
     fast, slow = both(lambda: pickle.loads(pickle.dumps(model)).decision_function(X[:50]))
     assert abs(fast - slow).max() < 1e-3
@@ -284,6 +284,7 @@ def test_near_rows_alone_are_summed_in_a_fitted_model() -> None:
     X = sparse_rows(random, 400, 60)
     Y = [[f"label {j % 23}" for j in row.indices[:3]] or ["none"] for row in X]
     model = RIPML(kernel=RBF(n_near=100), random_state=0).fit(X, Y)
+    assert isinstance(model.kernel_, RBF)
     exact = RIPML(kernel=replace(model.kernel_, n_near=None), random_state=0).fit(X, Y)
     assert model.clusters_[0].regression.arrays().keys() >= {"far_slope"}
     assert abs(model.decision_function(X) - exact.decision_function(X)).max() < 0.2

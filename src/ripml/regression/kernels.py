@@ -344,8 +344,8 @@ class RBF(Kernel):
     """exp(−γ‖x − x'‖²); with "auto", γ is chosen on held-out training rows.
 
     Where there are more than twice `n_near` training rows, all of length 1, a prediction sums the kernel of about
-    `n_near` rows exactly, the nearest ones. For the others it takes a line, fitted to their kernel values: from far away
-    the kernel is nearly linear in ⟨x, x'⟩, so that their sum is one product with x. None sums all rows.
+    `n_near` rows exactly, the nearest ones. For the others it takes a line, fitted to their kernel values: from far
+    away the kernel is nearly linear in ⟨x, x'⟩, so that their sum is one product with x. None sums all rows.
     """
 
     word: ClassVar[str] = "rbf"
