@@ -12,7 +12,7 @@ import io
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -83,14 +83,7 @@ def training_rows(data: str, file: FileOptions) -> tuple[Dataset, int | None]:
 def row_blocks(rows: Dataset, size: int) -> Iterator[Dataset]:
     """The rows in blocks of at most `size`."""
     for start in range(0, len(rows), size):
-        block = slice(start, start + size)
-        yield replace(
-            rows,
-            X=None if rows.X is None else rows.X[block],
-            Y=rows.Y[block],
-            texts=None if rows.texts is None else rows.texts[block],
-            ids=None if rows.ids is None else rows.ids[block],
-        )
+        yield rows.take(slice(start, start + size))
 
 
 def read_lines(place: str) -> list[str]:

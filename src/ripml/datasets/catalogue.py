@@ -16,7 +16,7 @@ from typing import Final
 from ripml.base.errors import DataError
 from ripml.datasets.dataset import Dataset
 from ripml.datasets.formats import read
-from ripml.datasets.source import fault, open_source
+from ripml.datasets.source import decode, fault, open_source
 
 __all__ = ["available", "data_folder", "load"]
 
@@ -116,10 +116,7 @@ def _read_names(path: Path, n: int) -> list[str] | None:
     if not path.is_file():
         return None
     with open_source(path) as source:
-        try:
-            names = [line.decode().rstrip("\r") for _, line in source.lines()]
-        except UnicodeDecodeError:
-            raise fault(source.name, None, "this is not UTF-8.") from None
+        names = [decode(line, (source.name, number)).rstrip("\r") for number, line in source.lines()]
     if len(names) != n:
         raise DataError(f"{path}: there are {len(names)} names, but the matrices have {n} columns.")
     return names

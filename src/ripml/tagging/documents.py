@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, vstack
 
 from ripml import metrics
-from ripml.base import model_folder
+from ripml.base import model_folder, registry
 from ripml.base.errors import DataError, ModelFolderError, ParameterError, check_count
 from ripml.base.model_folder import Contents
 from ripml.datasets import Dataset, iter_blocks
@@ -31,12 +31,11 @@ from ripml.labels.encoding import align_columns, encode_names
 from ripml.model.estimator import RIPML
 from ripml.model.explain import Explanation, explained
 from ripml.model.multilabel import Multilabel
-from ripml.tagging.loading import estimator_of
 from ripml.tagging.rules import Rules, Suggestion
 from ripml.text import Doc2Vec, Encoder, TfIdf
 from ripml.text.tokens import strings
 
-__all__ = ["DocumentModel", "Text", "Why", "distinct", "learnt_features", "text_features"]
+__all__ = ["DocumentModel", "Text", "Why", "distinct", "estimator_of", "learnt_features", "text_features"]
 
 Text: TypeAlias = TfIdf | Doc2Vec | Encoder
 _TEXT_KINDS: Final[dict[str, type[Any]]] = {"tfidf": TfIdf, "doc2vec": Doc2Vec, "encoder": Encoder}
@@ -98,8 +97,7 @@ def distinct(data: Dataset) -> Dataset:
     Y = csr_array(same @ data.Y, dtype=np.float32)
     Y.sum_duplicates()
     Y.data[:] = 1
-    texts, ids = [(data.texts or [])[row] for row in first], data.ids and [data.ids[row] for row in first]
-    return replace(data, X=None if data.X is None else data.X[first], Y=Y, texts=texts, ids=ids)
+    return replace(data.take(first), Y=Y)
 
 
 @dataclass(frozen=True)
@@ -328,10 +326,8 @@ class DocumentModel:
             Y = csr_array((len(texts), 0), dtype=np.float32)
             rows = Dataset(X=None, Y=Y, label_names=[], texts=texts, name="these texts")
         self.check(rows)
-        features: Any = self.features(rows) if self.text is None else None
         for start in range(0, len(rows), _BLOCK):
-            block = slice(start, start + _BLOCK)
-            yield self.text.transform((rows.texts or [])[block]) if self.text is not None else features[block]
+            yield self.features(rows.take(slice(start, start + _BLOCK)))
 
     def scores(self, data: Dataset) -> Any:
         """The scores of the rows of `data`, CSR (n, L)."""
@@ -413,6 +409,15 @@ class DocumentModel:
         rows, labels = (contents.arrays.get(f"store_{name}") for name in ("row_documents", "label_numbers"))
         repeatable = not isinstance(text, Doc2Vec) or parameters.get("repeatable") is True
         return cls(model, text, names, first_feature, rules, rows, labels, repeatable)
+
+
+def estimator_of(path: str | PathLike[str], contents: Contents) -> Multilabel:
+    """The estimator in the contents of a folder; `path` is for error messages."""
+    words = dict(zip(registry.class_names("estimator"), registry.words("estimator"), strict=True))
+    if contents.kind not in words:
+        raise ModelFolderError(f"{path}: holds a model of kind {contents.kind!r}, which ripml does not know.")
+    kind: type[Multilabel] = registry.named("estimator", words[contents.kind])
+    return kind.from_state(contents.parameters, contents.arrays)
 
 
 def _texts(data: Dataset) -> list[str]:

@@ -25,7 +25,7 @@ from typing import IO, Any, Final, Literal
 
 from ripml.base.errors import DataError
 from ripml.datasets.dataset import Dataset
-from ripml.datasets.documents import Row, blocks, label_names_of
+from ripml.datasets.documents import Row, blocks
 from ripml.datasets.formats.delimited import cells, header_of, write_table
 from ripml.datasets.source import BOM, Place, Source, Where, decode, encode, fault, open_source
 
@@ -202,7 +202,7 @@ def write(
     """Write a corpus as one file; only the CSV can hold ids."""
     subjects = _Subjects(vocabulary)
     texts = dataset.texts or []
-    uris = (" ".join(subjects.uri(name, row) for name in label_names_of(dataset, row)) for row in range(len(texts)))
+    uris = (" ".join(subjects.uri(name, row) for name in dataset.row_labels(row)) for row in range(len(texts)))
     if kind == "csv":
         columns: dict[str, Iterable[str]] = {} if dataset.ids is None else {"document_id": dataset.ids}
         write_table(columns | {"text": texts, "subject_uris": uris}, file)
@@ -234,7 +234,7 @@ def write_folder(dataset: Dataset, folder: Path, *, vocabulary: Place | None = N
         for row, (id, text) in enumerate(zip(ids, texts, strict=True)):
             mark = BOM if text.startswith("\ufeff") else b""
             (folder / f"{id}.txt").write_bytes(mark + encode(text, row))
-            if names := label_names_of(dataset, row):
+            if names := dataset.row_labels(row):
                 lines = "".join(_subject_line(name, row, subjects) for name in names)
                 subject_file = folder / f"{id}{'.tsv' if subjects.has_vocabulary else '.key'}"
                 subject_file.write_bytes(encode(lines, row))
