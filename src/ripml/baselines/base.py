@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
@@ -56,13 +57,14 @@ _SAVED_VALUES = ("seed", "ridge", "threshold", "left_out_precision", "tried", "n
 _CSR_PARTS = ("data", "indices", "indptr")
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class Baseline(Multilabel):
     """A method of the related work, following scikit-learn's rules and with RIPML's interface.
 
-    A subclass is a dataclass of its parameters that implements `_prepare` (learning), `_score` (prediction) and
-    `_expected_shapes` (a check of loaded arrays). To add one, write its file and add a line of kind "estimator" to
-    `ripml.base.registry`. Scores are in the units of the method, not probabilities; the candidates of a row are its 100
-    best labels.
+    A subclass is a dataclass of its other parameters that implements `_prepare` (learning), `_score` (prediction) and
+    `_expected_shapes` (a check of loaded arrays). A method with a regularisation has a parameter `ridge`. To add one,
+    write its file and add a line of kind "estimator" to `ripml.base.registry`. Scores are in the units of the method,
+    not probabilities; the candidates of a row are its 100 best labels.
 
     Parameters
     ----------
@@ -89,15 +91,17 @@ class Baseline(Multilabel):
         The values that "auto" tried, in order, with the mean of P@1, P@3 and P@5.
     """
 
-    regularised: ClassVar[bool] = True  # has a parameter `ridge`
     counts: ClassVar[tuple[str, ...]] = ()  # parameters that are integers ≥ 1, or "auto" if that is their default
-    ridge: float | str
-    random_state: Any
-    if TYPE_CHECKING:
-        classes_: NDArray[Any]
-        threshold_: float
-        n_rows_: int
-        frequency_: NDArray[np.int64]
+
+    normalize: bool = False
+    n_jobs: int | None = None
+    random_state: Any = None
+
+    if TYPE_CHECKING:  # attributes here, where the base class has properties
+        classes_: NDArray[Any] = field(init=False)
+        threshold_: float = field(init=False)
+        n_rows_: int = field(init=False)
+        frequency_: NDArray[np.int64] = field(init=False)
 
     @abstractmethod
     def _prepare(self, X: Any, Y: Any, seed: int) -> FitAtRidge:
@@ -124,7 +128,7 @@ class Baseline(Multilabel):
             if not (may_be_auto and value == "auto"):
                 check_count(name, value, "'auto' or " if may_be_auto else "")
         super().check_settings()
-        if self.regularised:
+        if hasattr(self, "ridge"):
             check_ridge("ridge", self.ridge)
 
     def _fit(self, data: TrainingData) -> None:
@@ -141,7 +145,7 @@ class Baseline(Multilabel):
             return self._candidates(fit_at(ridge), X[held_out])
 
         # Choose the ridge, the threshold and the expected precision on the held-out rows …
-        ridge = self.ridge if self.regularised else 0.0
+        ridge = getattr(self, "ridge", 0.0)
         if ridge == "auto":
             self.ridge_, self.tried_ = choose_ridge(lambda value: mean_precision(truth, scores_at(value)))
         else:
@@ -187,7 +191,7 @@ class Baseline(Multilabel):
     def chosen_(self) -> dict[str, Any]:
         """The values that were chosen for parameters set to "auto", as plain numbers."""
         check_is_fitted(self, "learnt_")
-        return {"ridge": self.ridge_} if self.regularised else {}
+        return {"ridge": self.ridge_} if hasattr(self, "ridge") else {}
 
     # ------------------------------------------------------------------------------------------------ save and load
 

@@ -74,9 +74,6 @@ class BayesianCompressedSensing(Baseline):
     n_dims: int = 100
     n_steps: int = 4
     ridge: float | str = "auto"
-    normalize: bool = False
-    n_jobs: int | None = None
-    random_state: Any = None
 
     def check_settings(self) -> None:
         """Raise `ParameterError` for the first parameter that is out of range."""

@@ -74,9 +74,6 @@ class LEML(Baseline):
     n_dims: int = 100
     n_iter: int = 3
     ridge: float | str = "auto"
-    normalize: bool = False
-    n_jobs: int | None = None
-    random_state: Any = None
 
     def fit(self: Self, X: Any, Y: Any, label_names: Sequence[str] | None = None, observed: Any = None) -> Self:
         """Learn from features X (n, d) and labels Y, of which the cells `observed` are known.

@@ -100,8 +100,6 @@ class SLEEC(Baseline):
     ridge: float | str = "auto"
     l1: float = 0.0
     normalize: bool = True
-    n_jobs: int | None = None
-    random_state: Any = None
 
     def check_settings(self) -> None:
         """Raise `ParameterError` for the first parameter that is out of range."""
