@@ -7,7 +7,6 @@ model or of a store.
 from __future__ import annotations
 
 import contextlib
-import getpass
 import io
 import os
 import sys
@@ -28,8 +27,8 @@ from ripml.store.database import FILE, is_unfinished
 from ripml.tagging.documents import DocumentModel
 
 __all__ = [
-    "Queries", "folder_megabytes", "is_file", "is_store", "is_unfinished", "login_name", "open_model", "open_queries",
-    "open_store", "read_lines", "read_rows", "row_blocks", "training_rows",
+    "Queries", "folder_megabytes", "is_file", "is_store", "is_unfinished", "open_model", "open_queries",
+    "read_lines", "read_rows", "row_blocks", "training_rows",
 ]  # fmt: skip
 
 Answer = TypeVar("Answer")
@@ -133,21 +132,6 @@ def open_model(folder: Path) -> tuple[DocumentModel, Store | None]:
         return DocumentModel.load(folder), None
     store = Store.open(folder, readonly=True)
     return store.model, store
-
-
-def open_store(folder: Path, readonly: bool = False) -> Store:
-    """The store in a folder."""
-    if not is_store(folder):
-        raise ParameterError(f"{folder} is not a store; create one with ripml train DATA {folder} --store.")
-    return Store.open(folder, readonly)
-
-
-def login_name() -> str | None:
-    """The name of the user, for the history of a store; None where the system does not know it."""
-    try:
-        return getpass.getuser() or None
-    except (ImportError, KeyError, OSError):
-        return None
 
 
 def folder_megabytes(folder: Path) -> float:

@@ -14,6 +14,7 @@ import typer
 from typer import Argument, Option, Typer
 
 from ripml.cli import options, output
+from ripml.cli.store import login_name
 
 __all__ = ["app"]
 
@@ -107,15 +108,14 @@ def rebuild(store: options.Store, json: options.Json = False) -> None:
 
     Example: ripml rebuild store/
     """
-    from ripml.cli.inputs import login_name, open_store
-    from ripml.cli.summaries import format_summary, model_summary
-    from ripml.store import maintenance
+    from ripml.cli.summaries import model_summary, print_summary
+    from ripml.store import Store, maintenance
 
     with _warnings_as_lines(), output.working("training"):
         maintenance.rebuild(store, actor=login_name())
-    with open_store(store, readonly=True) as opened:
+    with Store.open(store, readonly=True) as opened:
         summary = {"documents": len(opened), **model_summary(opened.model)}
-    output.print_json(summary) if json else output.print_facts(f"Rebuilt {store}", format_summary(summary))
+    print_summary(f"Rebuilt {store}", summary, json)
 
 
 @app.command(short_help="Write the documents of a store to a file.")

@@ -208,7 +208,7 @@ class _Fit:
         passed = workers.each(
             partial(label_sets.one_pass, plan=plan), rows, cluster, [keys] * P, [set_keys] * P, [frequency] * P
         )
-        sums = workers.together(tasks.added, workers.each(label_sets.sums_of, passed))
+        sums = workers.together(tasks.added, workers.each(operator.attrgetter("sums"), passed))
         buckets = Buckets.of(workers, passed, plan)
         del rows, cluster, rank, passed
 
@@ -256,7 +256,8 @@ class _Fit:
         workers, model = self.workers, self.model
         checker = clone(model).set_params(n_jobs=1, random_state=0)
         loaded = workers.computed(delayed_partitions(partitions, tasks.load, checker, format))
-        future = workers.one(finished, workers.together(merged_heads, workers.each(tasks.head_of, loaded)))
+        heads = workers.each(operator.attrgetter("head"), loaded)
+        future = workers.one(finished, workers.together(merged_heads, heads))
         head: Head = workers.fetched(future)
         model.n_features_in_ = head.n_features
         if head.frame is not None:
@@ -302,10 +303,10 @@ class _Fit:
             samples = workers.each(tasks.sample, rows, [drawn] * P, range(P))
             centres = workers.fetched(workers.one(tasks.centres, samples, head.n_rows, C, seed))
         cluster = workers.each(tasks.assigned, rows, [workers.sent(centres)] * P)
-        counts = np.sum(workers.fetched(workers.each(partial(tasks.sizes_of, n_clusters=C), cluster)), axis=0)
+        counts = np.sum(workers.fetched(workers.each(partial(np.bincount, minlength=C), cluster)), axis=0)
         occupied = np.flatnonzero(counts)
-        if len(occupied) < C:
-            cluster = workers.each(tasks.placed, cluster, [occupied] * P)
+        if len(occupied) < C:  # clusters without rows are left out, and the others renumbered
+            cluster = workers.each(partial(np.searchsorted, occupied), cluster)
         return centres[occupied], cluster, counts[occupied]
 
 

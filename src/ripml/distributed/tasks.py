@@ -71,11 +71,6 @@ def load(partition: Any, checker: Multilabel) -> Block:
     return Block(*((X, Y) if labelled.all() else (X[labelled], Y[labelled])), head)
 
 
-def head_of(block: Block) -> Head:
-    """The head of a partition, without its rows."""
-    return block.head
-
-
 def settled(block: Block, head: Head) -> Block:
     """The rows of a partition with the columns of all partitions, which `head` describes."""
     X, Y, local = block.X, block.Y, block.head
@@ -145,16 +140,6 @@ def centres(samples: Sequence[Any], n: int, n_clusters: int, seed: int) -> NDArr
 def assigned(block: Block, means: NDArray[Any]) -> Ints:
     """The nearest centre of each row."""
     return assign(block.X, means, 1)
-
-
-def sizes_of(cluster: Ints, n_clusters: int) -> Ints:
-    """The number of rows in each cluster."""
-    return np.bincount(cluster, minlength=n_clusters)
-
-
-def placed(cluster: Ints, occupied: Ints) -> Ints:
-    """The clusters of rows, renumbered to skip clusters without rows."""
-    return np.searchsorted(occupied, cluster)
 
 
 # ----------------------------------------------------------------------------------------------------- held-out rows

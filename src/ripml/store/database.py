@@ -48,6 +48,7 @@ __all__ = [
     "SCHEMA",
     "Database",
     "WriterLock",
+    "check_free",
     "check_store",
     "create_database",
     "file_mode",
@@ -430,6 +431,12 @@ def save_model(folder: Path, change: int, model: DocumentModel) -> Snapshot:
 def remedy(folder: Path) -> str:
     """What to do when the model of a store is lost."""
     return f"`ripml rebuild {folder}` fits the model again, and `ripml export {folder} FILE` exports the documents"
+
+
+def check_free(folder: Path) -> None:
+    """Raise unless a folder is new or empty."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise StoreError(f"{folder}: already exists and is not an empty folder; choose a new or empty one.")
 
 
 def check_store(folder: Path) -> None:

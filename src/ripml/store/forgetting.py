@@ -296,10 +296,8 @@ class Contents:
             broken = ""
         except StoreError as error:
             broken = str(error)
-        carried = "EXISTS (SELECT 1 FROM document_labels WHERE label = number)"
-        gone = "document NOT NULL AND document NOT IN (SELECT number FROM documents)"
         details = "(labels NOT NULL OR body NOT NULL OR detail NOT NULL)"
-        added = f"SELECT document, min(number) FROM changes WHERE kind = 'learn' AND {gone} GROUP BY document"
+        added = f"SELECT document, min(number) FROM changes WHERE kind = 'learn' AND {journal.GONE} GROUP BY document"
         return cls(
             journal.store_id(connection),
             {entry.number: entry for entry in Entry.read(connection)},
@@ -308,8 +306,8 @@ class Contents:
             column("SELECT id FROM documents ORDER BY number"),
             list(journal.all_documents(connection)),
             journal.all_labels(connection),
-            len(column(f"SELECT 1 FROM labels WHERE NOT declared AND name NOT NULL AND NOT {carried}")),
-            column(f"SELECT number FROM changes WHERE {gone} AND {details} ORDER BY number"),
+            len(journal.unused_labels(connection)),
+            column(f"SELECT number FROM changes WHERE {journal.GONE} AND {details} ORDER BY number"),
             dict(connection.execute(added)),
             journal.last_fit(connection),
         )
@@ -460,8 +458,8 @@ def _check_traces(folder: Path, contents: Contents, version: Version, known: Seq
     decisive = {needle: what for needle, what in needles.items() if size / 256 ** len(needle) < _CHANCE}
     found = find_traces(folder, decisive)
     if found:
-        present = _Present(contents, version)
-        found = [trace for trace in found if trace.needle not in present]
+        present = _present(contents, version)
+        found = [trace for trace in found if not any(trace.needle in content for content in present)]
     if found:
         files = ", ".join(sorted({trace.file for trace in found}))
         return Finding("traces", False, f"{found[0].what} is left in {files}; compact the store, or remove the file.")
@@ -471,22 +469,17 @@ def _check_traces(folder: Path, contents: Contents, version: Version, known: Seq
     return Finding("traces", True, f"The {size:,} bytes of all files have no trace of {what}{short}.")
 
 
-class _Present:
-    """What the documents that are in the store explain: the same bytes are then not a trace of another document."""
-
-    def __init__(self, contents: Contents, version: Version) -> None:
-        states = [state for _, state in contents.documents]
-        labels = [str(label.name) for label in contents.labels]
-        rows = _seen_rows(version, states) if states else np.empty(0)
-        self._contents = [
-            *(spelling for text in (*contents.ids, *labels) for spelling in _spellings(text)),
-            *(state.body for state in states),
-            *(rows.astype(dtype).tobytes() for dtype in (np.float32, np.float64)),
-            *(statement.encode() for statement in SCHEMA),
-        ]
-
-    def __contains__(self, needle: bytes) -> bool:
-        return any(needle in content for content in self._contents)
+def _present(contents: Contents, version: Version) -> list[bytes]:
+    """What the documents that are in the store explain: bytes within it are not a trace of another document."""
+    states = [state for _, state in contents.documents]
+    labels = [str(label.name) for label in contents.labels]
+    rows = _seen_rows(version, states) if states else np.empty(0)
+    return [
+        *(spelling for text in (*contents.ids, *labels) for spelling in _spellings(text)),
+        *(state.body for state in states),
+        *(rows.astype(dtype).tobytes() for dtype in (np.float32, np.float64)),
+        *(statement.encode() for statement in SCHEMA),
+    ]
 
 
 def _check_model(contents: Contents, version: Version, known: Sequence[_Known]) -> Iterator[Finding]:

@@ -30,6 +30,7 @@ from ripml.base.errors import DataError, ModelFolderError, StoreError
 from ripml.labels.encoding import label_keys, names_array
 
 __all__ = [
+    "GONE",
     "Delta",
     "Draft",
     "Edit",
@@ -44,7 +45,12 @@ __all__ = [
     "redact",
     "replay_chain",
     "store_id",
+    "unused_labels",
 ]
+
+
+# The condition for entries of the journal whose document is no longer in the store.
+GONE = "document NOT NULL AND document NOT IN (SELECT number FROM documents)"
 
 
 @dataclass(frozen=True)
@@ -315,6 +321,12 @@ def all_labels(connection: sqlite3.Connection) -> list[Label]:
     return Label.read(connection, "name NOT NULL")
 
 
+def unused_labels(connection: sqlite3.Connection) -> list[Label]:
+    """The labels that no document carries and that were not declared, by number."""
+    carried = "EXISTS (SELECT 1 FROM document_labels WHERE label = number)"
+    return Label.read(connection, f"NOT declared AND name NOT NULL AND NOT {carried}")
+
+
 def delta_since(connection: sqlite3.Connection, change: int) -> Delta:
     """The difference between a change and now; the change must not be older than the snapshot."""
     labels = Label.read(connection, "changed > ?", change)
@@ -569,9 +581,8 @@ def redact(connection: sqlite3.Connection, since: datetime | None = None) -> Non
     if since is None:
         connection.execute("UPDATE changes SET detail = NULL, labels = NULL WHERE kind != 'refit'")
         return
-    gone = "document NOT NULL AND document NOT IN (SELECT number FROM documents)"
     connection.execute(
-        f"UPDATE changes SET detail = NULL, labels = NULL WHERE kind != 'refit' AND (time < ? OR {gone})",
+        f"UPDATE changes SET detail = NULL, labels = NULL WHERE kind != 'refit' AND (time < ? OR {GONE})",
         (_utc(since),),
     )
     names = {name for (name,) in connection.execute("SELECT name FROM labels WHERE name NOT NULL")}

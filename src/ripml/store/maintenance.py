@@ -62,7 +62,7 @@ def backup(folder: str | os.PathLike[str], target: str | os.PathLike[str]) -> Ba
     """
     folder, target = Path(folder), Path(target)
     source = Database(folder, writable=False)
-    _check_target(target)
+    database.check_free(target)
     with _staging(target) as part:
         made, problem = _copy(source, folder, part)
         try:
@@ -120,11 +120,6 @@ def restore(backup_folder: str | os.PathLike[str], target: str | os.PathLike[str
         lock.release()
     shutil.rmtree(old, ignore_errors=True)
     return made
-
-
-def _check_target(target: Path) -> None:
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise StoreError(f"{target}: already exists and is not an empty folder; choose a new or empty one.")
 
 
 @contextmanager

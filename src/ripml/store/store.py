@@ -152,8 +152,8 @@ class Store:
         if not isinstance(settings, RIPML):
             raise ParameterError(f"a store needs a model that can forget, RIPML; got {type(settings).__name__}.")
         ids = check_data(data).ids or [str(i) for i in range(len(data))]
-        if folder.exists() and not database.is_unfinished(folder) and (not folder.is_dir() or any(folder.iterdir())):
-            raise StoreError(f"{folder}: already exists and is not an empty folder; choose a new or empty one.")
+        if not database.is_unfinished(folder):
+            database.check_free(folder)
         new_folders = [place for place in (folder, *folder.parents) if not place.exists()]
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -670,9 +670,7 @@ class Store:
                         "parts of forgotten ones; delete the folder, or learn documents and compact again."
                     )
                 self._refit(actor)
-            carried = "EXISTS (SELECT 1 FROM document_labels WHERE label = number)"
-            condition = f"NOT declared AND name NOT NULL AND NOT {carried}"
-            unused = self._database.read(lambda c: Label.read(c, condition))
+            unused = self._database.read(journal.unused_labels)
             self._stale = True
             delta = Delta(self._version.change + 1, [replace(label, name=None) for label in unused], [])
             version = self._version.advanced(delta)

@@ -35,10 +35,12 @@ from ripml.tagging.rules import Rules, Suggestion
 from ripml.text import Doc2Vec, Encoder, TfIdf
 from ripml.text.tokens import strings
 
-__all__ = ["DocumentModel", "Text", "Why", "distinct", "estimator_of", "learnt_features", "text_features"]
+__all__ = [
+    "TEXT_KINDS", "DocumentModel", "Text", "Why", "distinct", "estimator_of", "learnt_features", "text_features",
+]  # fmt: skip
 
 Text: TypeAlias = TfIdf | Doc2Vec | Encoder
-_TEXT_KINDS: Final[dict[str, type[Any]]] = {"tfidf": TfIdf, "doc2vec": Doc2Vec, "encoder": Encoder}
+TEXT_KINDS: Final[dict[str, type[Any]]] = {features.kind: features for features in (TfIdf, Doc2Vec, Encoder)}
 _BLOCK: Final = 1000  # rows that are scored together
 
 
@@ -367,7 +369,7 @@ class DocumentModel:
         }
         if self.text is not None:
             parameters["text"], words = self.text.to_state()
-            parameters["text_kind"] = next(word for word, kind in _TEXT_KINDS.items() if isinstance(self.text, kind))
+            parameters["text_kind"] = self.text.kind
             arrays |= {f"text_{name}": array for name, array in words.items()}
         if isinstance(self.text, Doc2Vec):
             parameters["repeatable"] = self.repeatable
@@ -391,7 +393,7 @@ class DocumentModel:
         text = None
         if "text" in parameters:
             words = {name[5:]: array for name, array in contents.arrays.items() if name.startswith("text_")}
-            kind = _TEXT_KINDS.get(parameters.get("text_kind", "tfidf"))  # early folders have no kind
+            kind = TEXT_KINDS.get(parameters.get("text_kind", "tfidf"))  # early folders have no kind
             if kind is None or not isinstance(parameters["text"], dict):
                 raise ModelFolderError(f"{path}: its text features are of a kind that ripml does not know.")
             text = kind.from_state(parameters["text"], words)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Collection, Iterable
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from os import PathLike
 from typing import Any
 
@@ -34,6 +34,7 @@ __all__ = ["Tagger", "load"]
 _DIGEST_SIZE = 16  # bytes; known texts are kept as digests only
 
 
+@dataclass(eq=False, repr=False)
 class Tagger(BaseEstimator):  # type: ignore[misc]
     """Suggest tags for texts, explain the suggestions, and learn and forget texts while in use.
 
@@ -74,24 +75,14 @@ class Tagger(BaseEstimator):  # type: ignore[misc]
     4
     """
 
-    def __init__(
-        self,
-        features: Any = "tfidf",
-        model: Any = None,
-        *,
-        n: int | None = 5,
-        threshold: float | str | None = None,
-        stop_labels: Collection[str] = (),
-        allowed_labels: Collection[str] | None = None,
-        min_count: int = 1,
-    ) -> None:
-        self.features = features
-        self.model = model
-        self.n = n
-        self.threshold = threshold
-        self.stop_labels = stop_labels
-        self.allowed_labels = allowed_labels
-        self.min_count = min_count
+    features: Any = "tfidf"
+    model: Any = None
+    _: KW_ONLY
+    n: int | None = 5
+    threshold: float | str | None = None
+    stop_labels: Collection[str] = ()
+    allowed_labels: Collection[str] | None = None
+    min_count: int = 1
 
     # -------------------------------------------------------------------------------------------------------- learning
 

@@ -23,7 +23,7 @@ import importlib
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,6 +69,8 @@ class Doc2Vec:
     >>> bool(doc2vec.transform(["blue plum"]).any())
     False
     """
+
+    kind: ClassVar[str] = "doc2vec"  # in model folders
 
     n_dims: int = 200
     tokens: str = "words"
