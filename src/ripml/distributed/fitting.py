@@ -208,7 +208,7 @@ class _Fit:
         passed = workers.each(
             partial(label_sets.one_pass, plan=plan), rows, cluster, [keys] * P, [set_keys] * P, [frequency] * P
         )
-        sums = workers.together(tasks.added, workers.each(operator.attrgetter("sums"), passed))
+        sums = workers.together(tasks.added, workers.each(label_sets.sums_of, passed))
         buckets = Buckets.of(workers, passed, plan)
         del rows, cluster, rank, passed
 
@@ -256,8 +256,7 @@ class _Fit:
         workers, model = self.workers, self.model
         checker = clone(model).set_params(n_jobs=1, random_state=0)
         loaded = workers.computed(delayed_partitions(partitions, tasks.load, checker, format))
-        heads = workers.each(operator.attrgetter("head"), loaded)
-        future = workers.one(finished, workers.together(merged_heads, heads))
+        future = workers.one(finished, workers.together(merged_heads, workers.each(tasks.head_of, loaded)))
         head: Head = workers.fetched(future)
         model.n_features_in_ = head.n_features
         if head.frame is not None:

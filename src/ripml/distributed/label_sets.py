@@ -144,6 +144,11 @@ def _stacked(sums: Sequence[Any], d: int, n_targets: int) -> tuple[Any, Any, Int
     return grams, moments, n_rows
 
 
+def sums_of(passed: Pass) -> tuple[Any, Any, Ints]:
+    """The sums of a partition, without its buckets."""
+    return passed.sums
+
+
 def bucket_of(passed: Pass, number: int) -> Bucket:
     """One bucket of a partition."""
     return passed.buckets[number]

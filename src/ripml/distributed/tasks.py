@@ -71,6 +71,11 @@ def load(partition: Any, checker: Multilabel) -> Block:
     return Block(*((X, Y) if labelled.all() else (X[labelled], Y[labelled])), head)
 
 
+def head_of(block: Block) -> Head:
+    """The head of a partition, without its rows."""
+    return block.head
+
+
 def settled(block: Block, head: Head) -> Block:
     """The rows of a partition with the columns of all partitions, which `head` describes."""
     X, Y, local = block.X, block.Y, block.head
