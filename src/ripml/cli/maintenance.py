@@ -1,4 +1,4 @@
-"""The commands that care for a store: backup, restore, check, rebuild and export. They need no model to be readable."""
+"""The commands that maintain a store: backup, restore, check, rebuild and export. They work without its model."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def check(
         raise typer.Exit(1)
 
 
-@app.command(short_help="Fit a model that is lost or damaged.")
+@app.command(short_help="Fit the model again if it is lost or damaged.")
 def rebuild(store: options.Store, json: options.Json = False) -> None:
     """Fit the model of a store on its documents, with the settings that it had, when the model is lost or damaged.
 
@@ -126,7 +126,9 @@ def export(
         Literal["jsonl", "csv", "parquet"] | None,
         Option("--format", "-f", help="The file format. Default: that of the name, or jsonl."),
     ] = None,
-    salvage: Annotated[bool, Option("--salvage", help="Leave out what a damaged store.db does not give back.")] = False,
+    salvage: Annotated[
+        bool, Option("--salvage", help="Leave out what cannot be read from a damaged store.db.")
+    ] = False,
     json: options.Json = False,
 ) -> None:
     """Write all documents with their ids and labels to a file, as they are at one moment, while others write.

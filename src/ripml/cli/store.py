@@ -298,7 +298,7 @@ def relabel(
 def compact(
     store: options.Store,
     keep_history: Annotated[
-        float, Option(metavar="DAYS", min=0, help="Keep ids and labels in the history for so many days.")
+        float, Option(metavar="DAYS", min=0, help="Keep ids and labels in the history for this many days.")
     ] = 0,
     json: options.Json = False,
 ) -> None:

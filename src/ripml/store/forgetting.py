@@ -41,7 +41,7 @@ __all__ = ["Certificate", "Contents", "Seal", "Trace", "Verification", "find_tra
 _HEX = re.compile(r"[0-9a-f]{64}")
 _PIECE = 16  # bytes of a piece of a text, or of a row of features, that is searched for
 _CHANCE = 1e-6  # a needle is too short if random bytes of the size of the files contain it with this probability
-_MAX_COMPARED = 1000  # about so many documents are compared by their scores
+_MAX_COMPARED = 1000  # about this many documents are compared by their scores
 
 
 # --------------------------------------------------------------------------------------------------------- certificates
@@ -49,7 +49,7 @@ _MAX_COMPARED = 1000  # about so many documents are compared by their scores
 
 @dataclass(frozen=True)
 class Certificate:
-    """That a store forgot a document: who has it and knows the id of the document can show that.
+    """Evidence that a store forgot a document, for whoever holds it and knows the id of the document.
 
     >>> seal = Seal("ticket-17", Bodies("text"))
     >>> digest = seal.digest(b"red apple")
@@ -195,7 +195,7 @@ def _pieces(content: bytes) -> Iterator[bytes]:
 
 
 def _spellings(text: str) -> set[bytes]:
-    """The bytes of a text: as such, and within JSON."""
+    """The bytes of a text, plain and within JSON."""
     return {text.encode(), json.dumps(text)[1:-1].encode(), json.dumps(text, ensure_ascii=False)[1:-1].encode()}
 
 
@@ -369,7 +369,9 @@ def _check_certificate(contents: Contents, certificate: Certificate) -> Finding:
     """Compare a certificate with its entry."""
     name, number = f"certificate {certificate.change}", certificate.change
     if certificate.store != contents.store.hex():
-        return Finding(name, False, f"The certificate of change {number} is of another store, {certificate.store}.")
+        return Finding(
+            name, False, f"The certificate of change {number} belongs to another store, {certificate.store}."
+        )
     entry = contents.entries.get(number)
     if entry is None:
         return Finding(name, False, f"The history has no change {number}, which the certificate names.")
@@ -393,7 +395,7 @@ def _check_named(certificate: Certificate, known: Sequence[_Known]) -> Iterator[
     name, number = f"document {certificate.change}", certificate.change
     document = next((document for document in known if certificate.names(document.id)), None)
     if document is None:
-        yield Finding(name, False, f"The certificate of change {number} is not one of any id that was given.")
+        yield Finding(name, False, f"The certificate of change {number} belongs to none of the ids that were given.")
     elif document.content is not None and not certificate.describes(document.content):
         yield Finding(name, False, f"The document {document.id!r} that change {number} forgot had another content.")
     else:

@@ -231,7 +231,7 @@ def replay_chain(connection: sqlite3.Connection) -> int:
             raise StoreError(f"entry {last + 1:,} of the journal is missing")
         chain, last = entry.follow(chain), entry.number
         if chain != entry.chain:
-            raise StoreError(f"entry {last:,} of the journal was altered, or is of another history")
+            raise StoreError(f"entry {last:,} of the journal was altered, or belongs to another history")
     (highest,) = connection.execute("SELECT max(seq) FROM sqlite_sequence WHERE name = 'changes'").fetchone()
     if last < (highest or 0):
         raise StoreError(f"the journal ends with entry {last:,}, but there was an entry {highest:,}")

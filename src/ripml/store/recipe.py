@@ -35,7 +35,7 @@ Documents = Sequence[tuple[int, State]]
 class Recipe:
     """The settings of a model, the features that it is made from, and the rules for its suggestions.
 
-    >>> recipe = Recipe(Bodies("text"), RIPML.paper(n_dims=8), TfIdf(), None, Rules())
+    >>> recipe = Recipe(Bodies("text"), RIPML.paper(n_dims=8), text_features(), None, Rules())
     >>> Recipe.from_json(recipe.to_json()).settings.n_dims
     8
     """

@@ -233,38 +233,33 @@ class Store:
     def _load(self) -> tuple[Version, bytes]:
         """The current version, from the last snapshot and the journal, and the hash of its history."""
 
-        def query(connection: sqlite3.Connection) -> tuple[Snapshot, Delta, bytes]:
+        def query(connection: sqlite3.Connection) -> tuple[Snapshot, tuple[Delta, bytes]]:
             try:
                 snapshot = Snapshot.read(connection)
                 delta = journal.delta_since(connection, snapshot.change)
             except (KeyError, TypeError, ValueError) as error:
                 problem = f"{database.FILE} is damaged ({error})"
                 raise StoreError(f"{self._folder}: {problem}; {database.remedy(self._folder)}.") from error
-            return snapshot, delta, journal.chain_at(connection, delta.change) or b""
+            return snapshot, (delta, journal.chain_at(connection, delta.change) or b"")
 
-        while True:
-            snapshot, delta, chain = self._database.read(query)
-            try:
-                snapshot.check(self._folder)
-                version = Version.load(self._folder / snapshot.folder, snapshot.change, self._encoder)
-            except ModelFolderError as error:
-                if self._database.read(Snapshot.read) != snapshot:  # a writer has replaced and removed this one
-                    continue
-                remedy = f"The documents are intact, but the model is not; {database.remedy(self._folder)}"
-                raise StoreError(f"{self._folder}: {error} {remedy}.") from error
-            if self._is_outdated(version) and (delta.edits or self._lock is not None):
-                # It cannot be advanced. A writer fits it again, see `__init__`; a reader does so for itself.
-                model = replace(version.model, rules=version.renamed_rules(delta))
-                version = replace(version, change=delta.change, model=model)
-                if self._lock is not None:
-                    return version, chain
-                documents, labels = self._database.read(_documents_and_labels)
-                return Recipe.of(model).refit(delta.change, documents, labels).version, chain
-            try:
-                return version.advanced(delta), chain
-            except (RipmlError, ValueError, TypeError, KeyError, IndexError) as error:
-                problem = f"the model and the journal do not fit together ({error}); {database.remedy(self._folder)}"
-                raise StoreError(f"{self._folder}: {problem}.") from error
+        try:
+            version, (delta, chain) = Version.saved(self._database, self._folder, query, self._encoder)
+        except ModelFolderError as error:
+            remedy = f"The documents are intact, but the model is not; {database.remedy(self._folder)}"
+            raise StoreError(f"{self._folder}: {error} {remedy}.") from error
+        if self._is_outdated(version) and (delta.edits or self._lock is not None):
+            # It cannot be advanced. A writer fits it again, see `__init__`; a reader does so for itself.
+            model = replace(version.model, rules=version.renamed_rules(delta))
+            version = replace(version, change=delta.change, model=model)
+            if self._lock is not None:
+                return version, chain
+            documents, labels = self._database.read(_documents_and_labels)
+            return Recipe.of(model).refit(delta.change, documents, labels).version, chain
+        try:
+            return version.advanced(delta), chain
+        except (RipmlError, ValueError, TypeError, KeyError, IndexError) as error:
+            problem = f"the model and the journal do not fit together ({error}); {database.remedy(self._folder)}"
+            raise StoreError(f"{self._folder}: {problem}.") from error
 
     def _is_outdated(self, version: Version) -> bool:
         """Whether the features of its documents cannot be had again, as in stores of early versions.
