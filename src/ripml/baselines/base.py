@@ -31,19 +31,6 @@ from ripml.labels.encoding import names_from_arrays, names_to_arrays
 from ripml.model.multilabel import Multilabel, TrainingData
 from ripml.regression import Solve, resolve_solver
 
-__all__ = [
-    "Arrays",
-    "Baseline",
-    "FitAtRidge",
-    "best_candidates",
-    "choose_ridge",
-    "draw_seed",
-    "held_out_rows",
-    "prepare_ridge",
-    "require_dense",
-    "with_constant",
-]
-
 Arrays = Mapping[str, Any]  # everything that a method learns: dense and CSR arrays by name
 FitAtRidge = Callable[[float], Arrays]
 Self = TypeVar("Self", bound="Baseline")

@@ -26,11 +26,6 @@ from ripml.store import Store
 from ripml.store.database import FILE, is_unfinished
 from ripml.tagging.documents import DocumentModel
 
-__all__ = [
-    "Queries", "folder_megabytes", "is_file", "is_store", "is_unfinished", "open_model", "open_queries",
-    "read_lines", "read_rows", "row_blocks", "training_rows",
-]  # fmt: skip
-
 Answer = TypeVar("Answer")
 
 _LARGE_FILE = 1 << 24  # bytes; reading a larger file shows a progress bar

@@ -16,11 +16,6 @@ from ripml.tagging.documents import DocumentModel
 from ripml.tagging.rules import Rules
 from ripml.text import TfIdf
 
-__all__ = [
-    "chosen_settings", "dataset_statistics", "describe_updates", "format_short", "format_summary", "model_summary",
-    "print_summary",
-]  # fmt: skip
-
 _ENOUGH_ROWS = 100  # the leave-one-out precision of a model of fewer rows is mostly chance
 _KERNEL_FACTS = {"ridge": "nearby_ridge", "n_rows": "nearby_rows"}
 _TITLES = {

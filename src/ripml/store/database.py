@@ -42,24 +42,6 @@ from ripml.base.errors import ModelFolderError, RipmlError, StoreError, StoreLoc
 from ripml.store.journal import Snapshot, chain_entry
 from ripml.tagging.documents import DocumentModel
 
-__all__ = [
-    "FILE",
-    "PRIVATE",
-    "SCHEMA",
-    "Database",
-    "WriterLock",
-    "check_free",
-    "check_store",
-    "create_database",
-    "file_mode",
-    "is_unfinished",
-    "remedy",
-    "remove_leftovers",
-    "remove_unfinished",
-    "save_model",
-    "write_schema",
-]
-
 FILE, PART, LOCK = "store.db", "store.db.part", "writer.lock"
 PRIVATE = 0o700  # the mode of a new store's folder
 _MODEL = re.compile(r"model-[0-9]{12}")

@@ -24,17 +24,6 @@ from ripml.store.journal import Label, State
 from ripml.tagging.documents import DocumentModel
 from ripml.text import Encoder
 
-__all__ = [
-    "Bodies",
-    "check_actor",
-    "check_data",
-    "check_id",
-    "check_ids",
-    "check_labels",
-    "check_text",
-    "parse_documents",
-]
-
 _brief = reprlib.Repr()
 _brief.maxstring = 80
 _VECTOR = b"\xff"  # begins the body of a text with a vector

@@ -29,26 +29,6 @@ import numpy as np
 from ripml.base.errors import DataError, ModelFolderError, StoreError
 from ripml.labels.encoding import label_keys, names_array
 
-__all__ = [
-    "GONE",
-    "Delta",
-    "Draft",
-    "Edit",
-    "Entry",
-    "Label",
-    "Snapshot",
-    "State",
-    "chain_at",
-    "chain_entry",
-    "delta_since",
-    "history",
-    "redact",
-    "replay_chain",
-    "store_id",
-    "unused_labels",
-]
-
-
 # The condition for entries of the journal whose document is no longer in the store.
 GONE = "document NOT NULL AND document NOT IN (SELECT number FROM documents)"
 
