@@ -24,7 +24,7 @@ from sklearn.utils.validation import check_is_fitted
 from ripml import metrics
 from ripml.base import registry
 from ripml.base.errors import MemoryLimitError, ModelFolderError, ParameterError, check_count, check_ridge
-from ripml.base.parallel import blocks
+from ripml.base.parallel import blocks, map_blocks
 from ripml.decoding.calibration import best_threshold, mean_precision
 from ripml.decoding.scores import largest
 from ripml.labels.encoding import names_from_arrays, names_to_arrays
@@ -303,6 +303,24 @@ def best_candidates(scores: NDArray[Any]) -> Any:
     values = np.take_along_axis(scores, labels, axis=1).astype(np.float64)
     n, k = labels.shape
     return scipy.sparse.csr_array((values.ravel(), labels.ravel(), np.arange(n + 1) * k), shape=scores.shape)
+
+
+def at_cells(
+    cells: Any, values: Callable[[slice, NDArray[Any], NDArray[Any]], Any], height: int, n_jobs: int | None
+) -> Any:
+    """A CSR matrix with the cells of another and other values, which are computed on threads in blocks of rows.
+
+    `values` gets a block of at most `height` rows, and the row within the block and the column of each of its cells.
+    """
+    data = np.empty(cells.nnz)
+
+    def fill(rows: slice) -> None:
+        ends = cells.indptr[rows.start : rows.stop + 1]
+        row = np.repeat(np.arange(len(ends) - 1), np.diff(ends))
+        data[ends[0] : ends[-1]] = values(rows, row, cells.indices[ends[0] : ends[-1]])
+
+    map_blocks(fill, blocks(cells.shape[0], height), n_jobs)
+    return scipy.sparse.csr_array((data, cells.indices, cells.indptr), shape=cells.shape)
 
 
 def require_dense(shape: tuple[int, int], what: str, remedy: str) -> None:

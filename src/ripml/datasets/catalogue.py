@@ -61,7 +61,8 @@ def available() -> list[str]:
     True
     """
     folder = data_folder()
-    found = [path.name for path in folder.iterdir() if _is_set(path)] if folder is not None else []
+    paths = [] if folder is None else list(folder.iterdir())
+    found = (path.name for path in paths if _find(path, "train.txt") and _find(path, "test.txt"))
     return sorted({*found, _BUILT_IN})
 
 
@@ -73,10 +74,6 @@ def data_folder() -> Path | None:
     if not Path(name).is_dir():
         raise DataError(f"RIPML_DATA is '{name}', which is not a folder.")
     return Path(name)
-
-
-def _is_set(path: Path) -> bool:
-    return all(_find(path, f"{split}.txt") is not None for split in ("train", "test"))
 
 
 def _find(folder: Path, name: str) -> Path | None:

@@ -62,11 +62,12 @@ def iter_blocks(
         The columns of Y, to match those of another data set.
     """
     subjects = _Subjects(vocabulary)
+    rows: Iterable[Row]
     if source.folder is not None:
         rows = _folder_rows(source.folder, subjects)
     elif "subject_uris" in (columns := header_of(source)):
-        id = "document_id" if "document_id" in columns else "id"
-        rows = _csv_rows(source, id, subjects)
+        table = cells(source, "text", "subject_uris", "document_id" if "document_id" in columns else "id")
+        rows = (Row(where, text, _names(uris or "", subjects, where), id) for where, text, uris, id in table)
     else:
         rows = _tsv_rows(source, subjects)
     return blocks(source.name, rows, label_names)
@@ -82,11 +83,6 @@ def _tsv_rows(source: Source, subjects: _Subjects) -> Iterator[Row]:
         yield Row(where, text, _names(uris, subjects, where))
     if number == 0:
         raise fault(source.name, None, "the file is empty.")
-
-
-def _csv_rows(source: Source, id: str, subjects: _Subjects) -> Iterator[Row]:
-    for where, text, uris, row_id in cells(source, "text", "subject_uris", id):
-        yield Row(where, text, _names(uris or "", subjects, where), row_id)
 
 
 def _names(uris: str, subjects: _Subjects, where: Where) -> list[str]:
