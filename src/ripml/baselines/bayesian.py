@@ -69,7 +69,7 @@ class BayesianCompressedSensing(Baseline):
     'a'
     """
 
-    counts: ClassVar[tuple[str, ...]] = ("n_dims", "n_steps")
+    counts: ClassVar[tuple[str, ...]] = ("n_dims",)
 
     n_dims: int = 100
     n_steps: int = 4

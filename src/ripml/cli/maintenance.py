@@ -42,8 +42,7 @@ def backup(
 ) -> None:
     """Copy a store as it is at one moment to a new or empty folder, while others read and write.
 
-    The copy is a store itself, and appears when it is complete. Never copy the files of a store that is open with cp or
-    rsync.
+    The copy is a store itself, and appears when it is complete. Never use cp or rsync on a store that is in use.
 
     Example: ripml backup store/ backups/monday
     """

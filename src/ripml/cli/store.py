@@ -304,8 +304,8 @@ def compact(
 ) -> None:
     """Erase all traces of forgotten documents: afterwards no file of the store contains a byte of them.
 
-    Labels without documents are removed, except those that ripml labels add declared. The history keeps who changed
-    what kind of thing and when; ids and labels are kept only for --keep-history days, and never those of forgotten
+    Labels without documents are removed, except those that ripml labels add declared. The history keeps who made
+    which kind of change and when; ids and labels are kept only for --keep-history days, and never those of forgotten
     documents.
 
     Example: ripml compact store/ --keep-history 90
@@ -347,8 +347,8 @@ def history(
 ) -> None:
     """List the last changes of a store, newest first: who made them, and the labels before and after if still known.
 
-    Documents that were forgotten with a certificate have no id and no labels here, other forgotten ones keep them until
-    ripml compact. With --json, one object per line.
+    Documents that were forgotten with a certificate have no id and no labels here; other forgotten documents keep them
+    until ripml compact. With --json, one object per line.
 
     Example: ripml history store/ -n 5
     """

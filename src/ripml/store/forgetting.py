@@ -279,7 +279,7 @@ class Contents:
     labels: list[Label]
     unused_labels: int
     unredacted: list[int]  # entries that still have details of documents that are gone
-    learnt: dict[int, int]  # document that is gone ↦ the change that added it; without those from the creation
+    learnt: dict[int, int]  # document that is gone ↦ the change that added it, if it was not there from the creation
     fit: int  # the change whose documents the model was last fitted on; 0 for those from the creation
 
     @classmethod
@@ -423,7 +423,7 @@ def _check_erased(contents: Contents) -> Finding:
     """All that was forgotten was erased by a later `compact`."""
     forgotten, compacted = contents.last("forget"), contents.last("compact")
     if forgotten > compacted:
-        sentence = f"Change {forgotten} forgot a document, and the store was not compacted since; compact it."
+        sentence = f"Change {forgotten} forgot a document, and the store has not been compacted since; compact it."
     elif forgotten > contents.snapshot.change:
         sentence = f"The saved model is that of change {contents.snapshot.change}, before the last forgotten document."
     elif contents.unredacted:
@@ -563,4 +563,4 @@ def _notes(
         yield "No id was given, so the files were not searched, and it was not checked whose certificates these are."
     yield "Backups and other copies of the folder are out of reach of this check, and the history does not list them."
     for certificate in certificates:
-        yield f"Copies that were made before {certificate.time} can have the document of change {certificate.change}."
+        yield f"Copies made before {certificate.time} may contain the document of change {certificate.change}."

@@ -82,7 +82,7 @@ class Store:
     """Documents with their labels in a folder, and the model that is trained on them.
 
     One process at a time opens a store for writing, any number for reading. Methods may be called from any thread.
-    Those that change something take `actor`, the name of who does so, for the history.
+    Those that change the store take `actor`, the name of the person or program behind the change, for the history.
 
     >>> import tempfile
     >>> from scipy.sparse import csr_array
