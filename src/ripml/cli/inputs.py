@@ -74,12 +74,6 @@ def training_rows(data: str, file: FileOptions) -> tuple[Dataset, int | None]:
     return rows, first_feature
 
 
-def row_blocks(rows: Dataset, size: int) -> Iterator[Dataset]:
-    """The rows in blocks of at most `size`."""
-    for start in range(0, len(rows), size):
-        yield rows.take(slice(start, start + size))
-
-
 def read_lines(place: str) -> list[str]:
     """The lines of a text file that are not blank."""
     return [line.removesuffix("\r") for line in _read_text(place).split("\n") if line.strip()]
@@ -153,7 +147,7 @@ class Queries:
             yield from answer(self.rows)
             return
         with progress_bar("predicting", len(self)) as advance:
-            for block in row_blocks(self.rows, size):
+            for block in self.rows.blocks(size):
                 yield from answer(block)
                 advance(len(block))
 

@@ -135,12 +135,10 @@ def _rows_to_learn(model: DocumentModel, data: str, file: options.FileOptions) -
 
 def _learn_blocks(store: Store, rows: Dataset) -> list[str]:
     """Learn the rows in blocks and return their ids; if a block fails, the blocks before it stay stored."""
-    from ripml.cli.inputs import row_blocks
-
     ids: list[str] = []
     try:
         with output.progress_bar("learning", len(rows)) as advance:
-            for block in row_blocks(rows, _ROWS_PER_TRANSACTION):
+            for block in rows.blocks(_ROWS_PER_TRANSACTION):
                 learnt = store.learn(block, actor=login_name())
                 ids += learnt
                 advance(len(learnt))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -87,6 +87,11 @@ class Dataset:
             texts=None if self.texts is None else [self.texts[row] for row in numbers],
             ids=None if self.ids is None else [self.ids[row] for row in numbers],
         )
+
+    def blocks(self, size: int) -> Iterator[Dataset]:
+        """Yield the rows in blocks of at most `size`."""
+        for start in range(0, len(self), size):
+            yield self if size >= len(self) else self.take(slice(start, start + size))
 
     def __repr__(self) -> str:
         content = "texts" if self.X is None else f"{self.X.shape[1]} features"

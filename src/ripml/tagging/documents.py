@@ -328,8 +328,8 @@ class DocumentModel:
             Y = csr_array((len(texts), 0), dtype=np.float32)
             rows = Dataset(X=None, Y=Y, label_names=[], texts=texts, name="these texts")
         self.check(rows)
-        for start in range(0, len(rows), _BLOCK):
-            yield self.features(rows.take(slice(start, start + _BLOCK)))
+        for block in rows.blocks(_BLOCK):
+            yield self.features(block)
 
     def scores(self, data: Dataset) -> Any:
         """The scores of the rows of `data`, CSR (n, L)."""
