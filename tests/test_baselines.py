@@ -6,10 +6,9 @@ import functools
 import json
 import sys
 from copy import deepcopy
-from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pandas
@@ -363,14 +362,8 @@ def test_a_dense_array_of_more_than_two_gigabytes_is_refused() -> None:
 # ----------------------------------------------------------------------------------------------------- a new baseline
 
 
-@dataclass(eq=False, repr=False)
 class Centroids(Baseline):
     """A toy: each label is scored by the inner product with the mean of its rows."""
-
-    regularised: ClassVar[bool] = False
-    normalize: bool = False
-    n_jobs: int | None = None
-    random_state: Any = None
 
     def _prepare(self, X: Any, Y: Any, seed: int) -> FitAtRidge:
         means = np.asarray(X.T @ Y / np.maximum(Y.sum(axis=0), 1))

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from ripml.model.estimator import RIPML
     from ripml.search.study import tune
     from ripml.store import Store
-    from ripml.tagging.loading import load
-    from ripml.tagging.tagger import Tagger
+    from ripml.tagging.tagger import Tagger, load
 
 # Imported when first used, so that `ripml --help` does not wait for NumPy and scikit-learn.
 _HOMES = {
@@ -23,7 +22,7 @@ _HOMES = {
     "RipmlError": "ripml.base.errors",
     "Store": "ripml.store",
     "Tagger": "ripml.tagging.tagger",
-    "load": "ripml.tagging.loading",
+    "load": "ripml.tagging.tagger",
     "tune": "ripml.search.study",
 }
 _MODULES = {"baselines", "datasets", "metrics"}

@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
@@ -23,25 +24,12 @@ from sklearn.utils.validation import check_is_fitted
 from ripml import metrics
 from ripml.base import registry
 from ripml.base.errors import MemoryLimitError, ModelFolderError, ParameterError, check_count, check_ridge
-from ripml.base.parallel import blocks
+from ripml.base.parallel import blocks, map_blocks
 from ripml.decoding.calibration import best_threshold, mean_precision
 from ripml.decoding.scores import largest
 from ripml.labels.encoding import names_from_arrays, names_to_arrays
 from ripml.model.multilabel import Multilabel, TrainingData
 from ripml.regression import Solve, resolve_solver
-
-__all__ = [
-    "Arrays",
-    "Baseline",
-    "FitAtRidge",
-    "best_candidates",
-    "choose_ridge",
-    "draw_seed",
-    "held_out_rows",
-    "prepare_ridge",
-    "require_dense",
-    "with_constant",
-]
 
 Arrays = Mapping[str, Any]  # everything that a method learns: dense and CSR arrays by name
 FitAtRidge = Callable[[float], Arrays]
@@ -56,13 +44,14 @@ _SAVED_VALUES = ("seed", "ridge", "threshold", "left_out_precision", "tried", "n
 _CSR_PARTS = ("data", "indices", "indptr")
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class Baseline(Multilabel):
     """A method of the related work, following scikit-learn's rules and with RIPML's interface.
 
-    A subclass is a dataclass of its parameters that implements `_prepare` (learning), `_score` (prediction) and
-    `_expected_shapes` (a check of loaded arrays). To add one, write its file and add a line of kind "estimator" to
-    `ripml.base.registry`. Scores are in the units of the method, not probabilities; the candidates of a row are its 100
-    best labels.
+    A subclass is a dataclass of its other parameters that implements `_prepare` (learning), `_score` (prediction) and
+    `_expected_shapes` (a check of loaded arrays). A method with a regularisation has a parameter `ridge`. To add one,
+    write its file and add a line of kind "estimator" to `ripml.base.registry`. Scores are in the units of the method,
+    not probabilities; the candidates of a row are its 100 best labels.
 
     Parameters
     ----------
@@ -89,15 +78,17 @@ class Baseline(Multilabel):
         The values that "auto" tried, in order, with the mean of P@1, P@3 and P@5.
     """
 
-    regularised: ClassVar[bool] = True  # has a parameter `ridge`
     counts: ClassVar[tuple[str, ...]] = ()  # parameters that are integers ≥ 1, or "auto" if that is their default
-    ridge: float | str
-    random_state: Any
-    if TYPE_CHECKING:
-        classes_: NDArray[Any]
-        threshold_: float
-        n_rows_: int
-        frequency_: NDArray[np.int64]
+
+    normalize: bool = False
+    n_jobs: int | None = None
+    random_state: Any = None
+
+    if TYPE_CHECKING:  # attributes here, where the base class has properties
+        classes_: NDArray[Any] = field(init=False)
+        threshold_: float = field(init=False)
+        n_rows_: int = field(init=False)
+        frequency_: NDArray[np.int64] = field(init=False)
 
     @abstractmethod
     def _prepare(self, X: Any, Y: Any, seed: int) -> FitAtRidge:
@@ -124,7 +115,7 @@ class Baseline(Multilabel):
             if not (may_be_auto and value == "auto"):
                 check_count(name, value, "'auto' or " if may_be_auto else "")
         super().check_settings()
-        if self.regularised:
+        if hasattr(self, "ridge"):
             check_ridge("ridge", self.ridge)
 
     def _fit(self, data: TrainingData) -> None:
@@ -141,7 +132,7 @@ class Baseline(Multilabel):
             return self._candidates(fit_at(ridge), X[held_out])
 
         # Choose the ridge, the threshold and the expected precision on the held-out rows …
-        ridge = self.ridge if self.regularised else 0.0
+        ridge = getattr(self, "ridge", 0.0)
         if ridge == "auto":
             self.ridge_, self.tried_ = choose_ridge(lambda value: mean_precision(truth, scores_at(value)))
         else:
@@ -187,7 +178,7 @@ class Baseline(Multilabel):
     def chosen_(self) -> dict[str, Any]:
         """The values that were chosen for parameters set to "auto", as plain numbers."""
         check_is_fitted(self, "learnt_")
-        return {"ridge": self.ridge_} if self.regularised else {}
+        return {"ridge": self.ridge_} if hasattr(self, "ridge") else {}
 
     # ------------------------------------------------------------------------------------------------ save and load
 
@@ -312,6 +303,24 @@ def best_candidates(scores: NDArray[Any]) -> Any:
     values = np.take_along_axis(scores, labels, axis=1).astype(np.float64)
     n, k = labels.shape
     return scipy.sparse.csr_array((values.ravel(), labels.ravel(), np.arange(n + 1) * k), shape=scores.shape)
+
+
+def at_cells(
+    cells: Any, values: Callable[[slice, NDArray[Any], NDArray[Any]], Any], height: int, n_jobs: int | None
+) -> Any:
+    """A CSR matrix with the cells of another and other values, which are computed on threads in blocks of rows.
+
+    `values` gets a block of at most `height` rows, and the row within the block and the column of each of its cells.
+    """
+    data = np.empty(cells.nnz)
+
+    def fill(rows: slice) -> None:
+        ends = cells.indptr[rows.start : rows.stop + 1]
+        row = np.repeat(np.arange(len(ends) - 1), np.diff(ends))
+        data[ends[0] : ends[-1]] = values(rows, row, cells.indices[ends[0] : ends[-1]])
+
+    map_blocks(fill, blocks(cells.shape[0], height), n_jobs)
+    return scipy.sparse.csr_array((data, cells.indices, cells.indptr), shape=cells.shape)
 
 
 def require_dense(shape: tuple[int, int], what: str, remedy: str) -> None:

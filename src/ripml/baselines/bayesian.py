@@ -69,14 +69,11 @@ class BayesianCompressedSensing(Baseline):
     'a'
     """
 
-    counts: ClassVar[tuple[str, ...]] = ("n_dims", "n_steps")
+    counts: ClassVar[tuple[str, ...]] = ("n_dims",)
 
     n_dims: int = 100
     n_steps: int = 4
     ridge: float | str = "auto"
-    normalize: bool = False
-    n_jobs: int | None = None
-    random_state: Any = None
 
     def check_settings(self) -> None:
         """Raise `ParameterError` for the first parameter that is out of range."""

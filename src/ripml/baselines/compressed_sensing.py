@@ -74,9 +74,6 @@ class CompressedSensing(Baseline):
     recovery: str = "omp"
     n_nonzeros: int | str = "auto"
     ridge: float | str = "auto"
-    normalize: bool = False
-    n_jobs: int | None = None
-    random_state: Any = None
 
     def check_settings(self) -> None:
         """Raise `ParameterError` for the first parameter that is out of range."""

@@ -44,13 +44,9 @@ class FeatureNeighbors(Baseline):
     [('a', 1.0), ('c', 0.44)]
     """
 
-    regularised: ClassVar[bool] = False
     counts: ClassVar[tuple[str, ...]] = ("n_neighbors",)
 
     n_neighbors: int = 10
-    normalize: bool = False
-    n_jobs: int | None = None
-    random_state: Any = None
 
     def _prepare(self, X: Any, Y: Any, seed: int) -> FitAtRidge:
         unit = unit_rows(X.astype(np.float64))

@@ -64,9 +64,6 @@ class PLST(Baseline):
 
     n_dims: int = 100
     ridge: float | str = "auto"
-    normalize: bool = False
-    n_jobs: int | None = None
-    random_state: Any = None
 
     def _prepare(self, X: Any, Y: Any, seed: int) -> FitAtRidge:
         mean = np.bincount(Y.indices, Y.data, minlength=Y.shape[1]) / Y.shape[0]

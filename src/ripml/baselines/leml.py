@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from ripml.base.errors import DataError
 from ripml.base.parallel import blocks, map_blocks
 from ripml.base.products import BLAS_GAIN, gram_of, product, transposed_product
-from ripml.baselines.base import Arrays, Baseline, FitAtRidge, held_out_rows, with_constant
+from ripml.baselines.base import Arrays, Baseline, FitAtRidge, at_cells, held_out_rows, with_constant
 from ripml.labels.encoding import check_indicator, encode_labels
 from ripml.model.multilabel import TrainingData
 from ripml.regression import Sums
@@ -74,9 +74,6 @@ class LEML(Baseline):
     n_dims: int = 100
     n_iter: int = 3
     ridge: float | str = "auto"
-    normalize: bool = False
-    n_jobs: int | None = None
-    random_state: Any = None
 
     def fit(self: Self, X: Any, Y: Any, label_names: Sequence[str] | None = None, observed: Any = None) -> Self:
         """Learn from features X (n, d) and labels Y, of which the cells `observed` are known.
@@ -272,16 +269,10 @@ def _complement(observed: Any) -> Any:
 
 def _products_at(E: Floats, H: Floats, cells: Any, n_jobs: int | None) -> Any:
     """E Hᵀ at the cells of a CSR indicator, in its shape."""
-    data = np.empty(cells.nnz)
 
-    def fill(rows: slice) -> None:
-        ends = cells.indptr[rows.start : rows.stop + 1]
-        labels = cells.indices[ends[0] : ends[-1]]
-        row = np.repeat(np.arange(len(ends) - 1), np.diff(ends))
-        if len(labels) * BLAS_GAIN > (len(ends) - 1) * len(H):
-            data[ends[0] : ends[-1]] = (E[rows] @ H.T)[row, labels]
-        else:
-            data[ends[0] : ends[-1]] = np.einsum("ij,ij->i", E[rows][row], H[labels])
+    def products(rows: slice, row: NDArray[Any], labels: NDArray[Any]) -> Floats:
+        if len(labels) * BLAS_GAIN > len(E[rows]) * len(H):
+            return np.asarray((E[rows] @ H.T)[row, labels])
+        return np.asarray(np.einsum("ij,ij->i", E[rows][row], H[labels]))
 
-    map_blocks(fill, blocks(len(E), min(512, max(16, _BLOCK_CELLS // len(H)))), n_jobs)
-    return scipy.sparse.csr_array((data, cells.indices, cells.indptr), shape=cells.shape)
+    return at_cells(cells, products, min(512, max(16, _BLOCK_CELLS // len(H))), n_jobs)

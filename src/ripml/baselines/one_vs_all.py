@@ -47,9 +47,6 @@ class OneVsAllRidge(Baseline):
     """
 
     ridge: float | str = "auto"
-    normalize: bool = False
-    n_jobs: int | None = None
-    random_state: Any = None
 
     def _prepare(self, X: Any, Y: Any, seed: int) -> FitAtRidge:
         self._require_weights(X.shape[1], Y.shape[1])

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -12,19 +11,12 @@ from ripml.baselines.base import Arrays, Baseline, FitAtRidge
 __all__ = ["Popularity"]
 
 
-@dataclass(eq=False, repr=False)
 class Popularity(Baseline):
     """Recommends the most frequent labels to every row: any useful method must do better.
 
     >>> Popularity().fit([[1], [2], [3]], [["a"], ["a", "b"], ["a"]]).recommend([[0]])[0][0]
     ('a', 1.0)
     """
-
-    regularised: ClassVar[bool] = False
-
-    normalize: bool = False
-    n_jobs: int | None = None
-    random_state: Any = None
 
     def _prepare(self, X: Any, Y: Any, seed: int) -> FitAtRidge:
         share = np.bincount(Y.indices, minlength=Y.shape[1]) / Y.shape[0]

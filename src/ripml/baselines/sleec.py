@@ -34,7 +34,7 @@ from sklearn.exceptions import ConvergenceWarning
 from ripml.base.errors import ParameterError, is_number
 from ripml.base.parallel import blocks, map_blocks
 from ripml.base.products import dense, gram_of, product
-from ripml.baselines.base import Arrays, Baseline, FitAtRidge, with_constant
+from ripml.baselines.base import Arrays, Baseline, FitAtRidge, at_cells, with_constant
 from ripml.decoding.calibration import mean_precision
 from ripml.decoding.votes import tally, vote_weights
 from ripml.model.clustering import assign, partition
@@ -100,8 +100,6 @@ class SLEEC(Baseline):
     ridge: float | str = "auto"
     l1: float = 0.0
     normalize: bool = True
-    n_jobs: int | None = None
-    random_state: Any = None
 
     def check_settings(self) -> None:
         """Raise `ParameterError` for the first parameter that is out of range."""
@@ -261,17 +259,9 @@ def label_graph(U: Any, n_neighbors: int, seed: int, n_jobs: int | None = None) 
 
 
 def _products_at(omega: Any, A: Any, B: Any, n_jobs: int | None) -> Any:
-    """A B at the cells of Ω, a CSR matrix (n, n), in its order; only a block of rows of the product is dense."""
-    n = omega.shape[0]
-
-    def entries(rows: slice) -> Floats:
-        block = dense(A[rows] @ B)
-        ends = omega.indptr[rows.start : rows.stop + 1]
-        row = np.repeat(np.arange(len(block)), np.diff(ends))
-        return np.asarray(block[row, omega.indices[ends[0] : ends[-1]]])
-
-    data = np.concatenate(map_blocks(entries, blocks(n, max(1, _BLOCK_CELLS // n)), n_jobs))
-    return scipy.sparse.csr_array((data, omega.indices, omega.indptr), shape=(n, n))
+    """A B at the cells of Ω, a CSR matrix (n, n); only a block of rows of the product is dense."""
+    height = max(1, _BLOCK_CELLS // omega.shape[0])
+    return at_cells(omega, lambda rows, row, columns: dense(A[rows] @ B)[row, columns], height, n_jobs)
 
 
 def project_singular_values(

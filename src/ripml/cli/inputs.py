@@ -7,12 +7,11 @@ model or of a store.
 from __future__ import annotations
 
 import contextlib
-import getpass
 import io
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,11 +25,6 @@ from ripml.datasets.source import fault, open_source
 from ripml.store import Store
 from ripml.store.database import FILE, is_unfinished
 from ripml.tagging.documents import DocumentModel
-
-__all__ = [
-    "Queries", "folder_megabytes", "is_file", "is_store", "is_unfinished", "login_name", "open_model", "open_queries",
-    "open_store", "read_lines", "read_rows", "row_blocks", "training_rows",
-]  # fmt: skip
 
 Answer = TypeVar("Answer")
 
@@ -78,19 +72,6 @@ def training_rows(data: str, file: FileOptions) -> tuple[Dataset, int | None]:
     if len(rows) and not rows.label_names:
         raise DataError(f"{rows.name}: no row has labels; name their column or key with --labels-column.")
     return rows, first_feature
-
-
-def row_blocks(rows: Dataset, size: int) -> Iterator[Dataset]:
-    """The rows in blocks of at most `size`."""
-    for start in range(0, len(rows), size):
-        block = slice(start, start + size)
-        yield replace(
-            rows,
-            X=None if rows.X is None else rows.X[block],
-            Y=rows.Y[block],
-            texts=None if rows.texts is None else rows.texts[block],
-            ids=None if rows.ids is None else rows.ids[block],
-        )
 
 
 def read_lines(place: str) -> list[str]:
@@ -142,21 +123,6 @@ def open_model(folder: Path) -> tuple[DocumentModel, Store | None]:
     return store.model, store
 
 
-def open_store(folder: Path, readonly: bool = False) -> Store:
-    """The store in a folder."""
-    if not is_store(folder):
-        raise ParameterError(f"{folder} is not a store; create one with ripml train DATA {folder} --store.")
-    return Store.open(folder, readonly)
-
-
-def login_name() -> str | None:
-    """The name of the user, for the history of a store; None where the system does not know it."""
-    try:
-        return getpass.getuser() or None
-    except (ImportError, KeyError, OSError):
-        return None
-
-
 def folder_megabytes(folder: Path) -> float:
     """The size of the files in a folder."""
     return round(sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) / 1e6, 2)
@@ -181,7 +147,7 @@ class Queries:
             yield from answer(self.rows)
             return
         with progress_bar("predicting", len(self)) as advance:
-            for block in row_blocks(self.rows, size):
+            for block in self.rows.blocks(size):
                 yield from answer(block)
                 advance(len(block))
 

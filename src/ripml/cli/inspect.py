@@ -68,12 +68,12 @@ def inspect(
 
 def _print_model(folder: Path, as_json: bool) -> None:
     from ripml.cli.inputs import open_model
-    from ripml.cli.summaries import describe_updates, format_summary, model_summary
+    from ripml.cli.summaries import describe_updates, format_summary, model_summary, print_summary
 
     trained, store = open_model(folder)
     summary = model_summary(trained)
     if store is None:
-        output.print_json(summary) if as_json else output.print_facts(f"Model {folder}", format_summary(summary))
+        print_summary(f"Model {folder}", summary, as_json)
         return
     last = next(iter(store.history(1)), None)
     estimator: Any = trained.model

@@ -89,13 +89,12 @@ def _baseline_scores(train: Dataset, test: Dataset) -> dict[str, Any]:
 
 def _without_own_label(scores: Any, test: Dataset) -> Any:
     import numpy as np
-    from scipy.sparse import csr_array
+
+    from ripml.decoding.scores import only
 
     column = {name: j for j, name in enumerate(test.label_names)}
     own = np.array([column.get(name, -1) for name in test.ids or []])
-    entries = scores.tocoo()
-    kept = entries.col != own[entries.row]
-    return csr_array((entries.data[kept], (entries.row[kept], entries.col[kept])), shape=scores.shape)
+    return only(scores, scores.indices != np.repeat(own, np.diff(scores.indptr)))
 
 
 def _examples(test: Dataset, scores: Any) -> list[dict[str, Any]]:
@@ -133,6 +132,7 @@ def reproduce(
     """
     from ripml.lab.reproduce.experiment import Extent
     from ripml.lab.reproduce.laboratory import EXPERIMENTS, experiment_of, run
+    from ripml.lab.reproduce.report import VERDICTS
 
     if experiment == "list":
         for one in EXPERIMENTS if json else ():
@@ -152,7 +152,6 @@ def reproduce(
     if json:
         output.print_json({"report": str(report), "claims": claims})
         return
-    verdicts = {True: "holds", False: "does not hold here", None: "cannot be decided here"}
     for claim in claims:
-        print(f"{claim['experiment']}: {claim['text']}\n    {verdicts[claim['holds']]}: {claim['evidence']}")
+        print(f"{claim['experiment']}: {claim['text']}\n    {VERDICTS[claim['holds']]}: {claim['evidence']}")
     print(f"\nReport: {report}")

@@ -1,4 +1,4 @@
-"""The commands that care for a store: backup, restore, check, rebuild and export. They need no model to be readable."""
+"""The commands that maintain a store: backup, restore, check, rebuild and export. They work without its model."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import typer
 from typer import Argument, Option, Typer
 
 from ripml.cli import options, output
+from ripml.cli.store import login_name
 
 __all__ = ["app"]
 
@@ -41,8 +42,7 @@ def backup(
 ) -> None:
     """Copy a store as it is at one moment to a new or empty folder, while others read and write.
 
-    The copy is a store itself, and appears when it is complete. Never copy the files of a store that is open with cp or
-    rsync.
+    The copy is a store itself, and appears when it is complete. Never use cp or rsync on a store that is in use.
 
     Example: ripml backup store/ backups/monday
     """
@@ -101,21 +101,20 @@ def check(
         raise typer.Exit(1)
 
 
-@app.command(short_help="Fit a model that is lost or damaged.")
+@app.command(short_help="Fit the model again if it is lost or damaged.")
 def rebuild(store: options.Store, json: options.Json = False) -> None:
     """Fit the model of a store on its documents, with the settings that it had, when the model is lost or damaged.
 
     Example: ripml rebuild store/
     """
-    from ripml.cli.inputs import login_name, open_store
-    from ripml.cli.summaries import format_summary, model_summary
-    from ripml.store import maintenance
+    from ripml.cli.summaries import model_summary, print_summary
+    from ripml.store import Store, maintenance
 
     with _warnings_as_lines(), output.working("training"):
         maintenance.rebuild(store, actor=login_name())
-    with open_store(store, readonly=True) as opened:
+    with Store.open(store, readonly=True) as opened:
         summary = {"documents": len(opened), **model_summary(opened.model)}
-    output.print_json(summary) if json else output.print_facts(f"Rebuilt {store}", format_summary(summary))
+    print_summary(f"Rebuilt {store}", summary, json)
 
 
 @app.command(short_help="Write the documents of a store to a file.")
@@ -126,7 +125,9 @@ def export(
         Literal["jsonl", "csv", "parquet"] | None,
         Option("--format", "-f", help="The file format. Default: that of the name, or jsonl."),
     ] = None,
-    salvage: Annotated[bool, Option("--salvage", help="Leave out what a damaged store.db does not give back.")] = False,
+    salvage: Annotated[
+        bool, Option("--salvage", help="Leave out what cannot be read from a damaged store.db.")
+    ] = False,
     json: options.Json = False,
 ) -> None:
     """Write all documents with their ids and labels to a file, as they are at one moment, while others write.

@@ -16,11 +16,6 @@ from typer import Argument, BadParameter, Option
 
 from ripml.base import registry
 
-__all__ = [
-    "Data", "FileOptions", "Format", "Jobs", "Json", "LabelsColumn", "Model", "Store", "TextColumn", "TextFeatures",
-    "complete_data", "complete_dataset", "option_name", "stage_option", "stage_word", "use_option_names",
-]  # fmt: skip
-
 TextFeatures = Literal["doc2vec", "tfidf"]
 
 

@@ -13,12 +13,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-__all__ = [
-    "NO_LABELS", "Interrupted", "count", "format_rate", "join_printable", "print_facts", "print_json", "print_rate",
-    "print_result", "print_scores", "print_table", "print_tree", "printable", "progress_bar", "step_bars",
-    "working",
-]  # fmt: skip
-
 NO_LABELS = "the model knows none of the words, or no score reaches the threshold"
 
 _LINE_SECONDS = 30  # between two progress lines where there is no terminal

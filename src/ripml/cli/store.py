@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import getpass
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from ripml.store import Certificate, Store
     from ripml.tagging.documents import DocumentModel
 
-__all__ = ["app", "labels_app"]
+__all__ = ["app", "labels_app", "login_name"]
 
 app = Typer(rich_markup_mode=None)
 labels_app = Typer(help="List and change the labels of a store.", rich_markup_mode=None)
@@ -31,15 +32,20 @@ _ROWS_PER_TRANSACTION = 500
 
 
 def _open(folder: Path, readonly: bool = False) -> Store:
-    from ripml.cli.inputs import open_store
+    from ripml.cli.inputs import is_store
+    from ripml.store import Store
 
-    return open_store(folder, readonly)
+    if not is_store(folder):
+        raise ParameterError(f"{folder} is not a store; create one with ripml train DATA {folder} --store.")
+    return Store.open(folder, readonly)
 
 
-def _actor() -> str | None:
-    from ripml.cli.inputs import login_name
-
-    return login_name()
+def login_name() -> str | None:
+    """The name of the user, for the history of a store; None where the system does not know it."""
+    try:
+        return getpass.getuser() or None
+    except (ImportError, KeyError, OSError):
+        return None
 
 
 def _print_change(store: Store, values: dict[str, Any], text: str, as_json: bool) -> None:
@@ -129,13 +135,11 @@ def _rows_to_learn(model: DocumentModel, data: str, file: options.FileOptions) -
 
 def _learn_blocks(store: Store, rows: Dataset) -> list[str]:
     """Learn the rows in blocks and return their ids; if a block fails, the blocks before it stay stored."""
-    from ripml.cli.inputs import row_blocks
-
     ids: list[str] = []
     try:
         with output.progress_bar("learning", len(rows)) as advance:
-            for block in row_blocks(rows, _ROWS_PER_TRANSACTION):
-                learnt = store.learn(block, actor=_actor())
+            for block in rows.blocks(_ROWS_PER_TRANSACTION):
+                learnt = store.learn(block, actor=login_name())
                 ids += learnt
                 advance(len(learnt))
     except KeyboardInterrupt:
@@ -173,7 +177,7 @@ def forget(
     with _open(store) as opened:
         forgotten = read_lines(source) if source is not None else list(ids or ())
         with output.working("forgetting"), _certificate_file(certificate) as write:
-            write(opened.forget(forgotten, certify=certificate is not None, actor=_actor()))
+            write(opened.forget(forgotten, certify=certificate is not None, actor=login_name()))
         n = len(forgotten)
         _print_change(opened, {"forgotten": n}, f"{output.count(n, 'document')} forgotten", json)
 
@@ -282,7 +286,7 @@ def relabel(
     """
     with _open(store) as opened:
         before = _labels(opened)
-        opened.relabel(id, labels or [], actor=_actor())
+        opened.relabel(id, labels or [], actor=login_name())
         carried, new = opened.document(id)["labels"], sorted(_labels(opened) - before)
         text = f"{output.printable(id)} has {output.join_printable(carried) or 'no labels'}; {_format_new_labels(new)}"
         _print_change(opened, {"id": id, "carries": carried, "new_labels": new}, text, json)
@@ -292,14 +296,14 @@ def relabel(
 def compact(
     store: options.Store,
     keep_history: Annotated[
-        float, Option(metavar="DAYS", min=0, help="Keep ids and labels in the history for so many days.")
+        float, Option(metavar="DAYS", min=0, help="Keep ids and labels in the history for this many days.")
     ] = 0,
     json: options.Json = False,
 ) -> None:
     """Erase all traces of forgotten documents: afterwards no file of the store contains a byte of them.
 
-    Labels without documents are removed, except those that ripml labels add declared. The history keeps who changed
-    what kind of thing and when; ids and labels are kept only for --keep-history days, and never those of forgotten
+    Labels without documents are removed, except those that ripml labels add declared. The history keeps who made
+    which kind of change and when; ids and labels are kept only for --keep-history days, and never those of forgotten
     documents.
 
     Example: ripml compact store/ --keep-history 90
@@ -309,7 +313,7 @@ def compact(
     with _open(store) as opened:
         before = _labels(opened)
         with output.working("compacting"):
-            opened.compact(keep_history=keep_history, actor=_actor())
+            opened.compact(keep_history=keep_history, actor=login_name())
         dropped, size = sorted(before - _labels(opened)), folder_megabytes(store)
         text = f"{size:g} MB; {output.count(len(dropped), 'label')} without documents removed"
         _print_change(opened, {"dropped_labels": dropped, "megabytes": size}, text, json)
@@ -324,13 +328,13 @@ def refit(store: options.Store, json: options.Json = False) -> None:
 
     Example: ripml refit store/
     """
-    from ripml.cli.summaries import format_summary, model_summary
+    from ripml.cli.summaries import model_summary, print_summary
 
     with _open(store) as opened:
         with output.working("training"):
-            opened.refit(actor=_actor())
+            opened.refit(actor=login_name())
         summary = {"documents": len(opened), **model_summary(opened.model)}
-    output.print_json(summary) if json else output.print_facts(f"Refitted {store}", format_summary(summary))
+    print_summary(f"Refitted {store}", summary, json)
 
 
 @app.command(short_help="List the changes of a store.")
@@ -341,8 +345,8 @@ def history(
 ) -> None:
     """List the last changes of a store, newest first: who made them, and the labels before and after if still known.
 
-    Documents that were forgotten with a certificate have no id and no labels here, other forgotten ones keep them until
-    ripml compact. With --json, one object per line.
+    Documents that were forgotten with a certificate have no id and no labels here; other forgotten documents keep them
+    until ripml compact. With --json, one object per line.
 
     Example: ripml history store/ -n 5
     """
@@ -395,7 +399,7 @@ def labels_add(store: options.Store, names: NamesArgument, json: options.Json = 
     """
     with _open(store) as opened:
         before = _labels(opened)
-        opened.add_labels(names, actor=_actor())
+        opened.add_labels(names, actor=login_name())
         new = sorted(_labels(opened) - before)
         _print_change(opened, {"new_labels": new}, _format_new_labels(new), json)
 
@@ -412,7 +416,7 @@ def labels_rename(
     Example: ripml labels rename store/ bills billing
     """
     with _open(store) as opened:
-        opened.rename_label(old, new, actor=_actor())
+        opened.rename_label(old, new, actor=login_name())
         _print_change(
             opened, {"old": old, "new": new}, f"{output.printable(old)} renamed to {output.printable(new)}", json
         )
@@ -430,7 +434,7 @@ def labels_merge(
     Example: ripml labels merge store/ bill bills --into billing
     """
     with _open(store) as opened:
-        opened.merge_labels(names, into, actor=_actor())
+        opened.merge_labels(names, into, actor=login_name())
         text = f"{output.join_printable(names)} merged into {output.printable(into)}"
         _print_change(opened, {"merged": names, "into": into}, text, json)
 
@@ -458,6 +462,6 @@ def _set_retired(folder: Path, names: Sequence[str], retired: bool, as_json: boo
         if unknown := [name for name in names if name not in _labels(store)]:  # checked before the first change
             raise DataError(f"there is no label {unknown[0]!r}.")
         for name in names:
-            (store.retire_label if retired else store.reinstate_label)(name, actor=_actor())
+            (store.retire_label if retired else store.reinstate_label)(name, actor=login_name())
         word = "retired" if retired else "reinstated"
         _print_change(store, {word: list(names)}, f"{output.join_printable(names)} {word}", as_json)

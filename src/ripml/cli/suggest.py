@@ -151,15 +151,15 @@ def _predictions(
     """For each row its labels with their scores or probabilities, and whether the model knows a feature of it."""
     import numpy as np
 
+    from ripml.tagging.rules import named
+
     model: Any = trained.model
     X = trained.features(rows)
     scores, calibrated = model.scores_and_probabilities(X) if probabilities else (model.decision_function(X), None)
     best = rules.kept(model, scores)
     if calibrated is not None and best.nnz:  # the labels stay in the order of the scores, which have fewer ties
         best.data = calibrated[np.repeat(np.arange(best.shape[0]), np.diff(best.indptr)), best.indices]
-    pairs = list(zip(map(str, model.classes_[best.indices].tolist()), best.data.tolist(), strict=True))
-    is_known = (np.diff(scores.indptr) > 0).tolist()
-    return [(pairs[best.indptr[i] : best.indptr[i + 1]], is_known[i]) for i in range(len(is_known))]
+    return list(zip(named(model, best), (np.diff(scores.indptr) > 0).tolist(), strict=True))
 
 
 @app.command(short_help="Measure a model on labelled rows.")

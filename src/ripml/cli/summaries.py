@@ -9,16 +9,12 @@ import numpy as np
 
 from ripml.base import registry
 from ripml.cli.options import stage_word
-from ripml.cli.output import count
+from ripml.cli.output import count, print_facts, print_json
 from ripml.datasets import Dataset
 from ripml.model.estimator import RIPML
 from ripml.tagging.documents import DocumentModel
 from ripml.tagging.rules import Rules
 from ripml.text import TfIdf
-
-__all__ = [
-    "chosen_settings", "dataset_statistics", "describe_updates", "format_short", "format_summary", "model_summary",
-]  # fmt: skip
 
 _ENOUGH_ROWS = 100  # the leave-one-out precision of a model of fewer rows is mostly chance
 _KERNEL_FACTS = {"ridge": "nearby_ridge", "n_rows": "nearby_rows"}
@@ -111,6 +107,11 @@ def format_short(summary: dict[str, Any]) -> dict[str, str]:
 def format_summary(summary: dict[str, Any]) -> dict[str, str]:
     """A whole summary, for people."""
     return {_TITLES.get(name, name.replace("_", " ")): _format(value) for name, value in summary.items()}
+
+
+def print_summary(title: str, summary: dict[str, Any], as_json: bool) -> None:
+    """Print a whole summary, as JSON or for people."""
+    print_json(summary) if as_json else print_facts(title, format_summary(summary))
 
 
 def _format(value: Any) -> str:

@@ -249,7 +249,8 @@ def _fit_out_of_core(run: TrainingRun, estimator: Any, rules: Rules) -> tuple[st
 
 def _check_target(folder: Path, store: bool) -> None:
     """Raise `ParameterError` if the model could not be saved in this folder."""
-    from ripml.cli.inputs import is_store, is_unfinished
+    from ripml.cli.inputs import is_store
+    from ripml.store.database import is_unfinished
 
     if folder.exists() and not folder.is_dir():
         raise ParameterError(f"{folder} is a file, but the model needs a folder; choose another name.")

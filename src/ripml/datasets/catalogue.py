@@ -16,7 +16,7 @@ from typing import Final
 from ripml.base.errors import DataError
 from ripml.datasets.dataset import Dataset
 from ripml.datasets.formats import read
-from ripml.datasets.source import fault, open_source
+from ripml.datasets.source import decode, fault, open_source
 
 __all__ = ["available", "data_folder", "load"]
 
@@ -61,7 +61,8 @@ def available() -> list[str]:
     True
     """
     folder = data_folder()
-    found = [path.name for path in folder.iterdir() if _is_set(path)] if folder is not None else []
+    paths = [] if folder is None else list(folder.iterdir())
+    found = (path.name for path in paths if _find(path, "train.txt") and _find(path, "test.txt"))
     return sorted({*found, _BUILT_IN})
 
 
@@ -73,10 +74,6 @@ def data_folder() -> Path | None:
     if not Path(name).is_dir():
         raise DataError(f"RIPML_DATA is '{name}', which is not a folder.")
     return Path(name)
-
-
-def _is_set(path: Path) -> bool:
-    return all(_find(path, f"{split}.txt") is not None for split in ("train", "test"))
 
 
 def _find(folder: Path, name: str) -> Path | None:
@@ -116,10 +113,7 @@ def _read_names(path: Path, n: int) -> list[str] | None:
     if not path.is_file():
         return None
     with open_source(path) as source:
-        try:
-            names = [line.decode().rstrip("\r") for _, line in source.lines()]
-        except UnicodeDecodeError:
-            raise fault(source.name, None, "this is not UTF-8.") from None
+        names = [decode(line, (source.name, number)).rstrip("\r") for number, line in source.lines()]
     if len(names) != n:
         raise DataError(f"{path}: there are {len(names)} names, but the matrices have {n} columns.")
     return names

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -68,6 +68,30 @@ class Dataset:
         """Return the columns of the labels of a row."""
         columns: list[int] = self.Y.indices[self.Y.indptr[row] : self.Y.indptr[row + 1]].tolist()
         return columns
+
+    def row_labels(self, row: int) -> list[str]:
+        """Return the label names of a row, in the order of their columns."""
+        return [self.label_names[column] for column in self.label_columns(row)]
+
+    def take(self, rows: slice | Sequence[int] | NDArray[np.int64]) -> Dataset:
+        """Return the data set of these rows, with the same columns.
+
+        >>> Dataset(X=None, Y=csr_array([[1], [0]]), label_names=["news"], texts=["A vote.", "Rain."]).take([1]).texts
+        ['Rain.']
+        """
+        numbers = range(len(self))[rows] if isinstance(rows, slice) else rows
+        return replace(
+            self,
+            X=None if self.X is None else self.X[rows],
+            Y=self.Y[rows],
+            texts=None if self.texts is None else [self.texts[row] for row in numbers],
+            ids=None if self.ids is None else [self.ids[row] for row in numbers],
+        )
+
+    def blocks(self, size: int) -> Iterator[Dataset]:
+        """Yield the rows in blocks of at most `size`."""
+        for start in range(0, len(self), size):
+            yield self if size >= len(self) else self.take(slice(start, start + size))
 
     def __repr__(self) -> str:
         content = "texts" if self.X is None else f"{self.X.shape[1]} features"

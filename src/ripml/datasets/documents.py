@@ -225,11 +225,6 @@ def column_places(names: Sequence[str], where: Where, text: str, labels: str, id
     return places
 
 
-def label_names_of(dataset: Dataset, row: int) -> list[str]:
-    """Return the label names of a row, in the order of their columns."""
-    return [dataset.label_names[column] for column in dataset.label_columns(row)]
-
-
 def documents_given(
     source: Any, tags: Any = None, *, text: str = "text", labels: str = "labels", id: str = "id"
 ) -> Dataset:

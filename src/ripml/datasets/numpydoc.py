@@ -31,27 +31,28 @@ from ripml.text import TfIdf
 
 __all__ = ["build_numpydoc"]
 
-_MODULES: Final = (
-    *("numpy", "numpy.linalg", "numpy.fft", "numpy.random", "numpy.polynomial", "numpy.polynomial.polynomial"),
-    *("numpy.polynomial.chebyshev", "numpy.polynomial.hermite", "numpy.polynomial.hermite_e"),
-    *("numpy.polynomial.laguerre", "numpy.polynomial.legendre", "numpy.polynomial.polyutils", "numpy.strings"),
-    *("numpy.char", "numpy.lib.stride_tricks", "numpy.lib.scimath", "numpy.ma", "numpy.testing"),
-    *("scipy.cluster.vq", "scipy.cluster.hierarchy", "scipy.constants", "scipy.datasets", "scipy.differentiate"),
-    *("scipy.fft", "scipy.integrate", "scipy.interpolate", "scipy.io", "scipy.linalg", "scipy.ndimage"),
-    *("scipy.optimize", "scipy.signal", "scipy.signal.windows", "scipy.sparse", "scipy.sparse.linalg"),
-    *("scipy.sparse.csgraph", "scipy.spatial", "scipy.spatial.distance", "scipy.spatial.transform", "scipy.special"),
-    *("scipy.stats", "scipy.stats.contingency", "scipy.stats.mstats", "scipy.stats.qmc", "scipy.stats.sampling"),
-    *("sklearn", "sklearn.base", "sklearn.calibration", "sklearn.cluster", "sklearn.compose", "sklearn.covariance"),
-    *("sklearn.cross_decomposition", "sklearn.datasets", "sklearn.decomposition", "sklearn.discriminant_analysis"),
-    *("sklearn.dummy", "sklearn.ensemble", "sklearn.feature_extraction", "sklearn.feature_extraction.image"),
-    *("sklearn.feature_extraction.text", "sklearn.feature_selection", "sklearn.gaussian_process"),
-    *("sklearn.gaussian_process.kernels", "sklearn.impute", "sklearn.inspection", "sklearn.isotonic"),
-    *("sklearn.kernel_approximation", "sklearn.kernel_ridge", "sklearn.linear_model", "sklearn.manifold"),
-    *("sklearn.metrics", "sklearn.metrics.cluster", "sklearn.metrics.pairwise", "sklearn.mixture"),
-    *("sklearn.model_selection", "sklearn.multiclass", "sklearn.multioutput", "sklearn.naive_bayes"),
-    *("sklearn.neighbors", "sklearn.neural_network", "sklearn.pipeline", "sklearn.preprocessing"),
-    *("sklearn.random_projection", "sklearn.semi_supervised", "sklearn.svm", "sklearn.tree", "sklearn.utils"),
-)
+# In the order in which they are searched; "." is the package itself.
+_PACKAGES: Final = {
+    "numpy": """
+        . linalg fft random polynomial polynomial.polynomial polynomial.chebyshev polynomial.hermite
+        polynomial.hermite_e polynomial.laguerre polynomial.legendre polynomial.polyutils strings char
+        lib.stride_tricks lib.scimath ma testing
+    """,
+    "scipy": """
+        cluster.vq cluster.hierarchy constants datasets differentiate fft integrate interpolate io linalg ndimage
+        optimize signal signal.windows sparse sparse.linalg sparse.csgraph spatial spatial.distance
+        spatial.transform special stats stats.contingency stats.mstats stats.qmc stats.sampling
+    """,
+    "sklearn": """
+        . base calibration cluster compose covariance cross_decomposition datasets decomposition
+        discriminant_analysis dummy ensemble feature_extraction feature_extraction.image feature_extraction.text
+        feature_selection gaussian_process gaussian_process.kernels impute inspection isotonic kernel_approximation
+        kernel_ridge linear_model manifold metrics metrics.cluster metrics.pairwise mixture model_selection
+        multiclass multioutput naive_bayes neighbors neural_network pipeline preprocessing random_projection
+        semi_supervised svm tree utils
+    """,
+}
+_MODULES: Final = [f"{package}.{name}".rstrip(".") for package, names in _PACKAGES.items() for name in names.split()]
 
 # Public only in processes that have imported sklearn.experimental: the data set must not depend on that.
 _EXPERIMENTAL: Final = {"HalvingGridSearchCV", "HalvingRandomSearchCV", "IterativeImputer"}

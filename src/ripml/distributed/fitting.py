@@ -302,10 +302,10 @@ class _Fit:
             samples = workers.each(tasks.sample, rows, [drawn] * P, range(P))
             centres = workers.fetched(workers.one(tasks.centres, samples, head.n_rows, C, seed))
         cluster = workers.each(tasks.assigned, rows, [workers.sent(centres)] * P)
-        counts = np.sum(workers.fetched(workers.each(partial(tasks.sizes_of, n_clusters=C), cluster)), axis=0)
+        counts = np.sum(workers.fetched(workers.each(partial(np.bincount, minlength=C), cluster)), axis=0)
         occupied = np.flatnonzero(counts)
-        if len(occupied) < C:
-            cluster = workers.each(tasks.placed, cluster, [occupied] * P)
+        if len(occupied) < C:  # clusters without rows are left out, and the others renumbered
+            cluster = workers.each(partial(np.searchsorted, occupied), cluster)
         return centres[occupied], cluster, counts[occupied]
 
 

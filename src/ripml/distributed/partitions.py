@@ -25,18 +25,6 @@ from ripml.datasets.formats import format_of, read
 from ripml.datasets.source import open_source
 from ripml.labels.encoding import check_names, encode_names
 
-__all__ = [
-    "Head",
-    "Piece",
-    "Raw",
-    "dask_modules",
-    "delayed_partitions",
-    "finished",
-    "merged_heads",
-    "pieces_of",
-    "raw_of",
-]
-
 _PIECE_BYTES = 1 << 26  # of a file that is cut at line ends
 _LINES = ("xmc", "svmlight", "jsonl")  # formats with one row per line
 

@@ -147,16 +147,6 @@ def assigned(block: Block, means: NDArray[Any]) -> Ints:
     return assign(block.X, means, 1)
 
 
-def sizes_of(cluster: Ints, n_clusters: int) -> Ints:
-    """The number of rows in each cluster."""
-    return np.bincount(cluster, minlength=n_clusters)
-
-
-def placed(cluster: Ints, occupied: Ints) -> Ints:
-    """The clusters of rows, renumbered to skip clusters without rows."""
-    return np.searchsorted(occupied, cluster)
-
-
 # ----------------------------------------------------------------------------------------------------- held-out rows
 
 

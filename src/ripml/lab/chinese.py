@@ -32,7 +32,7 @@ from scipy.sparse import csr_array
 from ripml.base.errors import DataError, ParameterError, check_count
 from ripml.datasets.catalogue import data_folder
 from ripml.datasets.dataset import Dataset, join
-from ripml.datasets.documents import Row, blocks, label_names_of
+from ripml.datasets.documents import Row, blocks
 from ripml.datasets.formats import read, write
 from ripml.datasets.source import fault, unreadable
 from ripml.tagging.documents import distinct
@@ -118,7 +118,7 @@ def build(
             if isinstance(vectorizer, TfIdf):
                 _write_lines(finished / "features.txt", vectorizer.feature_names)
             records = (
-                {"id": ids[i], "split": split, "labels": label_names_of(data, i), "text": texts[i]}
+                {"id": ids[i], "split": split, "labels": data.row_labels(i), "text": texts[i]}
                 for split, part_rows in rows.items()
                 for i in part_rows
             )
@@ -195,9 +195,8 @@ def clean(data: Dataset, min_count: int) -> tuple[Dataset, Counts]:
         n_rare_labels=data.Y.shape[1] - len(columns),
         n_labels=len(columns),
     )
-    texts, ids = [(merged.texts or [])[i] for i in kept], merged.ids and [merged.ids[i] for i in kept]
     names = [data.label_names[j] for j in columns]
-    return Dataset(X=None, Y=Y[kept], label_names=names, texts=texts, ids=ids, name=data.name), counts
+    return replace(merged, X=None, feature_names=None, Y=Y, label_names=names).take(kept), counts
 
 
 def random_splits(

@@ -274,7 +274,7 @@ def _run_default(study: Any, objective: Objective) -> None:
     model = RIPML(random_state=objective.random_state)
     values = [objective.value(model, fold) for fold in range(objective.folds)]
     fixed = FixedTrial(objective.parameters_of(model))
-    objective.propose(fixed)  # the trial takes down which parameters apply, and their distributions
+    objective.propose(fixed)  # the trial records which parameters apply, and their distributions
     study.add_trial(create_trial(
         value=float(np.mean(values)), params=fixed.params, distributions=fixed.distributions,
         intermediate_values={fold: float(np.mean(values[: fold + 1])) for fold in range(objective.folds)},

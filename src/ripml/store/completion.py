@@ -1,4 +1,4 @@
-"""Label completion: the labels of a store that begin with what somebody has typed, or contain a word that does."""
+"""Label completion: the labels of a store that begin with a typed prefix, or contain a word that does."""
 
 from __future__ import annotations
 

@@ -42,23 +42,6 @@ from ripml.base.errors import ModelFolderError, RipmlError, StoreError, StoreLoc
 from ripml.store.journal import Snapshot, chain_entry
 from ripml.tagging.documents import DocumentModel
 
-__all__ = [
-    "FILE",
-    "PRIVATE",
-    "SCHEMA",
-    "Database",
-    "WriterLock",
-    "check_store",
-    "create_database",
-    "file_mode",
-    "is_unfinished",
-    "remedy",
-    "remove_leftovers",
-    "remove_unfinished",
-    "save_model",
-    "write_schema",
-]
-
 FILE, PART, LOCK = "store.db", "store.db.part", "writer.lock"
 PRIVATE = 0o700  # the mode of a new store's folder
 _MODEL = re.compile(r"model-[0-9]{12}")
@@ -430,6 +413,12 @@ def save_model(folder: Path, change: int, model: DocumentModel) -> Snapshot:
 def remedy(folder: Path) -> str:
     """What to do when the model of a store is lost."""
     return f"`ripml rebuild {folder}` fits the model again, and `ripml export {folder} FILE` exports the documents"
+
+
+def check_free(folder: Path) -> None:
+    """Raise unless a folder is new or empty."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise StoreError(f"{folder}: already exists and is not an empty folder; choose a new or empty one.")
 
 
 def check_store(folder: Path) -> None:

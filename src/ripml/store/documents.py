@@ -24,17 +24,6 @@ from ripml.store.journal import Label, State
 from ripml.tagging.documents import DocumentModel
 from ripml.text import Encoder
 
-__all__ = [
-    "Bodies",
-    "check_actor",
-    "check_data",
-    "check_id",
-    "check_ids",
-    "check_labels",
-    "check_text",
-    "parse_documents",
-]
-
 _brief = reprlib.Repr()
 _brief.maxstring = 80
 _VECTOR = b"\xff"  # begins the body of a text with a vector
@@ -125,7 +114,7 @@ def check_id(id: str) -> str:
 
 
 def check_actor(actor: str | None) -> str | None:
-    """The name of who makes a change; None if it is unknown.
+    """The name of whoever makes a change; None if it is unknown.
 
     >>> check_actor("")
     Traceback (most recent call last):
@@ -239,7 +228,7 @@ class Bodies:
         return self.content(body).decode()
 
     def content(self, body: bytes) -> bytes:
-        """A body without the vector of its text: what whoever gave the document knows of it."""
+        """A body without the vector of its text: the part that comes from the document itself."""
         return body[1 + 4 * self.width :] if self.has_vector(body) else body
 
     def has_vector(self, body: bytes) -> bool:

@@ -41,7 +41,7 @@ __all__ = ["Certificate", "Contents", "Seal", "Trace", "Verification", "find_tra
 _HEX = re.compile(r"[0-9a-f]{64}")
 _PIECE = 16  # bytes of a piece of a text, or of a row of features, that is searched for
 _CHANCE = 1e-6  # a needle is too short if random bytes of the size of the files contain it with this probability
-_MAX_COMPARED = 1000  # about so many documents are compared by their scores
+_MAX_COMPARED = 1000  # about this many documents are compared by their scores
 
 
 # --------------------------------------------------------------------------------------------------------- certificates
@@ -49,7 +49,7 @@ _MAX_COMPARED = 1000  # about so many documents are compared by their scores
 
 @dataclass(frozen=True)
 class Certificate:
-    """That a store forgot a document: who has it and knows the id of the document can show that.
+    """Evidence that a store forgot a document, for whoever holds it and knows the id of the document.
 
     >>> seal = Seal("ticket-17", Bodies("text"))
     >>> digest = seal.digest(b"red apple")
@@ -195,7 +195,7 @@ def _pieces(content: bytes) -> Iterator[bytes]:
 
 
 def _spellings(text: str) -> set[bytes]:
-    """The bytes of a text: as such, and within JSON."""
+    """The bytes of a text, plain and within JSON."""
     return {text.encode(), json.dumps(text)[1:-1].encode(), json.dumps(text, ensure_ascii=False)[1:-1].encode()}
 
 
@@ -279,7 +279,7 @@ class Contents:
     labels: list[Label]
     unused_labels: int
     unredacted: list[int]  # entries that still have details of documents that are gone
-    learnt: dict[int, int]  # document that is gone ↦ the change that added it; without those from the creation
+    learnt: dict[int, int]  # document that is gone ↦ the change that added it, if it was not there from the creation
     fit: int  # the change whose documents the model was last fitted on; 0 for those from the creation
 
     @classmethod
@@ -296,10 +296,8 @@ class Contents:
             broken = ""
         except StoreError as error:
             broken = str(error)
-        carried = "EXISTS (SELECT 1 FROM document_labels WHERE label = number)"
-        gone = "document NOT NULL AND document NOT IN (SELECT number FROM documents)"
         details = "(labels NOT NULL OR body NOT NULL OR detail NOT NULL)"
-        added = f"SELECT document, min(number) FROM changes WHERE kind = 'learn' AND {gone} GROUP BY document"
+        added = f"SELECT document, min(number) FROM changes WHERE kind = 'learn' AND {journal.GONE} GROUP BY document"
         return cls(
             journal.store_id(connection),
             {entry.number: entry for entry in Entry.read(connection)},
@@ -308,8 +306,8 @@ class Contents:
             column("SELECT id FROM documents ORDER BY number"),
             list(journal.all_documents(connection)),
             journal.all_labels(connection),
-            len(column(f"SELECT 1 FROM labels WHERE NOT declared AND name NOT NULL AND NOT {carried}")),
-            column(f"SELECT number FROM changes WHERE {gone} AND {details} ORDER BY number"),
+            len(journal.unused_labels(connection)),
+            column(f"SELECT number FROM changes WHERE {journal.GONE} AND {details} ORDER BY number"),
             dict(connection.execute(added)),
             journal.last_fit(connection),
         )
@@ -371,7 +369,9 @@ def _check_certificate(contents: Contents, certificate: Certificate) -> Finding:
     """Compare a certificate with its entry."""
     name, number = f"certificate {certificate.change}", certificate.change
     if certificate.store != contents.store.hex():
-        return Finding(name, False, f"The certificate of change {number} is of another store, {certificate.store}.")
+        return Finding(
+            name, False, f"The certificate of change {number} belongs to another store, {certificate.store}."
+        )
     entry = contents.entries.get(number)
     if entry is None:
         return Finding(name, False, f"The history has no change {number}, which the certificate names.")
@@ -395,7 +395,7 @@ def _check_named(certificate: Certificate, known: Sequence[_Known]) -> Iterator[
     name, number = f"document {certificate.change}", certificate.change
     document = next((document for document in known if certificate.names(document.id)), None)
     if document is None:
-        yield Finding(name, False, f"The certificate of change {number} is not one of any id that was given.")
+        yield Finding(name, False, f"The certificate of change {number} belongs to none of the ids that were given.")
     elif document.content is not None and not certificate.describes(document.content):
         yield Finding(name, False, f"The document {document.id!r} that change {number} forgot had another content.")
     else:
@@ -423,7 +423,7 @@ def _check_erased(contents: Contents) -> Finding:
     """All that was forgotten was erased by a later `compact`."""
     forgotten, compacted = contents.last("forget"), contents.last("compact")
     if forgotten > compacted:
-        sentence = f"Change {forgotten} forgot a document, and the store was not compacted since; compact it."
+        sentence = f"Change {forgotten} forgot a document, and the store has not been compacted since; compact it."
     elif forgotten > contents.snapshot.change:
         sentence = f"The saved model is that of change {contents.snapshot.change}, before the last forgotten document."
     elif contents.unredacted:
@@ -460,8 +460,8 @@ def _check_traces(folder: Path, contents: Contents, version: Version, known: Seq
     decisive = {needle: what for needle, what in needles.items() if size / 256 ** len(needle) < _CHANCE}
     found = find_traces(folder, decisive)
     if found:
-        present = _Present(contents, version)
-        found = [trace for trace in found if trace.needle not in present]
+        present = _present(contents, version)
+        found = [trace for trace in found if not any(trace.needle in content for content in present)]
     if found:
         files = ", ".join(sorted({trace.file for trace in found}))
         return Finding("traces", False, f"{found[0].what} is left in {files}; compact the store, or remove the file.")
@@ -471,22 +471,17 @@ def _check_traces(folder: Path, contents: Contents, version: Version, known: Seq
     return Finding("traces", True, f"The {size:,} bytes of all files have no trace of {what}{short}.")
 
 
-class _Present:
-    """What the documents that are in the store explain: the same bytes are then not a trace of another document."""
-
-    def __init__(self, contents: Contents, version: Version) -> None:
-        states = [state for _, state in contents.documents]
-        labels = [str(label.name) for label in contents.labels]
-        rows = _seen_rows(version, states) if states else np.empty(0)
-        self._contents = [
-            *(spelling for text in (*contents.ids, *labels) for spelling in _spellings(text)),
-            *(state.body for state in states),
-            *(rows.astype(dtype).tobytes() for dtype in (np.float32, np.float64)),
-            *(statement.encode() for statement in SCHEMA),
-        ]
-
-    def __contains__(self, needle: bytes) -> bool:
-        return any(needle in content for content in self._contents)
+def _present(contents: Contents, version: Version) -> list[bytes]:
+    """What the documents that are in the store explain: bytes within it are not a trace of another document."""
+    states = [state for _, state in contents.documents]
+    labels = [str(label.name) for label in contents.labels]
+    rows = _seen_rows(version, states) if states else np.empty(0)
+    return [
+        *(spelling for text in (*contents.ids, *labels) for spelling in _spellings(text)),
+        *(state.body for state in states),
+        *(rows.astype(dtype).tobytes() for dtype in (np.float32, np.float64)),
+        *(statement.encode() for statement in SCHEMA),
+    ]
 
 
 def _check_model(contents: Contents, version: Version, known: Sequence[_Known]) -> Iterator[Finding]:
@@ -568,4 +563,4 @@ def _notes(
         yield "No id was given, so the files were not searched, and it was not checked whose certificates these are."
     yield "Backups and other copies of the folder are out of reach of this check, and the history does not list them."
     for certificate in certificates:
-        yield f"Copies that were made before {certificate.time} can have the document of change {certificate.change}."
+        yield f"Copies made before {certificate.time} may contain the document of change {certificate.change}."

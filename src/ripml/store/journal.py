@@ -29,22 +29,8 @@ import numpy as np
 from ripml.base.errors import DataError, ModelFolderError, StoreError
 from ripml.labels.encoding import label_keys, names_array
 
-__all__ = [
-    "Delta",
-    "Draft",
-    "Edit",
-    "Entry",
-    "Label",
-    "Snapshot",
-    "State",
-    "chain_at",
-    "chain_entry",
-    "delta_since",
-    "history",
-    "redact",
-    "replay_chain",
-    "store_id",
-]
+# The condition for entries of the journal whose document is no longer in the store.
+GONE = "document NOT NULL AND document NOT IN (SELECT number FROM documents)"
 
 
 @dataclass(frozen=True)
@@ -225,7 +211,7 @@ def replay_chain(connection: sqlite3.Connection) -> int:
             raise StoreError(f"entry {last + 1:,} of the journal is missing")
         chain, last = entry.follow(chain), entry.number
         if chain != entry.chain:
-            raise StoreError(f"entry {last:,} of the journal was altered, or is of another history")
+            raise StoreError(f"entry {last:,} of the journal was altered, or belongs to another history")
     (highest,) = connection.execute("SELECT max(seq) FROM sqlite_sequence WHERE name = 'changes'").fetchone()
     if last < (highest or 0):
         raise StoreError(f"the journal ends with entry {last:,}, but there was an entry {highest:,}")
@@ -313,6 +299,12 @@ def all_documents(connection: sqlite3.Connection) -> Iterator[tuple[int, State]]
 def all_labels(connection: sqlite3.Connection) -> list[Label]:
     """All labels, by number."""
     return Label.read(connection, "name NOT NULL")
+
+
+def unused_labels(connection: sqlite3.Connection) -> list[Label]:
+    """The labels that no document carries and that were not declared, by number."""
+    carried = "EXISTS (SELECT 1 FROM document_labels WHERE label = number)"
+    return Label.read(connection, f"NOT declared AND name NOT NULL AND NOT {carried}")
 
 
 def delta_since(connection: sqlite3.Connection, change: int) -> Delta:
@@ -569,9 +561,8 @@ def redact(connection: sqlite3.Connection, since: datetime | None = None) -> Non
     if since is None:
         connection.execute("UPDATE changes SET detail = NULL, labels = NULL WHERE kind != 'refit'")
         return
-    gone = "document NOT NULL AND document NOT IN (SELECT number FROM documents)"
     connection.execute(
-        f"UPDATE changes SET detail = NULL, labels = NULL WHERE kind != 'refit' AND (time < ? OR {gone})",
+        f"UPDATE changes SET detail = NULL, labels = NULL WHERE kind != 'refit' AND (time < ? OR {GONE})",
         (_utc(since),),
     )
     names = {name for (name,) in connection.execute("SELECT name FROM labels WHERE name NOT NULL")}

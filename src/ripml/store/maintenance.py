@@ -1,4 +1,4 @@
-"""Care of a store: back it up, restore it, check it, fit its model again and export its documents.
+"""Maintenance of a store: back it up, restore it, check it, fit its model again and export its documents.
 
 All of these work on the folder of a store and need no model, so that they also serve a store whose model is lost.
 `backup`, `check` and `export` only read, and a writer may be at work meanwhile.
@@ -15,7 +15,7 @@ import uuid
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
@@ -62,7 +62,7 @@ def backup(folder: str | os.PathLike[str], target: str | os.PathLike[str]) -> Ba
     """
     folder, target = Path(folder), Path(target)
     source = Database(folder, writable=False)
-    _check_target(target)
+    database.check_free(target)
     with _staging(target) as part:
         made, problem = _copy(source, folder, part)
         try:
@@ -120,11 +120,6 @@ def restore(backup_folder: str | os.PathLike[str], target: str | os.PathLike[str
         lock.release()
     shutil.rmtree(old, ignore_errors=True)
     return made
-
-
-def _check_target(target: Path) -> None:
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise StoreError(f"{target}: already exists and is not an empty folder; choose a new or empty one.")
 
 
 @contextmanager
@@ -234,14 +229,14 @@ class Report:
         return all(finding.ok for finding in self.findings)
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Contents:
     """What the checks of the model need to know of the database at one moment."""
 
     snapshot: Snapshot
     delta: journal.Delta
-    rows: int = 0  # documents with labels
-    counts: dict[str, int] = field(default_factory=dict)  # label ↦ documents that carry it
+    rows: int  # documents with labels
+    counts: dict[str, int]  # label ↦ documents that carry it
 
 
 def check(folder: str | os.PathLike[str], full: bool = False, encoder: Any = None) -> Report:
@@ -328,25 +323,15 @@ def _check_documents(connection: sqlite3.Connection, folder: Path) -> str:
 def _load(store: Database, folder: Path, encoder: Any) -> tuple[Version, _Contents]:
     """The current version of the model and the contents of the database that belong to it."""
 
-    def query(connection: sqlite3.Connection) -> _Contents:
+    def query(connection: sqlite3.Connection) -> tuple[Snapshot, _Contents]:
         snapshot = Snapshot.read(connection)
-        contents = _Contents(snapshot, journal.delta_since(connection, snapshot.change))
-        (contents.rows,) = connection.execute("SELECT count(DISTINCT document) FROM document_labels").fetchone()
+        (rows,) = connection.execute("SELECT count(DISTINCT document) FROM document_labels").fetchone()
         command = "SELECT name, (SELECT count(*) FROM document_labels WHERE label = number) FROM labels"
-        contents.counts = dict(connection.execute(f"{command} WHERE name NOT NULL"))
-        return contents
+        counts = dict(connection.execute(f"{command} WHERE name NOT NULL"))
+        return snapshot, _Contents(snapshot, journal.delta_since(connection, snapshot.change), rows, counts)
 
-    for _ in range(_ATTEMPTS):
-        contents = store.read(query)
-        try:
-            contents.snapshot.check(folder)
-            version = Version.load(folder / contents.snapshot.folder, contents.snapshot.change, encoder)
-        except ModelFolderError:
-            if store.read(Snapshot.read) != contents.snapshot:  # a writer has replaced and removed this one
-                continue
-            raise
-        return version.advanced(contents.delta), contents
-    raise StoreError("the snapshot changes faster than it can be read; try again")
+    version, contents = Version.saved(store, folder, query, encoder)
+    return version.advanced(contents.delta), contents
 
 
 def _check_model(version: Version, contents: _Contents) -> str:

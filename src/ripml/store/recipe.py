@@ -22,22 +22,20 @@ from ripml.model.estimator import RIPML
 from ripml.store.documents import Bodies
 from ripml.store.journal import Delta, Edit, Label, State, pack_key
 from ripml.store.versions import Version
-from ripml.tagging.documents import DocumentModel, text_features
+from ripml.tagging.documents import TEXT_KINDS, DocumentModel, text_features
 from ripml.tagging.rules import Rules
-from ripml.text import Doc2Vec, Encoder, TfIdf
+from ripml.text import Encoder
 
 __all__ = ["Recipe", "Refit", "fit_documents"]
 
 Documents = Sequence[tuple[int, State]]
-
-_TEXTS: dict[str, Any] = {"tfidf": TfIdf, "doc2vec": Doc2Vec}
 
 
 @dataclass(frozen=True)
 class Recipe:
     """The settings of a model, the features that it is made from, and the rules for its suggestions.
 
-    >>> recipe = Recipe(Bodies("text"), RIPML.paper(n_dims=8), TfIdf(), None, Rules())
+    >>> recipe = Recipe(Bodies("text"), RIPML.paper(n_dims=8), text_features(), None, Rules())
     >>> Recipe.from_json(recipe.to_json()).settings.n_dims
     8
     """
@@ -58,11 +56,10 @@ class Recipe:
         """As a JSON text."""
         settings = self.settings.get_params(deep=False).items()
         text = None
-        if isinstance(self.features, Encoder):
-            text = {"kind": "encoder", **self.features.to_state()[0]}
-        elif self.features is not None:
-            kind = next(word for word, kind in _TEXTS.items() if isinstance(self.features, kind))
-            text = {"kind": kind, **asdict(self.features)}
+        if self.features is not None:
+            is_encoder = isinstance(self.features, Encoder)
+            text = self.features.to_state()[0] if is_encoder else asdict(self.features)
+            text["kind"] = self.features.kind
             text.pop("n_jobs", None)  # belongs to the machine, not to the model
         values = {
             "bodies": asdict(self.bodies),
@@ -83,7 +80,7 @@ class Recipe:
             features = values["text"]
             if features is not None:
                 kind = features.pop("kind")
-                features = Encoder.from_state(features, {}) if kind == "encoder" else _TEXTS[kind](**features)
+                features = Encoder.from_state(features, {}) if kind == "encoder" else TEXT_KINDS[kind](**features)
             rules = Rules.from_json(values["rules"])
             return cls(Bodies(**values["bodies"]), settings, features, values["first_feature"], rules)
         except (KeyError, TypeError, ValueError, AttributeError, RipmlError) as error:

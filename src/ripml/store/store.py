@@ -82,7 +82,7 @@ class Store:
     """Documents with their labels in a folder, and the model that is trained on them.
 
     One process at a time opens a store for writing, any number for reading. Methods may be called from any thread.
-    Those that change something take `actor`, the name of who does so, for the history.
+    Those that change the store take `actor`, the name of the person or program behind the change, for the history.
 
     >>> import tempfile
     >>> from scipy.sparse import csr_array
@@ -152,8 +152,8 @@ class Store:
         if not isinstance(settings, RIPML):
             raise ParameterError(f"a store needs a model that can forget, RIPML; got {type(settings).__name__}.")
         ids = check_data(data).ids or [str(i) for i in range(len(data))]
-        if folder.exists() and not database.is_unfinished(folder) and (not folder.is_dir() or any(folder.iterdir())):
-            raise StoreError(f"{folder}: already exists and is not an empty folder; choose a new or empty one.")
+        if not database.is_unfinished(folder):
+            database.check_free(folder)
         new_folders = [place for place in (folder, *folder.parents) if not place.exists()]
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -233,38 +233,33 @@ class Store:
     def _load(self) -> tuple[Version, bytes]:
         """The current version, from the last snapshot and the journal, and the hash of its history."""
 
-        def query(connection: sqlite3.Connection) -> tuple[Snapshot, Delta, bytes]:
+        def query(connection: sqlite3.Connection) -> tuple[Snapshot, tuple[Delta, bytes]]:
             try:
                 snapshot = Snapshot.read(connection)
                 delta = journal.delta_since(connection, snapshot.change)
             except (KeyError, TypeError, ValueError) as error:
                 problem = f"{database.FILE} is damaged ({error})"
                 raise StoreError(f"{self._folder}: {problem}; {database.remedy(self._folder)}.") from error
-            return snapshot, delta, journal.chain_at(connection, delta.change) or b""
+            return snapshot, (delta, journal.chain_at(connection, delta.change) or b"")
 
-        while True:
-            snapshot, delta, chain = self._database.read(query)
-            try:
-                snapshot.check(self._folder)
-                version = Version.load(self._folder / snapshot.folder, snapshot.change, self._encoder)
-            except ModelFolderError as error:
-                if self._database.read(Snapshot.read) != snapshot:  # a writer has replaced and removed this one
-                    continue
-                remedy = f"The documents are intact, but the model is not; {database.remedy(self._folder)}"
-                raise StoreError(f"{self._folder}: {error} {remedy}.") from error
-            if self._is_outdated(version) and (delta.edits or self._lock is not None):
-                # It cannot be advanced. A writer fits it again, see `__init__`; a reader does so for itself.
-                model = replace(version.model, rules=version.renamed_rules(delta))
-                version = replace(version, change=delta.change, model=model)
-                if self._lock is not None:
-                    return version, chain
-                documents, labels = self._database.read(_documents_and_labels)
-                return Recipe.of(model).refit(delta.change, documents, labels).version, chain
-            try:
-                return version.advanced(delta), chain
-            except (RipmlError, ValueError, TypeError, KeyError, IndexError) as error:
-                problem = f"the model and the journal do not fit together ({error}); {database.remedy(self._folder)}"
-                raise StoreError(f"{self._folder}: {problem}.") from error
+        try:
+            version, (delta, chain) = Version.saved(self._database, self._folder, query, self._encoder)
+        except ModelFolderError as error:
+            remedy = f"The documents are intact, but the model is not; {database.remedy(self._folder)}"
+            raise StoreError(f"{self._folder}: {error} {remedy}.") from error
+        if self._is_outdated(version) and (delta.edits or self._lock is not None):
+            # It cannot be advanced. A writer fits it again, see `__init__`; a reader does so for itself.
+            model = replace(version.model, rules=version.renamed_rules(delta))
+            version = replace(version, change=delta.change, model=model)
+            if self._lock is not None:
+                return version, chain
+            documents, labels = self._database.read(_documents_and_labels)
+            return Recipe.of(model).refit(delta.change, documents, labels).version, chain
+        try:
+            return version.advanced(delta), chain
+        except (RipmlError, ValueError, TypeError, KeyError, IndexError) as error:
+            problem = f"the model and the journal do not fit together ({error}); {database.remedy(self._folder)}"
+            raise StoreError(f"{self._folder}: {problem}.") from error
 
     def _is_outdated(self, version: Version) -> bool:
         """Whether the features of its documents cannot be had again, as in stores of early versions.
@@ -670,9 +665,7 @@ class Store:
                         "parts of forgotten ones; delete the folder, or learn documents and compact again."
                     )
                 self._refit(actor)
-            carried = "EXISTS (SELECT 1 FROM document_labels WHERE label = number)"
-            condition = f"NOT declared AND name NOT NULL AND NOT {carried}"
-            unused = self._database.read(lambda c: Label.read(c, condition))
+            unused = self._database.read(journal.unused_labels)
             self._stale = True
             delta = Delta(self._version.change + 1, [replace(label, name=None) for label in unused], [])
             version = self._version.advanced(delta)

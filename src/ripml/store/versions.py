@@ -9,10 +9,11 @@ it is opened all use this one method, with different deltas.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,12 +22,17 @@ from ripml.base.arrays import GrowingArray
 from ripml.base.errors import ModelFolderError, StoreError
 from ripml.datasets.dataset import csr
 from ripml.model.estimator import RIPML
+from ripml.store.database import Database
 from ripml.store.documents import Bodies
-from ripml.store.journal import Delta, Edit, State
+from ripml.store.journal import Delta, Edit, Snapshot, State
 from ripml.tagging.documents import DocumentModel
 from ripml.tagging.rules import Rules
 
 __all__ = ["Version", "contains_forgotten_rows"]
+
+T = TypeVar("T")
+
+_ATTEMPTS = 20  # to load a snapshot that writers keep replacing
 
 
 def contains_forgotten_rows(model: DocumentModel) -> bool:
@@ -71,6 +77,21 @@ class Version:
         if not consistent:
             raise ModelFolderError(f"{path}: is not the model of a store, or is damaged.")
         return cls.of(change, model, rows, labels)
+
+    @classmethod
+    def saved(
+        cls, store: Database, folder: Path, read: Callable[[sqlite3.Connection], tuple[Snapshot, T]], encoder: Any
+    ) -> tuple[Version, T]:
+        """The version of the snapshot in a store, and the other contents of the database that `read` finds with it."""
+        for _ in range(_ATTEMPTS):
+            snapshot, contents = store.read(read)
+            try:
+                snapshot.check(folder)
+                return cls.load(folder / snapshot.folder, snapshot.change, encoder), contents
+            except ModelFolderError:
+                if store.read(Snapshot.read) == snapshot:  # otherwise a writer has replaced and removed it meanwhile
+                    raise
+        raise StoreError(f"{folder}: this store changes faster than it can be read; try again.")
 
     @property
     def estimator(self) -> RIPML:

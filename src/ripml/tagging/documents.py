@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, vstack
 
 from ripml import metrics
-from ripml.base import model_folder
+from ripml.base import model_folder, registry
 from ripml.base.errors import DataError, ModelFolderError, ParameterError, check_count
 from ripml.base.model_folder import Contents
 from ripml.datasets import Dataset, iter_blocks
@@ -31,15 +31,16 @@ from ripml.labels.encoding import align_columns, encode_names
 from ripml.model.estimator import RIPML
 from ripml.model.explain import Explanation, explained
 from ripml.model.multilabel import Multilabel
-from ripml.tagging.loading import estimator_of
 from ripml.tagging.rules import Rules, Suggestion
 from ripml.text import Doc2Vec, Encoder, TfIdf
 from ripml.text.tokens import strings
 
-__all__ = ["DocumentModel", "Text", "Why", "distinct", "learnt_features", "text_features"]
+__all__ = [
+    "TEXT_KINDS", "DocumentModel", "Text", "Why", "distinct", "estimator_of", "learnt_features", "text_features",
+]  # fmt: skip
 
 Text: TypeAlias = TfIdf | Doc2Vec | Encoder
-_TEXT_KINDS: Final[dict[str, type[Any]]] = {"tfidf": TfIdf, "doc2vec": Doc2Vec, "encoder": Encoder}
+TEXT_KINDS: Final[dict[str, type[Any]]] = {features.kind: features for features in (TfIdf, Doc2Vec, Encoder)}
 _BLOCK: Final = 1000  # rows that are scored together
 
 
@@ -98,8 +99,7 @@ def distinct(data: Dataset) -> Dataset:
     Y = csr_array(same @ data.Y, dtype=np.float32)
     Y.sum_duplicates()
     Y.data[:] = 1
-    texts, ids = [(data.texts or [])[row] for row in first], data.ids and [data.ids[row] for row in first]
-    return replace(data, X=None if data.X is None else data.X[first], Y=Y, texts=texts, ids=ids)
+    return replace(data.take(first), Y=Y)
 
 
 @dataclass(frozen=True)
@@ -328,10 +328,8 @@ class DocumentModel:
             Y = csr_array((len(texts), 0), dtype=np.float32)
             rows = Dataset(X=None, Y=Y, label_names=[], texts=texts, name="these texts")
         self.check(rows)
-        features: Any = self.features(rows) if self.text is None else None
-        for start in range(0, len(rows), _BLOCK):
-            block = slice(start, start + _BLOCK)
-            yield self.text.transform((rows.texts or [])[block]) if self.text is not None else features[block]
+        for block in rows.blocks(_BLOCK):
+            yield self.features(block)
 
     def scores(self, data: Dataset) -> Any:
         """The scores of the rows of `data`, CSR (n, L)."""
@@ -371,7 +369,7 @@ class DocumentModel:
         }
         if self.text is not None:
             parameters["text"], words = self.text.to_state()
-            parameters["text_kind"] = next(word for word, kind in _TEXT_KINDS.items() if isinstance(self.text, kind))
+            parameters["text_kind"] = self.text.kind
             arrays |= {f"text_{name}": array for name, array in words.items()}
         if isinstance(self.text, Doc2Vec):
             parameters["repeatable"] = self.repeatable
@@ -395,7 +393,7 @@ class DocumentModel:
         text = None
         if "text" in parameters:
             words = {name[5:]: array for name, array in contents.arrays.items() if name.startswith("text_")}
-            kind = _TEXT_KINDS.get(parameters.get("text_kind", "tfidf"))  # early folders have no kind
+            kind = TEXT_KINDS.get(parameters.get("text_kind", "tfidf"))  # early folders have no kind
             if kind is None or not isinstance(parameters["text"], dict):
                 raise ModelFolderError(f"{path}: its text features are of a kind that ripml does not know.")
             text = kind.from_state(parameters["text"], words)
@@ -413,6 +411,15 @@ class DocumentModel:
         rows, labels = (contents.arrays.get(f"store_{name}") for name in ("row_documents", "label_numbers"))
         repeatable = not isinstance(text, Doc2Vec) or parameters.get("repeatable") is True
         return cls(model, text, names, first_feature, rules, rows, labels, repeatable)
+
+
+def estimator_of(path: str | PathLike[str], contents: Contents) -> Multilabel:
+    """The estimator in the contents of a folder; `path` is for error messages."""
+    words = dict(zip(registry.class_names("estimator"), registry.words("estimator"), strict=True))
+    if contents.kind not in words:
+        raise ModelFolderError(f"{path}: holds a model of kind {contents.kind!r}, which ripml does not know.")
+    kind: type[Multilabel] = registry.named("estimator", words[contents.kind])
+    return kind.from_state(contents.parameters, contents.arrays)
 
 
 def _texts(data: Dataset) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
+from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -12,7 +13,7 @@ from ripml.base.errors import ModelFolderError, ParameterError, RipmlError, chec
 from ripml.decoding import scores as decoding
 from ripml.model.multilabel import Multilabel
 
-__all__ = ["Rules", "Suggestion"]
+__all__ = ["Rules", "Suggestion", "named"]
 
 Suggestion: TypeAlias = tuple[str, float]
 
@@ -109,9 +110,7 @@ class Rules(_RuleValues):
 
     def suggestions(self, model: Multilabel, scores: Any) -> list[list[Suggestion]]:
         """The names and scores of the labels that are suggested for each row of scores, CSR (n, L)."""
-        best = self.kept(model, scores)
-        pairs = list(zip(map(str, model.classes_[best.indices].tolist()), best.data.tolist(), strict=True))
-        return [pairs[start:end] for start, end in zip(best.indptr[:-1], best.indptr[1:], strict=True)]
+        return named(model, self.kept(model, scores))
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values."""
@@ -125,6 +124,12 @@ class Rules(_RuleValues):
             return cls(**values)
         except (TypeError, RipmlError) as error:
             raise ModelFolderError(f"the saved rules for suggestions are damaged ({error}).") from None
+
+
+def named(model: Multilabel, scores: Any) -> list[list[Suggestion]]:
+    """The names and scores of the labels in each row of scores, CSR (n, L), in their order."""
+    pairs = list(zip(map(str, model.classes_[scores.indices].tolist()), scores.data.tolist(), strict=True))
+    return [pairs[start:end] for start, end in pairwise(scores.indptr)]
 
 
 def _label_names(rule: str, names: Any) -> frozenset[str]:

@@ -1,11 +1,14 @@
-"""`Tagger`: texts in, tags out. Text cleaning, features, the model and the rules for suggestions in one object."""
+"""`Tagger`: texts in, tags out. Text cleaning, features, the model and the rules for suggestions in one object.
+
+`load` reads the tagger, or the estimator, that a model folder holds.
+"""
 
 from __future__ import annotations
 
 import copy
 import hashlib
 from collections.abc import Collection, Iterable
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from os import PathLike
 from typing import Any
 
@@ -22,15 +25,16 @@ from ripml.base.parallel import exclusive
 from ripml.datasets import Dataset, documents_given
 from ripml.model.estimator import RIPML
 from ripml.model.multilabel import Multilabel
-from ripml.tagging.documents import DocumentModel, Why, distinct
+from ripml.tagging.documents import DocumentModel, Why, distinct, estimator_of
 from ripml.tagging.rules import Rules, Suggestion
 from ripml.text import Encoder
 
-__all__ = ["Tagger"]
+__all__ = ["Tagger", "load"]
 
 _DIGEST_SIZE = 16  # bytes; known texts are kept as digests only
 
 
+@dataclass(eq=False, repr=False)
 class Tagger(BaseEstimator):  # type: ignore[misc]
     """Suggest tags for texts, explain the suggestions, and learn and forget texts while in use.
 
@@ -71,24 +75,14 @@ class Tagger(BaseEstimator):  # type: ignore[misc]
     4
     """
 
-    def __init__(
-        self,
-        features: Any = "tfidf",
-        model: Any = None,
-        *,
-        n: int | None = 5,
-        threshold: float | str | None = None,
-        stop_labels: Collection[str] = (),
-        allowed_labels: Collection[str] | None = None,
-        min_count: int = 1,
-    ) -> None:
-        self.features = features
-        self.model = model
-        self.n = n
-        self.threshold = threshold
-        self.stop_labels = stop_labels
-        self.allowed_labels = allowed_labels
-        self.min_count = min_count
+    features: Any = "tfidf"
+    model: Any = None
+    _: KW_ONLY
+    n: int | None = 5
+    threshold: float | str | None = None
+    stop_labels: Collection[str] = ()
+    allowed_labels: Collection[str] | None = None
+    min_count: int = 1
 
     # -------------------------------------------------------------------------------------------------------- learning
 
@@ -274,13 +268,23 @@ class Tagger(BaseEstimator):  # type: ignore[misc]
         return model
 
 
+def load(path: str | PathLike[str]) -> Any:
+    """Load a saved estimator or `Tagger`; its arrays stay on disk and are read as they are needed.
+
+    >>> load("no/such/model")
+    Traceback (most recent call last):
+    ripml.base.errors.ModelFolderError: no/such/model: this model folder cannot be opened (No such file or directory).
+    """
+    contents = model_folder.load(path)
+    is_tagger = "tagger" in contents.parameters
+    return Tagger.from_contents(path, contents) if is_tagger else estimator_of(path, contents)
+
+
 def _digests(data: Dataset) -> Iterable[tuple[bytes, tuple[str, ...]]]:
     """The digest of each text, which identifies it, and its tags in order."""
-    names = data.label_names
-    for text, start, end in zip(data.texts or (), data.Y.indptr[:-1], data.Y.indptr[1:], strict=True):
+    for row, text in enumerate(data.texts or ()):
         normal = " ".join(text.split()).encode("utf-8", "surrogatepass")
-        tags = tuple(sorted(names[column] for column in data.Y.indices[start:end]))
-        yield hashlib.blake2b(normal, digest_size=_DIGEST_SIZE).digest(), tags
+        yield hashlib.blake2b(normal, digest_size=_DIGEST_SIZE).digest(), tuple(sorted(data.row_labels(row)))
 
 
 def _load_known(arrays: dict[str, NDArray[Any]], tags: list[str]) -> dict[bytes, tuple[str, ...]]:

@@ -23,7 +23,7 @@ import importlib
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,6 +69,8 @@ class Doc2Vec:
     >>> bool(doc2vec.transform(["blue plum"]).any())
     False
     """
+
+    kind: ClassVar[str] = "doc2vec"  # in model folders
 
     n_dims: int = 200
     tokens: str = "words"
@@ -126,7 +128,7 @@ class Doc2Vec:
 
         The vector of a text depends neither on the other texts nor on the number of threads, and is the same whenever
         it is asked for. It is close to, but not the same as, the one of `fit_transform`, where the words were still
-        being trained. What is to be forgotten later must be learnt from `fit(texts).transform(texts)`.
+        being trained. To be able to forget texts later, learn from `fit(texts).transform(texts)`.
         """
         model = self._fitted()
         documents = self._tokenize(texts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,8 @@ class Encoder:
     >>> Encoder(HashingVectorizer(n_features=4)).fit_transform(["a red apple", "pears"]).shape
     (2, 4)
     """
+
+    kind: ClassVar[str] = "encoder"  # in model folders
 
     def __init__(self, encoder: Any, n_dims: int | None = None, name: str | None = None) -> None:
         methods = (getattr(encoder, method, None) for method in ("encode", "transform"))

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,6 +76,8 @@ class TfIdf:
     >>> TfIdf(min_df=1, letters=4).fit(["green"]).feature_names
     ['green', '-een', '-gree-'...'-reen-', 'gre-']
     """
+
+    kind: ClassVar[str] = "tfidf"  # in model folders
 
     max_features: int | None = 100_000
     min_df: int | str = 2

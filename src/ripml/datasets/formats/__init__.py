@@ -6,12 +6,12 @@ A format is a module named in the table `ripml.base.registry`, one line for each
     CONTENT                           what a row must have: "features", "texts", or "any" of the two
     recognises(source)                whether the beginning of a file is in this format
     iter_blocks(source, *, …)         yields the rows as `Dataset` blocks; keyword-only arguments are its options
-    write(dataset, file, *, …)        writes a data set whose matrices are canonical
+    write_blocks(blocks, file, *, …)  writes blocks of rows whose matrices are canonical, one after the other; or
+    write(dataset, file, *, …)        writes a whole data set, where a file cannot be written in blocks
 
 and, where the format needs it,
 
     read(source, *, …)                reads the whole file; without it the blocks are joined
-    write_blocks(blocks, file, *, …)  writes blocks one after the other, as `write` would write all rows
     WRITTEN_SUFFIXES                  suffixes that choose the format for `write`, if they are not SUFFIXES
     write_options(name)               default options of `write` for a file of this name
     check(dataset)                    raises if a data set cannot be written, before a file is opened
@@ -119,17 +119,15 @@ def write(dataset: Dataset, place: Place, format: str | None = None, **options: 
     if format is None:
         raise ParameterError(f"the name '{name}' does not tell the format; pass format='xmc' or another.")
     module = _module(format)
-    is_path = name not in ("", "-")
-    if is_path and hasattr(module, "write_folder") and _suffix(name) not in module.SUFFIXES:
+    if name not in ("", "-") and hasattr(module, "write_folder") and _suffix(name) not in module.SUFFIXES:
         _check_options(format, module.write_folder, options)
         module.write_folder(_writable(dataset, format), Path(name), **options)
         return
-    _check_options(format, module.write, options)
-    if is_path and hasattr(module, "write_options"):
-        options = {**module.write_options(name), **options}
-    dataset = _writable(dataset, format)
-    with open_target(place) as file:
-        module.write(dataset, file, **options)
+    dataset = _writable(dataset, format)  # raises before a file is opened
+    if hasattr(module, "write"):
+        _write(module.write, dataset, place, format, options)
+    else:
+        _write(module.write_blocks, [dataset], place, format, options)
 
 
 def write_blocks(blocks: Iterable[Dataset], place: Place, format: str, **options: Any) -> None:
@@ -146,11 +144,17 @@ def write_blocks(blocks: Iterable[Dataset], place: Place, format: str, **options
     module = _module(format)
     if not hasattr(module, "write_blocks"):
         raise ParameterError(f"the format {format} cannot be written in blocks; write jsonl, csv or parquet.")
-    _check_options(format, module.write_blocks, options)
-    if isinstance(place, (str, os.PathLike)) and hasattr(module, "write_options"):
-        options = {**module.write_options(os.fspath(place)), **options}
+    _write(module.write_blocks, (_writable(block, format) for block in blocks), place, format, options)
+
+
+def _write(function: Callable[..., None], rows: Any, place: Place, format: str, options: dict[str, Any]) -> None:
+    """Open the file and call `write` or `write_blocks` of a format, with default options for the name of the file."""
+    _check_options(format, function, options)
+    module, name = _module(format), os.fspath(place) if isinstance(place, (str, os.PathLike)) else "-"
+    if name != "-" and hasattr(module, "write_options"):
+        options = {**module.write_options(name), **options}
     with open_target(place) as file:
-        module.write_blocks((_writable(block, format) for block in blocks), file, **options)
+        function(rows, file, **options)
 
 
 def format_of(source: Source, format: str | None) -> str:

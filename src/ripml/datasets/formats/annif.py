@@ -25,7 +25,7 @@ from typing import IO, Any, Final, Literal
 
 from ripml.base.errors import DataError
 from ripml.datasets.dataset import Dataset
-from ripml.datasets.documents import Row, blocks, label_names_of
+from ripml.datasets.documents import Row, blocks
 from ripml.datasets.formats.delimited import cells, header_of, write_table
 from ripml.datasets.source import BOM, Place, Source, Where, decode, encode, fault, open_source
 
@@ -62,11 +62,12 @@ def iter_blocks(
         The columns of Y, to match those of another data set.
     """
     subjects = _Subjects(vocabulary)
+    rows: Iterable[Row]
     if source.folder is not None:
         rows = _folder_rows(source.folder, subjects)
     elif "subject_uris" in (columns := header_of(source)):
-        id = "document_id" if "document_id" in columns else "id"
-        rows = _csv_rows(source, id, subjects)
+        table = cells(source, "text", "subject_uris", "document_id" if "document_id" in columns else "id")
+        rows = (Row(where, text, _names(uris or "", subjects, where), id) for where, text, uris, id in table)
     else:
         rows = _tsv_rows(source, subjects)
     return blocks(source.name, rows, label_names)
@@ -82,11 +83,6 @@ def _tsv_rows(source: Source, subjects: _Subjects) -> Iterator[Row]:
         yield Row(where, text, _names(uris, subjects, where))
     if number == 0:
         raise fault(source.name, None, "the file is empty.")
-
-
-def _csv_rows(source: Source, id: str, subjects: _Subjects) -> Iterator[Row]:
-    for where, text, uris, row_id in cells(source, "text", "subject_uris", id):
-        yield Row(where, text, _names(uris or "", subjects, where), row_id)
 
 
 def _names(uris: str, subjects: _Subjects, where: Where) -> list[str]:
@@ -202,7 +198,7 @@ def write(
     """Write a corpus as one file; only the CSV can hold ids."""
     subjects = _Subjects(vocabulary)
     texts = dataset.texts or []
-    uris = (" ".join(subjects.uri(name, row) for name in label_names_of(dataset, row)) for row in range(len(texts)))
+    uris = (" ".join(subjects.uri(name, row) for name in dataset.row_labels(row)) for row in range(len(texts)))
     if kind == "csv":
         columns: dict[str, Iterable[str]] = {} if dataset.ids is None else {"document_id": dataset.ids}
         write_table(columns | {"text": texts, "subject_uris": uris}, file)
@@ -234,7 +230,7 @@ def write_folder(dataset: Dataset, folder: Path, *, vocabulary: Place | None = N
         for row, (id, text) in enumerate(zip(ids, texts, strict=True)):
             mark = BOM if text.startswith("\ufeff") else b""
             (folder / f"{id}.txt").write_bytes(mark + encode(text, row))
-            if names := label_names_of(dataset, row):
+            if names := dataset.row_labels(row):
                 lines = "".join(_subject_line(name, row, subjects) for name in names)
                 subject_file = folder / f"{id}{'.tsv' if subjects.has_vocabulary else '.key'}"
                 subject_file.write_bytes(encode(lines, row))

@@ -20,7 +20,7 @@ from itertools import chain
 from typing import IO, Any, Final
 
 from ripml.datasets.dataset import Dataset
-from ripml.datasets.documents import Row, blocks, column_places, format_labels, label_names_of, row_of
+from ripml.datasets.documents import Row, blocks, column_places, format_labels, row_of
 from ripml.datasets.source import MAX_LINE_BYTES, Source, Where, decode, encode, fault
 
 SUFFIXES: Final = (".csv", ".tsv")
@@ -113,17 +113,12 @@ def write_options(name: str) -> dict[str, Any]:
     return {"delimiter": "\t"} if _is_tsv(name) else {}
 
 
-def write(dataset: Dataset, file: IO[bytes], *, delimiter: str = ",") -> None:
-    """Write texts, labels and ids."""
-    write_blocks([dataset], file, delimiter=delimiter)
-
-
 def write_blocks(blocks: Iterable[Dataset], file: IO[bytes], *, delimiter: str = ",") -> None:
-    """Write texts, labels and ids of blocks under one header."""
+    """Write texts, labels and ids under one header."""
     for number, block in enumerate(blocks):
         texts = block.texts or []
         columns: dict[str, Iterable[str]] = {} if block.ids is None else {"id": block.ids}
-        columns |= {"text": texts, "labels": (format_labels(label_names_of(block, row)) for row in range(len(texts)))}
+        columns |= {"text": texts, "labels": (format_labels(block.row_labels(row)) for row in range(len(texts)))}
         write_table(columns, file, delimiter, header=not number)
 
 

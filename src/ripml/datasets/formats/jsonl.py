@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from typing import IO, Any, Final, NoReturn
 
 from ripml.datasets.dataset import Dataset, SparseRows
-from ripml.datasets.documents import Columns, label_names_of
+from ripml.datasets.documents import Columns
 from ripml.datasets.formats.rows import FLOAT32_BOUND, shortest
 from ripml.datasets.source import BOM, Source, Where, decode, encode, fault
 
@@ -109,13 +109,13 @@ def iter_blocks(
         raise fault(source.name, None, "the file is empty.")
 
 
-def write(dataset: Dataset, file: IO[bytes]) -> None:
+def write_blocks(blocks: Iterable[Dataset], file: IO[bytes]) -> None:
     """Write all rows: features by name if they have names, else as full lists of d numbers."""
-    for row in range(len(dataset)):
+    for dataset, row in ((block, row) for block in blocks for row in range(len(block))):
         record: dict[str, Any] = {}
         if dataset.ids is not None:
             record["id"] = dataset.ids[row]
-        record["labels"] = label_names_of(dataset, row)
+        record["labels"] = dataset.row_labels(row)
         if dataset.texts is not None:
             record["text"] = dataset.texts[row]
         if dataset.X is not None:
@@ -127,12 +127,6 @@ def write(dataset: Dataset, file: IO[bytes]) -> None:
             else:
                 record["features"] = [features.get(j, 0) for j in range(dataset.X.shape[1])]
         file.write(encode(json.dumps(record, ensure_ascii=False), row) + b"\n")
-
-
-def write_blocks(blocks: Iterable[Dataset], file: IO[bytes]) -> None:
-    """Write the rows of blocks."""
-    for block in blocks:
-        write(block, file)
 
 
 def _parse_object(line: bytes, where: Where) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Parquet: a table of documents with columns for the text, its labels and perhaps an id.
 
 The columns are those of CSV. Labels are a list of strings, or a string as in CSV; other columns are not even read.
-`write` makes `text: string`, `labels: list<string>` and, if there are ids, `id: string`. This needs pyarrow, which
-comes with `pip install 'ripml[parquet]'`.
+Files are written with `text: string`, `labels: list<string>` and, if there are ids, `id: string`. This needs pyarrow,
+which comes with `pip install 'ripml[parquet]'`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import IO, Any, Final
 
 from ripml.base.errors import MissingExtraError
 from ripml.datasets.dataset import Dataset
-from ripml.datasets.documents import Row, blocks, column_places, label_names_of, row_of
+from ripml.datasets.documents import Row, blocks, column_places, row_of
 from ripml.datasets.source import Source, encode, fault
 
 SUFFIXES: Final = (".parquet",)
@@ -63,14 +63,8 @@ def _rows(source: Source, text: str, labels: str, id: str) -> Iterator[Row]:
         raise fault(source.name, None, f"this is not a readable Parquet file ({reason}).") from None
 
 
-def write(dataset: Dataset, file: IO[bytes]) -> None:
-    """Write texts, labels and ids."""
-    pyarrow, parquet = _import_pyarrow()
-    parquet.write_table(_table(dataset, pyarrow), file, row_group_size=_ROWS_PER_GROUP)
-
-
 def write_blocks(blocks: Iterable[Dataset], file: IO[bytes]) -> None:
-    """Write texts, labels and ids of blocks, a row group for each."""
+    """Write texts, labels and ids, with at least one row group for each block."""
     pyarrow, parquet = _import_pyarrow()
     with ExitStack() as stack:
         writer: Any = None
@@ -83,7 +77,7 @@ def write_blocks(blocks: Iterable[Dataset], file: IO[bytes]) -> None:
 
 def _table(dataset: Dataset, pyarrow: Any) -> Any:
     texts = dataset.texts or []
-    labels = [label_names_of(dataset, row) for row in range(len(texts))]
+    labels = [dataset.row_labels(row) for row in range(len(texts))]
     for row, text in enumerate(texts):
         encode("".join((text, *labels[row])), row)  # raises where pyarrow's message would not name the row
     columns: dict[str, Any] = {} if dataset.ids is None else {"id": pyarrow.array(dataset.ids, pyarrow.string())}

@@ -17,16 +17,6 @@ from ripml.lab.reproduce.experiment import CUTS, Claim, Experiment, Extent, Meas
 from ripml.lab.reproduce.figures import line, panels
 from ripml.lab.reproduce.methods import COMPARED, Chosen, Split, measure, measure_method, ridge_by_rule
 
-__all__ = [
-    "CHINESE_DIMENSIONS",
-    "CHINESE_NEIGHBORS",
-    "DIMENSIONS",
-    "NEIGHBORS",
-    "against_dims",
-    "against_neighbors",
-    "best",
-]
-
 _KS = (1, 2, 3, 5, 10, 15, 20, 30, 50)
 _TICKERS = 230  # labels of the Chinese news
 
