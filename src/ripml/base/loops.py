@@ -193,6 +193,30 @@ def most_similar(likeness, numbers, k, tied, ids, values):
             values[i, e] = line[found[best[e]]]
 
 
+@_ordered_loop
+def _squared_distance(row, query):
+    """‖row − query‖² in float64, added up in the same order wherever it is called."""
+    s0, s1, s2, s3 = 0.0, 0.0, 0.0, 0.0
+    whole = len(query) // 4 * 4
+    for j in range(0, whole, 4):
+        d0 = np.float64(row[j]) - np.float64(query[j])
+        d1 = np.float64(row[j + 1]) - np.float64(query[j + 1])
+        d2 = np.float64(row[j + 2]) - np.float64(query[j + 2])
+        d3 = np.float64(row[j + 3]) - np.float64(query[j + 3])
+        s0, s1, s2, s3 = s0 + d0 * d0, s1 + d1 * d1, s2 + d2 * d2, s3 + d3 * d3
+    for j in range(whole, len(query)):
+        d0 = np.float64(row[j]) - np.float64(query[j])
+        s0 += d0 * d0
+    return (s0 + s1) + (s2 + s3)
+
+
+@_ordered_loop
+def squared_distances(Z, queries, row_of, query_of, out):
+    """Squared distances of pairs of rows and queries (`ExactSearcher.distances`)."""
+    for p in range(len(out)):
+        out[p] = _squared_distance(Z[row_of[p]], queries[query_of[p]])
+
+
 @_loop
 def best_rows(queries, Z, penalty, rounded, units, cut, longest, by_distance, k, ids, costs):
     """The k rows of Z (n, m) with the largest ⟨z, q⟩ − penalty, ties to the lower number (`RoundedRows.best`).
@@ -228,16 +252,13 @@ def best_rows(queries, Z, penalty, rounded, units, cut, longest, by_distance, k,
         places = np.flatnonzero(scores >= least)
         exact = np.empty(len(places))
         for p in range(len(places)):
-            row_of, total_exact = Z[places[p]], 0.0
+            row_of = Z[places[p]]
             if by_distance:
-                for j in range(m):
-                    difference = np.float64(row_of[j]) - np.float64(query[j])
-                    total_exact += difference * difference
+                exact[p] = _squared_distance(row_of, query)
             else:
+                exact[p] = penalty[places[p]]
                 for j in range(m):
-                    total_exact -= np.float64(row_of[j]) * np.float64(query[j])
-                total_exact += penalty[places[p]]
-            exact[p] = total_exact
+                    exact[p] -= np.float64(row_of[j]) * np.float64(query[j])
         first = _order(exact)
         for p in range(k):
             ids[i, p], costs[i, p] = places[first[p]], exact[first[p]]
@@ -270,17 +291,16 @@ def near_sum(likeness, squares, grade, n_near, width, coefficients, total, momen
         cut = low + step * place
         if place > 0:
             cut -= step * np.float32(n_near - above) / np.float32(counts[place - 1])
-        # The moments of the likeness of distant rows, or of all where all are near.
-        end = cut if place > 0 else high
+        # The moments of the likeness of distant rows.
         first, n_far = 0.0, 0
         for r in range(n):
-            if -np.inf < line[r] <= end:
+            if -np.inf < line[r] <= cut:
                 first += line[r]
                 n_far += 1
         mean = first / max(n_far, 1)
         second, third = 0.0, 0.0
         for r in range(n):
-            if -np.inf < line[r] <= end:
+            if -np.inf < line[r] <= cut:
                 apart = line[r] - mean
                 second += apart * apart
                 third += apart * apart * apart
@@ -292,11 +312,11 @@ def near_sum(likeness, squares, grade, n_near, width, coefficients, total, momen
         # What the line misses of near rows; at the cut it is taken in gradually.
         count = 0
         for r in range(n):
-            if line[r] > cut or (place == 0 and line[r] > -np.inf):
+            if line[r] > cut:
                 value = np.exp(np.float32(min(grade * (line[r] - squares[i] / 2), 0.0)))
                 missed = value - start - slope * line[r]
                 near[count] = r
-                weights[count] = missed * (min(1.0, (line[r] - cut) / width) if place > 0 else 1.0)
+                weights[count] = missed * min(1.0, (line[r] - cut) / width)
                 count += 1
         result = out[i]
         for j in range(len(result)):

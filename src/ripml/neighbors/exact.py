@@ -121,7 +121,7 @@ class ExactSearcher(Searcher):
         if not np.isfinite(Q).all():
             raise DataError("the embeddings to search for must be finite; got NaN or infinity.")
         ids, distances = np.empty((len(Q), k), np.int64), np.empty((len(Q), k))
-        if len(Q) <= _FEW and self.Z.dtype == np.float32 and loops() is not None:
+        if len(Q) <= _FEW and self.Z.dtype == np.float32 and loops() is not None and _usual(Q, self._reach()):
             return self._rounded.best(Q, self.half_norms, self._reach(), k, by_distance=True)
         queries = blocks(len(Q), -(-len(Q) // max(1, -(-len(Q) // _QUERIES))) or 1)
         threads = thread_count(n_jobs)
@@ -205,11 +205,21 @@ class ExactSearcher(Searcher):
     def distances(self, Q: Floats, query: Ints, place: Ints, cells: int) -> NDArray[np.float64]:
         """Squared distances of pairs (query, row) from float64 differences, of which `cells` are held at a time."""
         distance = np.empty(len(place))
+        compiled = loops()
+        if compiled is not None and self.Z.dtype == np.float32:  # as `RoundedRows` does
+            compiled.squared_distances(self.Z, Q, place, query, distance)
+            return distance
         for part in blocks(len(place), max(1, cells // self.Z.shape[1])):
             difference = self.Z[place[part]].astype(np.float64)
             difference -= Q[query[part]]
             distance[part] = np.einsum("ij,ij->i", difference, difference)
         return distance
+
+
+def _usual(Q: Floats, longest: float) -> bool:
+    """Whether queries, and rows of at most this length, are far from the ends of the range of float32."""
+    largest = np.abs(Q).max(axis=1, initial=0)
+    return bool(1e-15 < longest < 1e15 and ((largest > 1e-15) & (largest < 1e15)).all())
 
 
 def _joined(found: list[Found]) -> Found:

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from ripml.base.arrays import as_half, from_half
 from ripml.base.compiled import loops
-from ripml.base.parallel import blocks
 from ripml.base.products import transposed_product
 from ripml.regression.kernels import Kernel
 
@@ -30,9 +29,7 @@ Halves = NDArray[np.float16]
 
 _BORDER = 0.01  # by how much the likeness of a row must exceed that of the border to be taken in as a whole
 _BINS = 1024  # of the histogram that finds the border
-_WORTHWHILE = 2  # times `n_near` rows must there be for some of them to be distant
-_FEW = 16  # rows for which loops read C once for each; more of them share a product
-_ROW_BLOCK = 4096  # training rows processed at a time
+_MANY = 2  # times `n_near` rows are too few for a far field
 _UNIT = 1e-3  # by which the squared length of a row of length 1 may differ from 1
 
 
@@ -60,8 +57,8 @@ class FarField:
 
     @staticmethod
     def serves(squares: NDArray[Any], kernel: Kernel) -> bool:
-        """Whether the kernel of distant rows is nearly linear in the likeness: for rows of length 1."""
-        if kernel.n_near is None:
+        """Whether rows of these squared lengths are many, and of length 1: then most are far from any query."""
+        if kernel.n_near is None or len(squares) <= _MANY * kernel.n_near:
             return False
         return bool(((np.abs(squares - 1) <= _UNIT) | (squares == 0)).all())
 
@@ -85,23 +82,20 @@ class FarField:
     def kernel_sum(self, X: Any, likeness: Floats, squares: Floats, kernel: Kernel, C: Halves, unit: float) -> Floats:
         """Σ_i K(x, xᵢ) Cᵢ (b, M) of rows X (b, d) with these squared lengths.
 
-        `likeness` (b, n) is h, −∞ for rows that do not count; C (n, M) is in units of `unit`. Where a few times
-        `n_near` rows are all there are, all are near.
+        `likeness` (b, n) is h, −∞ for rows that do not count; C (n, M) is in units of `unit`.
         """
-        n_rows, n_near, compiled = len(C), kernel.n_near, loops()
-        if n_near is None or n_rows <= _WORTHWHILE * n_near:
-            n_near = n_rows
-        linear = self._products(X)
+        n_near, compiled, linear = kernel.n_near, loops(), self._products(X)
+        assert n_near is not None
         linear *= np.float32(self.unit / unit)
-        sums = self.total / np.float32(unit), self.moment / np.float32(unit), linear
-        if n_near == n_rows and (compiled is None or len(likeness) > _FEW):
-            out = _all_near(likeness, squares, kernel, C, *sums)
-        elif compiled is None:
-            rows = zip(likeness, squares.tolist(), linear, strict=True)
-            out = np.stack([_near_and_far(h, s, kernel.grade, n_near, C, *sums[:2], x) for h, s, x in rows])
+        total, moment = self.total / np.float32(unit), self.moment / np.float32(unit)
+        out = np.empty((len(likeness), C.shape[1]), np.float32)
+        if compiled is None:
+            for i, h in enumerate(likeness):
+                out[i] = _near_and_far(h, float(squares[i]), kernel.grade, n_near, C, total, moment, linear[i])
         else:
-            out = np.empty((len(likeness), C.shape[1]), np.float32)
-            compiled.near_sum(likeness, squares, kernel.grade, n_near, _BORDER, C.view(np.uint16), *sums, out)
+            compiled.near_sum(
+                likeness, squares, kernel.grade, n_near, _BORDER, C.view(np.uint16), total, moment, linear, out
+            )
         out *= np.float32(unit)
         return out
 
@@ -118,31 +112,6 @@ class FarField:
         return out
 
 
-def _all_near(
-    h: Floats, squares: Floats, kernel: Kernel, C: Halves, total: Floats, moment: Floats, linear: Floats
-) -> Floats:
-    """Kernel sums over all rows: what the line takes away is small, and so is what rounding C adds."""
-    alive = h > -np.inf
-    h = np.where(alive, h, np.float32(0))
-    a, b = _line(h, squares, kernel.grade)
-    weights = np.where(alive, kernel.of_likeness(h, squares) - a - b * h, np.float32(0))
-    out = a * total + b * (linear - moment)
-    for rows in blocks(len(C), _ROW_BLOCK):
-        out += weights[:, rows] @ from_half(C[rows])
-    return np.asarray(out, np.float32)
-
-
-def _line(h: NDArray[Any], squares: NDArray[Any], grade: float) -> tuple[Any, Any]:
-    """a and b, (b, 1): the least-squares line of the second-order expansion of K around the mean of h (b, n)."""
-    mean = h.mean(axis=1, keepdims=True, dtype=np.float64)
-    apart = h - mean
-    second, third = ((apart**power).mean(axis=1, keepdims=True, dtype=np.float64) for power in (2, 3))
-    level = np.exp(grade * (mean - squares[:, None] / 2))
-    b = level * (grade + grade**2 / 2 * np.divide(third, second, out=np.zeros_like(third), where=second > 0))
-    a = level * (1 + grade**2 / 2 * second) - b * mean
-    return a.astype(np.float32), b.astype(np.float32)
-
-
 def _near_and_far(
     h: Floats, square: float, grade: float, n_near: int, C: Halves, total: Floats, moment: Floats, linear: Floats
 ) -> Floats:
@@ -151,7 +120,12 @@ def _near_and_far(
     values = h[places].astype(np.float64)
     border = _border(values, n_near)
     far = values[values <= border]
-    (a,), (b,) = (line[0] for line in _line(far[None], np.array([square]), grade))
+    # The least-squares line of the second-order expansion of K around the mean likeness of distant rows.
+    mean = far.mean()
+    second, third = (((far - mean) ** power).mean() for power in (2, 3))
+    level = np.exp(grade * (mean - square / 2))
+    b = level * (grade + (grade**2 / 2 * third / second if second > 0 else 0.0))
+    a = level * (1 + grade**2 / 2 * second) - b * mean
     near = values > border
     K = np.exp(np.minimum(grade * (values[near] - square / 2), 0))
     weights = (K - a - b * values[near]) * np.minimum(1, (values[near] - border) / _BORDER)
