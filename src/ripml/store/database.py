@@ -52,6 +52,7 @@ __all__ = [
     "create_database",
     "file_mode",
     "is_unfinished",
+    "newest_model",
     "remedy",
     "remove_leftovers",
     "remove_unfinished",
@@ -453,6 +454,11 @@ def is_unfinished(folder: Path) -> bool:
     except OSError:
         return False
     return LOCK in names and all(name == LOCK or name.startswith(PART) or _MODEL.fullmatch(name) for name in names)
+
+
+def newest_model(folder: Path) -> int:
+    """The highest change of which there is a model folder; −1 if there is none."""
+    return max((int(name.partition("-")[2]) for name in os.listdir(folder) if _MODEL.fullmatch(name)), default=-1)
 
 
 def remove_leftovers(folder: Path, keep: str = "", ignore_errors: bool = True) -> None:
