@@ -349,8 +349,9 @@ def delta_since(connection: sqlite3.Connection, change: int) -> Delta:
             if body is None:
                 raise ValueError(f"the journal lacks the earlier body of document {document}")
             before = State(body, tuple(json.loads(packed)))
-        rows = before is not None and after is not None and before.labels and after.labels
-        again = bool(rows and document in learnt and before.body == after.body)
+        again = False
+        if before is not None and after is not None and before.labels and after.labels:
+            again = document in learnt and before.body == after.body
         if before != after or again:
             edits.append(Edit(document, before, after, again))
     return Delta(last_change(connection), labels, edits)
