@@ -69,7 +69,7 @@ class RowSignatures:
             present = present[self._alive[: self._n]]
         return present[np.lexsort((present[:, 1], present[:, 0]))]
 
-    def mismatch(self, gram: NDArray[np.float64]) -> float:
+    def mismatch(self, gram: NDArray[np.floating[Any]]) -> float:
         """By how much XᵀX is not that of these rows, as a share of its trace; 0 if rounding explains it.
 
         rᵀXᵀX r is the sum of the squares of ⟨x, r⟩.
@@ -125,7 +125,8 @@ def _signs(d: int) -> Floats:
     """r₁ and r₂, (d, 2)."""
     columns = np.arange(1, d + 1, dtype=np.uint64) * GOLDEN
     bits = mix(columns)[:, None] >> np.array([17, 43], np.uint64)
-    return 1 - 2 * (bits & np.uint64(1)).astype(np.float32)
+    signs: Floats = 1 - 2 * (bits & np.uint64(1)).astype(np.float32)
+    return signs
 
 
 def _signatures(X: Any) -> tuple[Floats, Floats]:
