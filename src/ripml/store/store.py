@@ -114,7 +114,8 @@ class Store:
         # Whether an attempt to advance the version failed half way, so that it must be loaded before the next one.
         self._stale = False
         self._identity = self._database.identity()
-        self._lost = False  # whether a reader fitted the model for itself because that of the store is lost
+        # The files of the store when a reader fitted the model for itself because that of the store is lost, or None.
+        self._lost: frozenset[tuple[str, int, int]] | None = None
         try:
             self._version, self._chain = self._load_or_fit()  # the model, and the hash of its history
         except BaseException:
@@ -243,6 +244,7 @@ class Store:
 
     def _load_or_fit(self) -> tuple[Version, bytes]:
         """The current version and the hash of its history; if the model is lost, fitted again on the documents."""
+        files = database.file_states(self._folder)
         try:
             return self._load()
         except _ModelLostError as lost:
@@ -256,7 +258,7 @@ class Store:
                         (refit.version, chain),
                         "this reader has fitted it again, and a writer would for all",
                     )
-                    self._lost = True
+                    self._lost = files
             except RipmlError as error:  # such as an encoder that is missing
                 raise lost from error
             warnings.warn(f"{self._folder}: {lost.problem}; {remedy}.", RuntimeWarning, 4)
@@ -355,17 +357,18 @@ class Store:
     def _follow(self) -> None:
         """Bring the version up to date: by what the journal has since then, or from the snapshot."""
         self._check_open()
-        if self._lost:
+        if self._lost is not None and (files := database.file_states(self._folder)) != self._lost:
+            self._lost = files
             with suppress(_ModelLostError):  # still
                 self._version, self._chain = self._load()
-                self._lost = False
+                self._lost = None
         change, chain, identity = self._version.change, self._chain, self._database.identity()
         # A new identity: such as when the folder was replaced by a copy.
         reload = self._stale or identity != self._identity or self._is_outdated(self._version)
 
         def query(connection: sqlite3.Connection) -> tuple[Delta, bytes] | None:
             # The journal before a snapshot is cut. A store whose model is lost has none.
-            if reload or (not self._lost and Snapshot.read(connection).change > change):
+            if reload or (self._lost is None and Snapshot.read(connection).change > change):
                 return None
             if journal.chain_at(connection, change) != chain:  # another history, such as that of a restored copy
                 return None
