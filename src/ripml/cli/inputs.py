@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from ripml import datasets
 from ripml.base.errors import DataError, ParameterError
 from ripml.cli.options import FileOptions
-from ripml.cli.output import progress_bar, working
+from ripml.cli.output import progress_bar, warnings_as_lines, working
 from ripml.datasets import Dataset
 from ripml.datasets.formats import annif, suffix_format
 from ripml.datasets.source import fault, open_source
@@ -138,7 +138,8 @@ def open_model(folder: Path) -> tuple[DocumentModel, Store | None]:
     """
     if not is_store(folder):
         return DocumentModel.load(folder), None
-    store = Store.open(folder, readonly=True)
+    with warnings_as_lines():
+        store = Store.open(folder, readonly=True)
     return store.model, store
 
 
@@ -146,7 +147,8 @@ def open_store(folder: Path, readonly: bool = False) -> Store:
     """The store in a folder."""
     if not is_store(folder):
         raise ParameterError(f"{folder} is not a store; create one with ripml train DATA {folder} --store.")
-    return Store.open(folder, readonly)
+    with warnings_as_lines():
+        return Store.open(folder, readonly)
 
 
 def login_name() -> str | None:

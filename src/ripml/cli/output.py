@@ -10,13 +10,14 @@ import json
 import logging
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 __all__ = [
     "NO_LABELS", "Interrupted", "count", "format_rate", "join_printable", "print_facts", "print_json", "print_rate",
     "print_result", "print_scores", "print_table", "print_tree", "printable", "progress_bar", "step_bars",
-    "working",
+    "warnings_as_lines", "working",
 ]  # fmt: skip
 
 NO_LABELS = "the model knows none of the words, or no score reaches the threshold"
@@ -249,3 +250,13 @@ def _rich_progress(unit: str, *columns: Any) -> Any:
         # On the same terminal, results are printed above the bar; a file or pipe must get them untouched.
         redirect_stdout=sys.stdout.isatty(),
     )
+
+
+@contextlib.contextmanager
+def warnings_as_lines() -> Iterator[None]:
+    """Print warnings as errors are printed: one sentence, without the line of the program."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+    for warning in caught:
+        print(f"ripml: {printable(str(warning.message))}", file=sys.stderr)

@@ -254,9 +254,9 @@ class Store:
                     found, remedy = self._load(), "the model was fitted again"
                 else:
                     refit, chain = maintenance.fit_anew(self._database, self._folder, self._encoder)
-                    found, remedy = (
-                        (refit.version, chain),
-                        "this reader has fitted it again, and a writer would for all",
+                    found = refit.version, chain
+                    remedy = (
+                        f"this reader has fitted it again for itself; `ripml rebuild {self._folder}` does so for all"
                     )
                     self._lost = files
             except RipmlError as error:  # such as an encoder that is missing
