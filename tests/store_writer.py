@@ -69,16 +69,22 @@ def as_features(data: Dataset) -> Dataset:
 
 
 def difference_from_reference(store: Store) -> float:
-    """How far scores are from those of a model with the same frozen parts that learns all documents at once."""
+    """How far scores are from those of a model with the same frozen parts that learns all documents at once.
+
+    It learns them in the order in which the store did: the earlier of two rows that are equally similar may vote.
+    """
     model = store.model.model
     assert isinstance(model, RIPML)
     documents = [store.document(id) for id in store.ids()]
-    X = store._version.features([state for _, state in store._database.read(lambda c: list(all_documents(c)))])
-    fresh = model.without_rows().partial_fit(X, [document["labels"] for document in documents])
+    numbers, states = zip(*store._database.read(lambda c: list(all_documents(c))), strict=True)
+    X = store._version.features(states)
+    place = {document: row for row, document in enumerate(store._version.rows.view.tolist())}
+    order = sorted(range(len(numbers)), key=lambda i: place.get(numbers[i], -1))
+    fresh = model.without_rows().partial_fit(X[order], [documents[i]["labels"] for i in order])
     assert (fresh.n_rows_, fresh.n_unlabelled_) == (model.n_rows_, model.n_unlabelled_)
-    order, other = (np.argsort(m.classes_.astype(str)) for m in (model, fresh))
+    columns, other = (np.argsort(m.classes_.astype(str)) for m in (model, fresh))
     scores, expected = model.decision_function(X).toarray(), fresh.decision_function(X).toarray()
-    return float(np.abs(scores[:, order] - expected[:, other]).max(initial=0))
+    return float(np.abs(scores[:, columns] - expected[:, other]).max(initial=0))
 
 
 # ------------------------------------------------------------------------------------------------- in the fork

@@ -1190,6 +1190,23 @@ def test_a_tail_outside_its_range_is_refused(tail: Any) -> None:
         model(tail=tail).fit(ZIPF.X, ZIPF.Y)
 
 
+def test_a_fit_on_one_row_of_thousands_of_labels_solves_no_system_of_thousands_of_equations(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All labels are candidates; least squares on them need no more equations than there are dimensions."""
+    solved, solve = list[int](), np.linalg.solve
+
+    def counted(matrices: Any, right: Any) -> Any:
+        solved.append(matrices.shape[-1])
+        return solve(matrices, right)
+
+    monkeypatch.setattr(np.linalg, "solve", counted)
+    model = RIPML(random_state=0).fit(np.ones((1, 3)), [[f"label {i}" for i in range(4500)]])
+    model.recommend(np.ones((1, 3)))
+    assert solved
+    assert max(solved) <= model.n_dims_ < 2000
+
+
 def test_a_single_row_of_many_labels_is_learnt_where_labels_share_dimensions() -> None:
     """Left out, it has no candidate at all."""
     names = [f"label {i}" for i in range(40)]

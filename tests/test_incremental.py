@@ -407,6 +407,22 @@ class TestIncrementalRidge:
         world.system.Psi[0, 0] += 1e-3
         assert world.system.drift() > 1e-6
 
+    @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+    @pytest.mark.parametrize("kind", KINDS, ids=["dense", "sparse"])
+    def test_drift_sees_that_another_row_was_subtracted_than_the_one_that_was_added(
+        self, kind: Callable[[Any], Any], dtype: type
+    ) -> None:
+        X, Z = rows_of(5000)
+        X[7] *= 20  # as much as 400 others
+        X = X.astype(dtype)
+        system = IncrementalRidge.of(kind(X), Z, 0.1)
+        system.change((kind(X[:50]), Z[:50]), (kind(X[100:150]), Z[100:150]))
+        assert system.drift() < 1e-9
+        x = X[200:201].astype(float)
+        system.sums.gram[:] += x.T @ x - 1.21 * x.T @ x  # such as a vector that was inferred once more
+        system._invalidate()
+        assert 1e-7 < system.drift() < 1e-2
+
     @pytest.mark.parametrize("most", [1, 64])
     def test_drift_shows_the_rounding_that_a_huge_row_left(self, most: int) -> None:
         X, Z = rows_of(50)

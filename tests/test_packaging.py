@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tarfile
@@ -82,6 +83,16 @@ def test_the_extra_named_all_is_the_sum_of_the_others(metadata: Message) -> None
 def test_every_extra_is_described_on_the_page_of_dependencies(metadata: Message) -> None:
     page = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
     assert [extra for extra in metadata.get_all("Provides-Extra", []) if f"| `{extra}` |" not in page] == []
+
+
+def test_every_dependency_has_a_line_about_its_maintenance(metadata: Message) -> None:
+    page = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
+    table = page.partition("## Maintenance")[2].partition("\n## ")[0]
+    lines = [line.split("|")[1:-1] for line in table.splitlines() if line.startswith("|")]
+    told = {package.strip(): [cell.strip() for cell in cells] for package, *cells in lines[2:]}
+    needed = {re.split(r"[^A-Za-z0-9-]", line)[0] for line in metadata.get_all("Requires-Dist", [])}
+    assert needed - {"ripml"} <= told.keys()
+    assert all(len(cells) == 3 and all(cells) and re.fullmatch(r"20\d\d-\d\d", cells[1]) for cells in told.values())
 
 
 def test_the_sdist_has_what_is_needed_to_check_and_document_the_package(sdist: Path) -> None:

@@ -510,11 +510,6 @@ def _newer(path: Path) -> None:
         connection.execute("PRAGMA user_version=99")
 
 
-def _elsewhere(path: Path) -> None:
-    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        connection.execute("UPDATE meta SET value = '../../elsewhere' WHERE key = 'folder'")
-
-
 def _zeros_in_the_middle(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[4096:] = bytes(len(content) - 4096)
@@ -531,15 +526,6 @@ def _zeros_in_the_middle(path: Path) -> None:
         (_foreign_tables, r"store\.db is not the database of a store"),
         (_trigger, r"store\.db is not the database of a store"),
         (_newer, "upgrade with `pip install -U ripml`"),
-        (_elsewhere, r"store\.db is damaged \(the model of change 0 cannot be in '../../elsewhere'\)"),
-        (
-            lambda path: next(path.parent.glob("model-*/Psi*")).write_bytes(b"?"),
-            "The documents are intact",
-        ),
-        (
-            lambda path: shutil.rmtree(next(path.parent.glob("model-*"))),
-            "The documents are intact, but the model is not; `ripml rebuild",
-        ),
     ],
 )
 def test_damaged_or_foreign_files_are_reported_in_one_sentence(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -29,6 +30,7 @@ from ripml.store import Store, StoreError, maintenance
 from ripml.store.documents import Bodies
 from ripml.store.journal import chain_entry
 from ripml.store.recipe import Recipe
+from ripml.tagging.documents import DocumentModel
 from ripml.tagging.rules import Rules
 from ripml.text import Doc2Vec, Encoder, TfIdf
 
@@ -126,6 +128,11 @@ def documents_of(store: Store) -> list[dict[str, Any]]:
     return [store.document(id) for id in store.ids()]
 
 
+def assert_same_answers(found: DocumentModel, expected: DocumentModel) -> None:
+    data = data_of("text")
+    np.testing.assert_allclose(found.scores(data).toarray(), expected.scores(data).toarray(), atol=1e-8)
+
+
 def test_a_reader_notices_a_copy_that_is_restored_in_place(folder: Path, tmp_path: Path) -> None:
     with Store.create(folder, example(), settings()) as store:
         store.learn([document("a"), document("b")])
@@ -210,6 +217,11 @@ def lose_pointer(path: Path, _: Path) -> None:
         connection.execute("DELETE FROM meta WHERE key IN ('change', 'folder', 'manifest')")
 
 
+def point_elsewhere(path: Path, _: Path) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("UPDATE meta SET value = '../../elsewhere' WHERE key = 'folder'")
+
+
 def point_to_older(path: Path, _: Path) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("UPDATE meta SET value = 0 WHERE key = 'change'")
@@ -252,6 +264,7 @@ DAMAGES: dict[str, tuple[str, Callable[[Path, Path], None], bool]] = {
     "row table flipped": (TABLE, flip, False),
     "row table of another store": (TABLE, exchange, False),
     "snapshot not named": ("store.db", lose_pointer, False),
+    "snapshot elsewhere": ("store.db", point_elsewhere, False),
     "older snapshot named": ("store.db", point_to_older, False),
     "lock deleted": ("writer.lock", delete, True),
     "lock of another store": ("writer.lock", exchange, True),
@@ -294,9 +307,22 @@ def test_documents_can_be_exported_whatever_is_damaged_and_one_command_brings_th
     assert exported == documents
     assert maintenance.check(folder).ok is opens
     if not opens:
-        for readonly in (True, False):
-            with pytest.raises(StoreError, match=r"`ripml rebuild .*` fits the model again"):
-                Store.open(folder, readonly)
+        opened = shutil.copytree(folder, tmp_path / "opened")
+        with pytest.warns(RuntimeWarning, match="this reader has fitted it again"):
+            reader = Store.open(opened, readonly=True)
+        assert documents_of(reader) == documents
+        assert_is_that_of_its_documents(reader)
+        assert not maintenance.check(opened).ok  # a reader writes nothing
+        with pytest.warns(RuntimeWarning, match="; the model was fitted again"):
+            writer = Store.open(opened)
+        with writer:
+            assert documents_of(writer) == documents
+            assert writer.model.rules == rules
+            assert_is_that_of_its_documents(writer)
+            assert writer.history(1)[0]["kind"] == "rebuild"
+            writer.learn([document("after")])
+            assert_same_answers(reader.refresh(), writer.model)
+        assert maintenance.check(opened, full=True).ok
         Store.rebuild(folder, actor="ann")
     with Store.open(folder) as store:
         assert documents_of(store) == documents
@@ -306,6 +332,53 @@ def test_documents_can_be_exported_whatever_is_damaged_and_one_command_brings_th
         store.learn([document("after")])
     report = maintenance.check(folder, full=True)
     assert report.ok, report
+
+
+@pytest.mark.parametrize("damage", ["model folder deleted", "snapshot not named"])
+def test_a_reader_of_a_store_without_a_model_follows_changes_and_takes_over_a_model_that_is_put_back(
+    stores: Path, tmp_path: Path, damage: str
+) -> None:
+    folder = shutil.copytree(stores / "closed", tmp_path / "store")
+    kept = shutil.copytree(folder, tmp_path / "kept")
+    pattern, do, _ = DAMAGES[damage]
+    do(next(folder.glob(pattern)), stores / "other")
+    with pytest.warns(RuntimeWarning, match="this reader has fitted it again"):
+        reader = Store.open(folder, readonly=True)
+    before = reader.model
+    assert reader.refresh() is before
+    subprocess.run(["cp", "-a", f"{kept}/.", folder], check=True)
+    with Store.open(folder, readonly=True) as other:
+        assert_same_answers(reader.refresh(), other.model)
+
+
+def test_a_store_whose_log_is_lost_says_so(folder: Path) -> None:
+    store = Store.create(folder, example(), settings())
+    for number in range(3):
+        store.learn([document(f"new {number}")])
+    store.snapshot()
+    crashed = crash_image(folder)
+    store.close()
+    for name in ("store.db-wal", "store.db-shm"):
+        (crashed / name).unlink()
+    match = r"store\.db ends with change 0, but there was a change 3: its log is lost, .* the model was fitted again"
+    with pytest.warns(RuntimeWarning, match=match):
+        opened = Store.open(crashed)
+    with opened:
+        assert len(opened) == 40
+        assert_is_that_of_its_documents(opened)
+
+
+def test_a_model_of_a_newer_ripml_is_not_replaced(folder: Path) -> None:
+    Store.create(folder, example(), settings()).close()
+    manifest = next(folder.glob(MANIFEST))
+    manifest.write_text('{"format": 7, "whatever": "comes then"}')
+    digest = hashlib.sha256(manifest.read_bytes()).hexdigest()
+    with closing(sqlite3.connect(folder / "store.db", isolation_level=None)) as connection:
+        connection.execute("UPDATE meta SET value = ? WHERE key = 'manifest'", (digest,))
+    for readonly in (True, False):
+        with pytest.raises(StoreError, match=r"written by a newer ripml .*; upgrade with `pip install -U ripml`"):
+            Store.open(folder, readonly)
+    assert manifest.exists()
 
 
 @pytest.mark.parametrize("do", [delete, truncate, empty, exchange])
@@ -364,6 +437,9 @@ def test_a_store_with_an_encoder_needs_it_to_be_rebuilt(folder: Path) -> None:
     shutil.rmtree(next(folder.glob("model-*")))
     with pytest.raises(ParameterError, match="pass it again as `encoder`"):
         Store.rebuild(folder)
+    for readonly in (True, False):
+        with pytest.raises(StoreError, match="The documents are intact, but the model is not; `ripml rebuild"):
+            Store.open(folder, readonly)
     Store.rebuild(folder, encoder)
     with Store.open(folder, encoder=encoder) as store:
         assert store.model.suggest(["word1 word2"]) == expected

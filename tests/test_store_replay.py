@@ -378,3 +378,43 @@ def test_a_refit_gives_documents_the_new_vectors_of_an_encoder_also_those_change
         assert_is_that_of_its_documents(store)
         with Store.open(crash_image(tmp_path / "store")) as again:
             assert_is_that_of_its_documents(again)
+
+
+def test_rows_that_are_equally_similar_vote_in_the_order_in_which_they_were_learnt_by_any_path(tmp_path: Path) -> None:
+    """More rows than may vote share nothing with a query; of them the earliest vote."""
+    rng, folder, n = random.Random(0), tmp_path / "store", 90
+
+    def word(number: int) -> dict[str, Any]:
+        return {"features": [float(j == number % 10) for j in range(10)]}
+
+    X = csr_array([word(number)["features"] for number in range(n)])
+    Y = csr_array([[float(rng.random() < 0.3 or j == number % 6) for j in range(6)] for number in range(n)])
+    data = Dataset(X=X, Y=Y, label_names=LABELS, name="words")
+    changes: list[Any] = [
+        lambda store: store.relabel("3", ["label 1"]),
+        lambda store: store.learn([{"id": "first", **word(4), "labels": ["label 2"]}]),
+        lambda store: store.learn([{"id": "3", **word(5), "labels": ["label 1"]}]),  # learnt after "first"
+        lambda store: store.learn([{"id": "8", **word(7), "labels": ["label 4"]}]),
+        lambda store: store.learn([{"id": "8", **word(8), "labels": store.document("20")["labels"]}]),
+        lambda store: store.learn([{"id": "20", **word(1), "labels": ["label 5"]}]),
+        lambda store: store.relabel("7", []),
+        lambda store: store.learn([{"id": "second", **word(2), "labels": ["label 3"]}]),
+        lambda store: store.relabel("7", ["label 0"]),
+        lambda store: store.forget(["first", "11"]),
+    ]
+    with Store.create(folder, data, RIPML(n_jobs=1, random_state=0)) as store:
+        late = Store.open(folder, readonly=True)
+        for change in changes:
+            change(store)
+        # The same body and labels as at first, but learnt last.
+        before = store.document("0")
+        store.learn([{**before, **word(6)}])
+        store.learn([before])
+        expected = answers(store, X)
+        late.refresh()
+        np.testing.assert_allclose(answers(late, X)["scores"], expected["scores"], atol=1e-5)
+        with Store.open(crash_image(folder)) as again:
+            np.testing.assert_allclose(answers(again, X)["scores"], expected["scores"], atol=1e-5)
+            assert again.check(full=True).ok
+        assert_is_that_of_its_documents(store, 1e-5)
+        assert store.check(full=True).ok

@@ -12,6 +12,7 @@ __all__ = [
     "MemoryLimitError",
     "MissingExtraError",
     "ModelFolderError",
+    "NewerFormatError",
     "NoLabelsError",
     "ParameterError",
     "RipmlError",
@@ -42,6 +43,10 @@ class NoLabelsError(DataError):
 
 class ModelFolderError(RipmlError, ValueError):
     """A model folder is missing, damaged, hostile, or of a format this version cannot read."""
+
+
+class NewerFormatError(ModelFolderError):
+    """A model folder was written by a newer version of ripml."""
 
 
 class StoreError(RipmlError):

@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ripml.base import platform
-from ripml.base.errors import ModelFolderError, ParameterError
+from ripml.base.errors import ModelFolderError, NewerFormatError, ParameterError
 from ripml.base.parallel import blocks
 from ripml.base.workspace import release
 
@@ -404,6 +404,8 @@ def _read_model(folder: _Folder, text: bytes) -> Contents:
         _check_manifest(manifest)
         for name, entry in manifest["arrays"].items():
             _check_entry(name, entry)
+    except NewerFormatError as error:
+        raise NewerFormatError(str(folder.error(_MANIFEST, f"this manifest cannot be used: {error}"))) from None
     except (ValueError, RecursionError) as error:
         raise folder.error(_MANIFEST, f"this manifest cannot be used: {error}") from error
     arrays = {name: _mapped(folder, entry) for name, entry in manifest["arrays"].items()}
@@ -435,7 +437,7 @@ def _check_manifest(manifest: Any) -> None:
     number = manifest.get("format")
     if type(number) is int and number > _FORMAT:
         found = f"it was written by a newer ripml (format {_brief.repr(number)})"
-        raise ValueError(f"{found}; this one reads up to {_FORMAT}; upgrade with `pip install -U ripml`")
+        raise NewerFormatError(f"{found}; this one reads up to {_FORMAT}; upgrade with `pip install -U ripml`")
     if manifest.keys() != {*_MANIFEST_TYPES, "sha256"}:
         expected = f"{', '.join(_MANIFEST_TYPES)} and sha256"
         raise ValueError(f"its keys must be {expected}, not {_brief.repr(list(manifest))}")

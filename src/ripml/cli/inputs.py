@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from ripml import datasets
 from ripml.base.errors import DataError, ParameterError
 from ripml.cli.options import FileOptions
-from ripml.cli.output import progress_bar, working
+from ripml.cli.output import progress_bar, warnings_as_lines, working
 from ripml.datasets import Dataset
 from ripml.datasets.formats import annif, suffix_format
 from ripml.datasets.source import fault, open_source
@@ -119,7 +119,8 @@ def open_model(folder: Path) -> tuple[DocumentModel, Store | None]:
     """
     if not is_store(folder):
         return DocumentModel.load(folder), None
-    store = Store.open(folder, readonly=True)
+    with warnings_as_lines():
+        store = Store.open(folder, readonly=True)
     return store.model, store
 
 

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
@@ -19,16 +15,6 @@ from ripml.cli.store import login_name
 __all__ = ["app"]
 
 app = Typer(rich_markup_mode=None)
-
-
-@contextmanager
-def _warnings_as_lines() -> Iterator[None]:
-    """Print warnings as errors are printed: one sentence, without the line of the program."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        yield
-    for warning in caught:
-        print(f"ripml: {output.printable(str(warning.message))}", file=sys.stderr)
 
 
 Backup = Annotated[Path, Argument(metavar="BACKUP", help="The folder of a backup.")]
@@ -48,7 +34,7 @@ def backup(
     """
     from ripml.store import maintenance
 
-    with _warnings_as_lines(), output.working("copying"):
+    with output.warnings_as_lines(), output.working("copying"):
         made = maintenance.backup(store, target)
     size = f"{output.count(made.documents, 'document')}, {made.bytes / 1e6:,.2f} MB"
     output.print_result(asdict(made), f"{store} after change {made.change:,} copied to {target}; {size}", json)
@@ -70,7 +56,7 @@ def restore(
     """
     from ripml.store import maintenance
 
-    with _warnings_as_lines(), output.working("restoring"):
+    with output.warnings_as_lines(), output.working("restoring"):
         made = maintenance.restore(backup, store, replace)
     text = f"{store} restored as it was after change {made.change:,}; {output.count(made.documents, 'document')}"
     output.print_result(asdict(made), text, json)
@@ -110,7 +96,7 @@ def rebuild(store: options.Store, json: options.Json = False) -> None:
     from ripml.cli.summaries import model_summary, print_summary
     from ripml.store import Store, maintenance
 
-    with _warnings_as_lines(), output.working("training"):
+    with output.warnings_as_lines(), output.working("training"):
         maintenance.rebuild(store, actor=login_name())
     with Store.open(store, readonly=True) as opened:
         summary = {"documents": len(opened), **model_summary(opened.model)}
@@ -138,7 +124,7 @@ def export(
     """
     from ripml.store import maintenance
 
-    with _warnings_as_lines(), output.working("writing"):
+    with output.warnings_as_lines(), output.working("writing"):
         n = maintenance.export(store, file, format, salvage)
     if file != "-":
         output.print_result({"documents": n}, f"{output.count(n, 'document')} written to {file}", json)

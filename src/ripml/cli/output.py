@@ -10,6 +10,7 @@ import json
 import logging
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -243,3 +244,13 @@ def _rich_progress(unit: str, *columns: Any) -> Any:
         # On the same terminal, results are printed above the bar; a file or pipe must get them untouched.
         redirect_stdout=sys.stdout.isatty(),
     )
+
+
+@contextlib.contextmanager
+def warnings_as_lines() -> Iterator[None]:
+    """Print warnings as errors are printed: one sentence, without the line of the program."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+    for warning in caught:
+        print(f"ripml: {printable(str(warning.message))}", file=sys.stderr)

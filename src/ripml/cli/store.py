@@ -37,7 +37,8 @@ def _open(folder: Path, readonly: bool = False) -> Store:
 
     if not is_store(folder):
         raise ParameterError(f"{folder} is not a store; create one with ripml train DATA {folder} --store.")
-    return Store.open(folder, readonly)
+    with output.warnings_as_lines():
+        return Store.open(folder, readonly)
 
 
 def login_name() -> str | None:

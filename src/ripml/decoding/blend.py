@@ -37,6 +37,7 @@ _SLOPE = 2e-3  # width of the slope at the threshold of a node: some thousand ti
 _SLOPES = {"rank": 1.0, "frequency": 0.0}  # those of other signals; frequencies are whole numbers
 _MONOTONE = ("value", "votes", "similar", "local")  # signals of which more never lowers a score
 _ROWS_AT_A_TIME = 4096  # candidates; nodes of all trees for them stay in the cache
+_PAIRS_AT_A_TIME = 2048  # candidates on a slope of a tree; arrays of all its nodes for them stay in the cache
 
 
 @dataclass(frozen=True)
@@ -170,18 +171,28 @@ class Trees:
 
     def _on_slopes(self, lines: Floats, trees: NDArray[np.intp], widths: Floats) -> Floats:
         """The values of lines of signals (p, S) in one tree each (p,), as the mean of all leaves that they reach."""
-        feature = self.feature.take(trees, axis=0).astype(np.intp)
-        place = feature + (np.arange(len(lines)) * lines.shape[1])[:, None]
-        above = lines.ravel().take(place) - self.threshold.take(trees, axis=0)
-        # A signal without a slope is a step; its threshold may be one of its values.
-        slope = np.where(widths > 0, 1 / np.where(widths > 0, widths, 1), 0).astype(np.float32).take(feature)
-        right = np.where(slope > 0, np.clip(above * slope + np.float32(0.5), 0, 1), above > 0).astype(np.float32)
-        share = np.ones((len(lines), 1), np.float32)
-        for level in range(_depth(self.value)):
-            turn = right[:, 2**level - 1 : 2 ** (level + 1) - 1]
-            to_right = share * turn
-            share = np.stack([share - to_right, to_right], axis=2).reshape(len(lines), 2 ** (level + 1))
-        return np.asarray(np.einsum("pl,pl->p", share, self.value.take(trees, axis=0)), np.float32)
+        out, feature = np.empty(len(lines), np.float32), self.feature.astype(np.intp)
+        slope = np.divide(1, widths, out=np.zeros_like(widths), where=widths > 0)
+        for pairs in blocks(len(lines), _PAIRS_AT_A_TIME):
+            part, tree = lines[pairs], trees[pairs]
+            place = feature.take(tree, axis=0)
+            steepness = slope.take(place)
+            place += (np.arange(len(part)) * part.shape[1])[:, None]
+            above = part.ravel().take(place)
+            above -= self.threshold.take(tree, axis=0)
+            step = above > 0
+            above *= steepness
+            above += np.float32(0.5)
+            # A signal without a slope is a step; its threshold may be one of its values.
+            right = np.where(steepness > 0, np.minimum(np.maximum(above, 0, out=above), 1, out=above), step)
+            share = np.ones((len(part), 1), np.float32)
+            for level in range(_depth(self.value)):
+                below = np.empty((len(part), 2**level, 2), np.float32)
+                np.multiply(share, right[:, 2**level - 1 : 2 ** (level + 1) - 1], out=below[:, :, 1])
+                np.subtract(share, below[:, :, 1], out=below[:, :, 0])
+                share = below.reshape(len(part), 2 ** (level + 1))
+            out[pairs] = np.einsum("pl,pl->p", share, self.value.take(tree, axis=0))
+        return out
 
 
 def _depth(value: Floats) -> int:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from ripml.model.features import weighted
 from ripml.regression.kernel_ridge import leave_out
-from ripml.regression.kernels import RBF, Kernel, Linear
+from ripml.regression.kernels import Kernel, Linear
 
 __all__ = ["Choice", "choose"]
 
@@ -109,10 +109,9 @@ def _steps(choice: Choice, name: str) -> tuple[list[Choice], int]:
     if name == "ridge":
         alphas = sorted({*_ALPHAS, choice.ridge})
         return [replace(choice, ridge=alpha) for alpha in alphas], alphas.index(choice.ridge)
-    gammas = sorted({*_GAMMAS, float(getattr(choice.kernel, "gamma", 0.5))})
-    return [replace(choice, kernel=RBF(gamma)) for gamma in gammas], gammas.index(
-        float(getattr(choice.kernel, "gamma", 0.5))
-    )
+    kernel: Any = choice.kernel  # one that has a width
+    gammas = sorted({*_GAMMAS, float(kernel.gamma)})
+    return [replace(choice, kernel=replace(kernel, gamma=gamma)) for gamma in gammas], gammas.index(float(kernel.gamma))
 
 
 def _walk(

@@ -229,18 +229,20 @@ class IncrementalRidge(IncrementalSystem):
         return total
 
     def drift(self) -> float:
-        """The rounding error: the larger of a measured and an estimated one.
+        """The error of the solution: the largest of a measured and an estimated rounding error, and of what is wrong.
 
         Measured is the residual ‖(XᵀX + alpha I)Psi − XᵀZ‖ / ‖XᵀZ‖ of a few targets. It does not see errors in the sums
         themselves, such as those left by a large row that was forgotten. These are estimated for each feature as
         eps · `added_up` / (diagonal of XᵀX + alpha), or 1 where the denominator is 0. Neither takes the condition of
-        XᵀX into account.
+        XᵀX into account. What is wrong is the share of XᵀX that is not of the rows whose signatures are known: another
+        row was subtracted than the one that was added.
         """
         targets = measured(self.Psi.shape[1])
         Psi, moment = self.Psi[:, targets], self.sums.moment[:, targets]
         scale, diagonal = self.added_up, np.maximum(self.sums.gram.diagonal(), 0) + self.alpha
         estimate = np.divide(_EPS * scale, diagonal, out=np.sign(scale), where=diagonal > 0).max(initial=0)
-        return max(relative(self.sums.gram @ Psi + self.alpha * Psi - moment, moment), float(estimate))
+        wrong = 0.0 if self._signatures is None else self._signatures.mismatch(self.sums.gram)
+        return max(relative(self.sums.gram @ Psi + self.alpha * Psi - moment, moment), float(estimate), wrong)
 
     @property
     def _max_scale(self) -> float:

@@ -23,6 +23,7 @@ Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 
 _SAME = 1e-4  # times ‖x‖: by which the signature of the same row may differ
+_ROUNDING = 1e-5  # of the square of a signature, relative; the errors of many rows cancel out
 _UNSORTED = 1024  # rows that are looked through, at least
 _ROWS = 8192  # rows at a time
 
@@ -68,6 +69,17 @@ class RowSignatures:
             present = present[self._alive[: self._n]]
         return present[np.lexsort((present[:, 1], present[:, 0]))]
 
+    def mismatch(self, gram: NDArray[np.floating[Any]]) -> float:
+        """By how much XᵀX is not that of these rows, as a share of its trace; 0 if rounding explains it.
+
+        rᵀXᵀX r is the sum of the squares of ⟨x, r⟩.
+        """
+        squares = np.square(self._values[: self._n][self._alive[: self._n]], dtype=np.float64)
+        signs = _signs(len(gram)).astype(np.float64)
+        off = float(np.abs(np.einsum("ij,ij->j", signs, gram @ signs) - squares.sum(axis=0)).max())
+        rounding = _ROUNDING * float(np.linalg.norm(squares.sum(axis=1)))
+        return off / float(gram.trace()) if off > rounding else 0.0
+
     def add(self, X: Any) -> None:
         """Add rows."""
         new = _signatures(X)[0]
@@ -109,11 +121,17 @@ class RowSignatures:
         return places
 
 
+def _signs(d: int) -> Floats:
+    """r₁ and r₂, (d, 2)."""
+    columns = np.arange(1, d + 1, dtype=np.uint64) * GOLDEN
+    bits = mix(columns)[:, None] >> np.array([17, 43], np.uint64)
+    signs: Floats = 1 - 2 * (bits & np.uint64(1)).astype(np.float32)
+    return signs
+
+
 def _signatures(X: Any) -> tuple[Floats, Floats]:
     """The signatures (n, 2) of rows, and by how much each may differ, (n,)."""
-    columns = np.arange(1, X.shape[1] + 1, dtype=np.uint64) * GOLDEN
-    bits = mix(columns)[:, None] >> np.array([17, 43], np.uint64)
-    signs = 1 - 2 * (bits & np.uint64(1)).astype(np.float32)
+    signs = _signs(X.shape[1])
     values, allowed = np.empty((X.shape[0], 2), np.float32), np.empty(X.shape[0], np.float32)
     for rows in blocks(X.shape[0], _ROWS):
         some = X[rows]

@@ -444,6 +444,23 @@ def is_unfinished(folder: Path) -> bool:
     return LOCK in names and all(name == LOCK or name.startswith(PART) or _MODEL.fullmatch(name) for name in names)
 
 
+def newest_model(folder: Path) -> int:
+    """The highest change of which there is a model folder; −1 if there is none."""
+    return max((int(name.partition("-")[2]) for name in os.listdir(folder) if _MODEL.fullmatch(name)), default=-1)
+
+
+def file_states(folder: Path) -> frozenset[tuple[str, int, int]]:
+    """Path, time of the last change and size of all files, to see whether any of them changed."""
+    states = set()
+    for place, _, names in os.walk(folder):
+        for name in names:
+            path = os.path.join(place, name)
+            with suppress(OSError):  # removed meanwhile
+                status = os.stat(path)
+                states.add((path, status.st_mtime_ns, status.st_size))
+    return frozenset(states)
+
+
 def remove_leftovers(folder: Path, keep: str = "", ignore_errors: bool = True) -> None:
     """Remove what interrupted creations and snapshots left, and all model folders except `keep`."""
     for name in os.listdir(folder):

@@ -487,7 +487,7 @@ def _present(contents: Contents, version: Version) -> list[bytes]:
 def _check_model(contents: Contents, version: Version, known: Sequence[_Known]) -> Iterator[Finding]:
     """Compare the model with one that has the same frozen parts and learns the documents that are there now."""
     model, states = version.estimator, [state for _, state in contents.documents]
-    reference = version.relearnt(states, {label.number: label.name for label in contents.labels})
+    reference = version.relearnt(contents.documents, {label.number: label.name for label in contents.labels})
     label_sets, expected = _label_sets(model), _label_sets(reference)
     if label_sets != expected:
         n, more = model.n_rows_, sum((label_sets - expected).values())

@@ -19,7 +19,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -48,6 +48,8 @@ class Edit:
     document: int
     before: State | None
     after: State | None
+    #: Whether its row was forgotten and learnt again in between, although the body is the same as before.
+    learnt_again: bool = field(default=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,10 @@ class Label:
 
 @dataclass(frozen=True)
 class Delta:
-    """The difference between two changes: the labels that were touched, and the net edits of documents."""
+    """The difference between two changes: the labels that were touched, and the net edits of documents.
+
+    Edits are in the order in which the documents were last learnt: it decides between rows that are equally similar.
+    """
 
     change: int
     labels: list[Label]
@@ -314,6 +319,7 @@ def delta_since(connection: sqlite3.Connection, change: int) -> Delta:
     # (NULL if the document did not exist), the body from the first one that changed it.
     labels_before: dict[int, str | None] = {}
     bodies: dict[int, bytes] = {}
+    learnt: dict[int, None] = {}  # documents by the last change that learnt them, which a change of labels does not do
     entries = connection.execute(
         "SELECT document, labels, body FROM changes WHERE number > ? AND document NOT NULL ORDER BY number", (change,)
     )
@@ -321,8 +327,12 @@ def delta_since(connection: sqlite3.Connection, change: int) -> Delta:
         labels_before.setdefault(document, packed)
         if body is not None:
             bodies.setdefault(document, bytes(body))
+        if body is not None or packed in (None, "[]"):
+            learnt.pop(document, None)
+            learnt[document] = None
     edits = []
-    for document, packed in labels_before.items():
+    for document in (*(number for number in labels_before if number not in learnt), *learnt):
+        packed = labels_before[document]
         row = connection.execute("SELECT body FROM documents WHERE number = ?", (document,)).fetchone()
         after = None if row is None else State(bytes(row[0]), labels_of(connection, document))
         before = None
@@ -331,8 +341,11 @@ def delta_since(connection: sqlite3.Connection, change: int) -> Delta:
             if body is None:
                 raise ValueError(f"the journal lacks the earlier body of document {document}")
             before = State(body, tuple(json.loads(packed)))
-        if before != after:
-            edits.append(Edit(document, before, after))
+        again = False
+        if before is not None and after is not None and before.labels and after.labels:
+            again = document in learnt and before.body == after.body
+        if before != after or again:
+            edits.append(Edit(document, before, after, again))
     return Delta(last_change(connection), labels, edits)
 
 

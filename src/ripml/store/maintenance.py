@@ -28,11 +28,22 @@ from ripml.store import database, journal
 from ripml.store.database import FILE, PRIVATE, Database, WriterLock
 from ripml.store.documents import Bodies, check_actor
 from ripml.store.journal import Draft, Label, Snapshot, State
-from ripml.store.recipe import Recipe
+from ripml.store.recipe import Recipe, Refit
 from ripml.store.versions import Version
 from ripml.tagging.documents import DocumentModel
 
-__all__ = ["Backup", "Finding", "Report", "backup", "check", "export", "rebuild", "restore"]
+__all__ = [
+    "Backup",
+    "Finding",
+    "Report",
+    "backup",
+    "check",
+    "export",
+    "fit_anew",
+    "rebuild",
+    "rebuild_model",
+    "restore",
+]
 
 _ATTEMPTS = 20  # to find the snapshot that the database names, which a writer may replace meanwhile
 _BLOCK = 1000  # documents that are read and written together
@@ -346,12 +357,12 @@ def _check_model(version: Version, contents: _Contents) -> str:
 
 
 def _check_scores(connection: sqlite3.Connection, version: Version) -> str:
-    states = [state for _, state in journal.all_documents(connection)]
+    documents = list(journal.all_documents(connection))
     names = {label.number: str(label.name) for label in journal.all_labels(connection)}
-    compared = version.features(states[:_COMPARED])
+    compared = version.features([state for _, state in documents[:_COMPARED]])
     if not compared.shape[0]:
         return "there are no documents to compare"
-    difference = version.difference(version.relearnt(states, names), compared)
+    difference = version.difference(version.relearnt(documents, names), compared)
     if not difference <= _TOLERANCE:
         raise StoreError(f"the scores differ by {difference:.2g} from those of a model that learns the same documents")
     return f"equal to those of a model that learns the same documents (at most {difference:.0e} apart)"
@@ -373,30 +384,42 @@ def rebuild(folder: str | os.PathLike[str], encoder: Any = None, actor: str | No
     store: Database | None = None
     try:
         store = Database(folder, writable=True)
-
-        def query(connection: sqlite3.Connection) -> tuple[int, Recipe | None, list[tuple[int, State]], list[Label]]:
-            documents = list(journal.all_documents(connection))
-            return journal.last_change(connection), Recipe.read(connection), documents, journal.all_labels(connection)
-
-        last, recipe, documents, labels = store.read(query)
-        if recipe is None:
-            recipe = store.read(Recipe.guess)
-            problem = "the settings of the model are lost with it, and the defaults are used"
-            warnings.warn(f"{folder}: {problem}.", RuntimeWarning, 3)
-        refit = recipe.refit(last + 1, documents, labels, encoder)
-        version = refit.version
-        shutil.rmtree(folder / Snapshot(version.change).folder, ignore_errors=True)  # left by an interrupted snapshot
-        snapshot = database.save_model(folder, version.change, version.model)
-        with store.transaction() as connection:
-            Draft(connection, actor).note("rebuild")
-            refit.write(connection)
-            snapshot.write(connection)
-            Recipe.of(version.model).write(connection)
-        database.remove_leftovers(folder, snapshot.folder)
+        rebuild_model(store, folder, encoder, actor)
     finally:
         if store is not None:
             store.close()
         lock.release()
+
+
+def rebuild_model(store: Database, folder: Path, encoder: Any, actor: str | None) -> None:
+    """`rebuild`, for whoever has the store open for writing."""
+    refit, _ = fit_anew(store, folder, encoder, 1)
+    version = refit.version
+    shutil.rmtree(folder / Snapshot(version.change).folder, ignore_errors=True)  # left by an interrupted snapshot
+    snapshot = database.save_model(folder, version.change, version.model)
+    with store.transaction() as connection:
+        Draft(connection, actor).note("rebuild")
+        refit.write(connection)
+        snapshot.write(connection)
+        Recipe.of(version.model).write(connection)
+    database.remove_leftovers(folder, snapshot.folder)
+
+
+def fit_anew(store: Database, folder: Path, encoder: Any, later: int = 0) -> tuple[Refit, bytes]:
+    """The model that the recipe makes of all documents, as of the last change or some changes later, and the hash of
+    the history up to the last change."""
+
+    def query(connection: sqlite3.Connection) -> tuple[Recipe | None, int, bytes, list[tuple[int, State]], list[Label]]:
+        last = journal.last_change(connection)
+        documents, labels = list(journal.all_documents(connection)), journal.all_labels(connection)
+        return Recipe.read(connection), last, journal.chain_at(connection, last) or b"", documents, labels
+
+    recipe, last, chain, documents, labels = store.read(query)
+    if recipe is None:
+        recipe = store.read(Recipe.guess)
+        problem = "the settings of the model are lost with it, and the defaults are used"
+        warnings.warn(f"{folder}: {problem}.", RuntimeWarning, 4)
+    return recipe.refit(last + later, documents, labels, encoder), chain
 
 
 # --------------------------------------------------------------------------------------------------------------- export

@@ -20,7 +20,7 @@ from ripml.base.errors import RipmlError, StoreError
 from ripml.datasets import Dataset
 from ripml.model.estimator import RIPML
 from ripml.store.documents import Bodies
-from ripml.store.journal import Delta, Edit, Label, State, pack_key
+from ripml.store.journal import Delta, Label, State, pack_key
 from ripml.store.versions import Version
 from ripml.tagging.documents import TEXT_KINDS, DocumentModel, text_features
 from ripml.tagging.rules import Rules
@@ -144,13 +144,9 @@ class Refit:
                 states = [after]
                 data = form.to_dataset(states)
                 (bodies[edit.document],) = form.pack(data, text.transform(data.texts or []))
-            edits.append(
-                Edit(
-                    edit.document,
-                    before and replace(before, body=self.bodies[edit.document]),
-                    after and replace(after, body=bodies[edit.document]),
-                )
-            )
+            old = before and replace(before, body=self.bodies[edit.document])
+            new = after and replace(after, body=bodies[edit.document])
+            edits.append(replace(edit, before=old, after=new))
         return Refit(self.version.advanced(replace(delta, edits=edits)), bodies)
 
     def write(self, connection: sqlite3.Connection) -> None:

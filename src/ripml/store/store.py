@@ -31,6 +31,7 @@ from sklearn.base import clone
 from ripml.base.errors import (
     DataError,
     ModelFolderError,
+    NewerFormatError,
     ParameterError,
     RipmlError,
     StoreError,
@@ -78,6 +79,14 @@ _BLOCK = 10_000  # documents whose features are read together
 _OTHER_ENCODER = 0.1  # relative difference of vectors from which on they are not from the same encoder
 
 
+class _ModelLostError(StoreError):
+    """The documents of a store can be read, but their model cannot."""
+
+    def __init__(self, folder: Path, problem: str) -> None:
+        super().__init__(f"{folder}: {problem}; {database.remedy(folder)}.")
+        self.problem = problem
+
+
 class Store:
     """Documents with their labels in a folder, and the model that is trained on them.
 
@@ -105,8 +114,10 @@ class Store:
         # Whether an attempt to advance the version failed half way, so that it must be loaded before the next one.
         self._stale = False
         self._identity = self._database.identity()
+        # The files of the store when a reader fitted the model for itself because that of the store is lost, or None.
+        self._lost: frozenset[tuple[str, int, int]] | None = None
         try:
-            self._version, self._chain = self._load()  # the model, and the hash of the history that it contains
+            self._version, self._chain = self._load_or_fit()  # the model, and the hash of its history
         except BaseException:
             self._database.close()
             raise
@@ -194,7 +205,8 @@ class Store:
     def open(cls, path: str | os.PathLike[str], readonly: bool = False, encoder: Any = None) -> Store:
         """Open an existing store. With `readonly` nothing is ever written, and a writer may be at work meanwhile.
 
-        A store whose texts are turned into features by an encoder of yours needs that `encoder`.
+        A store whose texts are turned into features by an encoder of yours needs that `encoder`. If the model is lost
+        or damaged, it is fitted again on the documents, with a warning: by a writer for all, by a reader for itself.
         """
         folder = Path(path)
         if readonly:
@@ -230,6 +242,28 @@ class Store:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _load_or_fit(self) -> tuple[Version, bytes]:
+        """The current version and the hash of its history; if the model is lost, fitted again on the documents."""
+        files = database.file_states(self._folder)
+        try:
+            return self._load()
+        except _ModelLostError as lost:
+            try:
+                if self._lock is not None:
+                    maintenance.rebuild_model(self._database, self._folder, self._encoder, None)
+                    found, remedy = self._load(), "the model was fitted again"
+                else:
+                    refit, chain = maintenance.fit_anew(self._database, self._folder, self._encoder)
+                    found = refit.version, chain
+                    remedy = (
+                        f"this reader has fitted it again for itself; `ripml rebuild {self._folder}` does so for all"
+                    )
+                    self._lost = files
+            except RipmlError as error:  # such as an encoder that is missing
+                raise lost from error
+            warnings.warn(f"{self._folder}: {lost.problem}; {remedy}.", RuntimeWarning, 4)
+            return found
+
     def _load(self) -> tuple[Version, bytes]:
         """The current version, from the last snapshot and the journal, and the hash of its history."""
 
@@ -238,15 +272,20 @@ class Store:
                 snapshot = Snapshot.read(connection)
                 delta = journal.delta_since(connection, snapshot.change)
             except (KeyError, TypeError, ValueError) as error:
-                problem = f"{database.FILE} is damaged ({error})"
-                raise StoreError(f"{self._folder}: {problem}; {database.remedy(self._folder)}.") from error
+                raise _ModelLostError(self._folder, f"{database.FILE} is damaged ({error})") from error
             return snapshot, (delta, journal.chain_at(connection, delta.change) or b"")
 
         try:
             version, (delta, chain) = Version.saved(self._database, self._folder, query, self._encoder)
+        except NewerFormatError as error:  # the model is intact
+            raise StoreError(f"{self._folder}: {error}") from error
         except ModelFolderError as error:
-            remedy = f"The documents are intact, but the model is not; {database.remedy(self._folder)}"
-            raise StoreError(f"{self._folder}: {error} {remedy}.") from error
+            state, newest = "The documents are intact, but the model is not", database.newest_model(self._folder)
+            change = self._database.read(lambda connection: query(connection)[1][0].change)
+            if newest > change + 1:  # the model of a refit that was killed has the number of the next change
+                state = f"{database.FILE} ends with change {change}, but there was a change {newest}: its log is lost,"
+                state += " with all changes since; a backup may have them"
+            raise _ModelLostError(self._folder, f"{error} {state}") from error
         if self._is_outdated(version) and (delta.edits or self._lock is not None):
             # It cannot be advanced. A writer fits it again, see `__init__`; a reader does so for itself.
             model = replace(version.model, rules=version.renamed_rules(delta))
@@ -258,8 +297,7 @@ class Store:
         try:
             return version.advanced(delta), chain
         except (RipmlError, ValueError, TypeError, KeyError, IndexError) as error:
-            problem = f"the model and the journal do not fit together ({error}); {database.remedy(self._folder)}"
-            raise StoreError(f"{self._folder}: {problem}.") from error
+            raise _ModelLostError(self._folder, f"the model and the journal do not fit together ({error})") from error
 
     def _is_outdated(self, version: Version) -> bool:
         """Whether the features of its documents cannot be had again, as in stores of early versions.
@@ -312,12 +350,18 @@ class Store:
     def _follow(self) -> None:
         """Bring the version up to date: by what the journal has since then, or from the snapshot."""
         self._check_open()
+        if self._lost is not None and (files := database.file_states(self._folder)) != self._lost:
+            self._lost = files
+            with suppress(_ModelLostError):  # still
+                self._version, self._chain = self._load()
+                self._lost = None
         change, chain, identity = self._version.change, self._chain, self._database.identity()
         # A new identity: such as when the folder was replaced by a copy.
         reload = self._stale or identity != self._identity or self._is_outdated(self._version)
 
         def query(connection: sqlite3.Connection) -> tuple[Delta, bytes] | None:
-            if reload or Snapshot.read(connection).change > change:  # the journal before the snapshot was cut
+            # The journal before a snapshot is cut. A store whose model is lost has none.
+            if reload or (self._lost is None and Snapshot.read(connection).change > change):
                 return None
             if journal.chain_at(connection, change) != chain:  # another history, such as that of a restored copy
                 return None

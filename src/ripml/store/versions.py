@@ -105,9 +105,12 @@ class Version:
         vectors = bodies.vectors(states)
         return self.model.features(bodies.to_dataset(states)) if vectors is None else vectors
 
-    def relearnt(self, states: Sequence[State], names: Mapping[int, str | None]) -> RIPML:
-        """A model with the same frozen parts that learns documents anew; `names` are those of labels by number."""
+    def relearnt(self, documents: Iterable[tuple[int, State]], names: Mapping[int, str | None]) -> RIPML:
+        """A model with the same frozen parts that learns documents anew, in the same order; `names` of labels by
+        number."""
         empty = self.estimator.without_rows()
+        place = {document: row for row, document in enumerate(self.rows.view.tolist())}
+        states = [state for _, state in sorted(documents, key=lambda pair: place.get(pair[0], -1))]
         if not states:
             return empty
         return empty.partial_fit(self.features(states), [[names[n] for n in state.labels] for state in states])
@@ -171,7 +174,8 @@ def _sort_edits(edits: Sequence[Edit]) -> tuple[list[Edit], list[Edit], list[Edi
     forgotten, relabelled, learnt = [], [], []
     for edit in edits:
         before, after = edit.before, edit.after
-        if before and after and before.body == after.body and before.labels and after.labels:
+        same_row = before and after and before.body == after.body and not edit.learnt_again
+        if same_row and before and after and before.labels and after.labels:
             relabelled.append(edit)
             continue
         if before:
