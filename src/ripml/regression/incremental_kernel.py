@@ -29,6 +29,7 @@ from ripml.regression.inverse import (
     Ints,
     Inverse,
     RowChange,
+    Triangle,
     add_product,
     measured,
     relative,
@@ -41,6 +42,7 @@ from ripml.regression.kernels import Kernel, Rows
 __all__ = ["IncrementalDualRidge", "IncrementalKernelRidge"]
 
 _TILE = 1024  # rows processed at a time
+_TILE_ROWS = 256  # of a kernel matrix that a thread computes at a time
 _FEW = 64  # sparse rows up to which features are not split by frequency
 _MEASURED_ROWS = 256  # rows whose residual `drift` measures
 
@@ -204,17 +206,17 @@ class IncrementalKernelRidge(IncrementalSystem):
     def _solve(self) -> None:
         if self._stale:
             n = np.count_nonzero(self.alive)
-            require_memory(8.0 * n * n, f"the kernel matrix of n = {n:,} rows", "use kernel='linear'")
-            self._install(self._solver(lambda fill, rows: map_blocks(fill, rows, self._n_jobs))())
+            require_memory(4.0 * n * n, f"the kernel matrix of n = {n:,} rows", "use kernel='linear'")
+            self._install(self._solver(lambda fill, panels: map_blocks(fill, panels, self._n_jobs))())
             self._n_solved += 1
 
     def _start_job(self) -> Future[Any] | None:
-        if available_memory() < 8.0 * np.count_nonzero(self.alive) ** 2:  # too little for a second factor
+        if available_memory() < 4.0 * np.count_nonzero(self.alive) ** 2:  # too little for a second factor
             self._invalidate()
             self._solve()
             return None
         self._pending_targets = {}
-        return started(self._solver(lambda fill, rows: [fill(block) for block in rows]))
+        return started(self._solver(lambda fill, panels: [fill(panel) for panel in panels]))
 
     def _take_over(self, solved: tuple[Any, ...]) -> None:
         self._install(solved)
@@ -231,7 +233,7 @@ class IncrementalKernelRidge(IncrementalSystem):
             self._invalidate()
             self._solve()
 
-    def _solver(self, each: Callable[[Any, list[slice]], Any]) -> Callable[[], tuple[Any, ...]]:
+    def _solver(self, each: Callable[[Any, range], Any]) -> Callable[[], tuple[Any, ...]]:
         """A function that solves the system of the rows alive now: the inverse, the places of its rows, and C."""
         places, n, alpha = np.flatnonzero(self.alive), len(self.alive), self.alpha
         X, squares = self._rows.X, self._rows.squares
@@ -241,7 +243,7 @@ class IncrementalKernelRidge(IncrementalSystem):
 
         def solve() -> tuple[Any, ...]:
             K, C = compared.matrix(each), np.zeros((n, Z.shape[1]))
-            K.flat[:: len(K) + 1] += alpha
+            K.add_to_diagonal(alpha)
             try:
                 inverse = Inverse(K) if len(K) else None
             except np.linalg.LinAlgError:
@@ -350,7 +352,7 @@ class IncrementalDualRidge(IncrementalKernelRidge):
         if not self._stale:
             self._Psi = widened(self._Psi, n_targets)
 
-    def _solver(self, each: Callable[[Any, list[slice]], Any]) -> Callable[[], tuple[Any, ...]]:
+    def _solver(self, each: Callable[[Any, range], Any]) -> Callable[[], tuple[Any, ...]]:
         X, solve_dual = self._rows.X, super()._solver(each)
 
         def solve() -> tuple[Any, ...]:
@@ -390,10 +392,10 @@ class Compared:
     def _prepared(self) -> Rows:
         return Rows(self.X)
 
-    def values(self, rows: Any, n: int) -> Doubles:
-        """The kernel of r rows (a slice or places) with the first n rows, (r, n)."""
+    def values(self, rows: Any, n: int, out: Doubles | None = None) -> Doubles:
+        """The kernel of r rows (a slice or places) with the first n rows, (r, n), in the memory of `out` if given."""
         x = self.X[rows]
-        out = np.empty((x.shape[0], n))
+        out = np.empty((x.shape[0], n)) if out is None else out
         if not scipy.sparse.issparse(x):
             x = x.astype(np.float64, copy=False)
             for tile in blocks(n, _TILE):
@@ -405,19 +407,19 @@ class Compared:
         self.kernel.of_products(cast(Any, out), cast(Any, self.squares[rows]), cast(Any, self.squares[:n]))
         return out
 
-    def matrix(self, each: Callable[[Callable[[slice], None], list[slice]], Any]) -> Doubles:
-        """The kernel of all rows, (n, n); `each` maps a function over blocks of rows."""
-        n = self.X.shape[0]
-        out = np.empty((n, n))
+    def matrix(self, each: Callable[[Callable[[int], None], range], Any]) -> Triangle:
+        """The kernel of all rows, (n, n); `each` maps a function over the numbers of panels."""
+        triangle = Triangle(self.X.shape[0])
 
-        def fill(rows: slice) -> None:
-            out[rows, : rows.stop] = self.values(rows, rows.stop)
-            out[: rows.start, rows] = out[rows, : rows.start].T
+        def fill(panel: int) -> None:
+            rows, out = triangle.rows[panel], triangle.panels[panel]
+            for few in blocks(len(out), _TILE_ROWS):  # what they are computed from takes as much memory again
+                self.values(slice(rows.start + few.start, rows.start + few.stop), rows.stop, out[few])
 
         if scipy.sparse.issparse(self.X):
-            self._prepared.products(self.X[:0], cast(Any, out[:0]))  # make the cached split before threads need it
-        each(fill, blocks(n, _TILE))
-        return out
+            self._prepared.products(self.X[:0], cast(Any, np.empty((0, len(triangle)))))  # before threads need the split
+        each(fill, range(len(triangle.rows)))
+        return triangle
 
 
 class GrowingRows:
