@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from ripml.base.arrays import GrowingArray
 from ripml.base.errors import DataError, ParameterError, is_number
 from ripml.base.parallel import available_memory, blocks, map_blocks, require_memory
+from ripml.base.platform import trim_memory
 from ripml.base.products import dense
 from ripml.regression.inverse import (
     Doubles,
@@ -37,12 +38,13 @@ from ripml.regression.inverse import (
     started,
     widened,
 )
-from ripml.regression.kernels import Kernel, Rows
+from ripml.regression.kernels import Kernel, Linear, Rows
 
 __all__ = ["IncrementalDualRidge", "IncrementalKernelRidge"]
 
 _TILE = 1024  # rows processed at a time
-_TILE_ROWS = 256  # of a kernel matrix that a thread computes at a time
+_TILE_ROWS, _FEATURE_PARTS = 128, 8  # rows of a kernel matrix, and parts of their features, that are multiplied at once
+_TARGETS = 128  # solved for at a time
 _FEW = 64  # sparse rows up to which features are not split by frequency
 _MEASURED_ROWS = 256  # rows whose residual `drift` measures
 
@@ -239,10 +241,11 @@ class IncrementalKernelRidge(IncrementalSystem):
         X, squares = self._rows.X, self._rows.squares
         if len(places) < n:
             X, squares = X[places], squares[places]
-        compared, Z = Compared(self.kernel, X, squares), self._Z.view[places]
+        kernel, Z = self.kernel, self._Z.view[places]
 
         def solve() -> tuple[Any, ...]:
-            K, C = compared.matrix(each), np.zeros((n, Z.shape[1]))
+            K, C = Compared(kernel, X, squares).matrix(each), np.zeros((n, Z.shape[1]))
+            trim_memory()  # many arrays of a few megabytes were made for it
             K.add_to_diagonal(alpha)
             try:
                 inverse = Inverse(K) if len(K) else None
@@ -251,7 +254,8 @@ class IncrementalKernelRidge(IncrementalSystem):
                     f"the kernel matrix is not positive definite at ridge = {alpha:.3g}; use a larger one."
                 ) from None
             if inverse is not None:
-                C[places] = inverse.apply(Z)
+                for some in blocks(Z.shape[1], _TARGETS):
+                    C[places, some] = inverse.apply(Z[:, some])
             return inverse, places, C
 
         return solve
@@ -392,10 +396,10 @@ class Compared:
     def _prepared(self) -> Rows:
         return Rows(self.X)
 
-    def values(self, rows: Any, n: int, out: Doubles | None = None) -> Doubles:
-        """The kernel of r rows (a slice or places) with the first n rows, (r, n), in the memory of `out` if given."""
+    def values(self, rows: Any, n: int) -> Doubles:
+        """The kernel of r rows (a slice or places) with the first n rows, (r, n)."""
         x = self.X[rows]
-        out = np.empty((x.shape[0], n)) if out is None else out
+        out = np.empty((x.shape[0], n))
         if not scipy.sparse.issparse(x):
             x = x.astype(np.float64, copy=False)
             for tile in blocks(n, _TILE):
@@ -409,17 +413,37 @@ class Compared:
 
     def matrix(self, each: Callable[[Callable[[int], None], range], Any]) -> Triangle:
         """The kernel of all rows, (n, n); `each` maps a function over the numbers of panels."""
-        triangle = Triangle(self.X.shape[0])
+        triangle, d = Triangle(self.X.shape[0]), self.X.shape[1]
+        n_parts = _FEATURE_PARTS if scipy.sparse.issparse(self.X) else 1
+        for number, part in enumerate(blocks(d, max(1, -(-d // n_parts)))):
+            self._add_products(triangle, self.X if n_parts == 1 else self.X[:, part], number == 0, each)
+
+        def finish(panel: int) -> None:
+            rows, out = triangle.rows[panel], cast(Any, triangle.panels[panel])
+            self.kernel.of_products(out, cast(Any, self.squares[rows]), cast(Any, self.squares[: rows.stop]))
+
+        each(finish, range(len(triangle.rows)))
+        return triangle
+
+    def _add_products(self, triangle: Triangle, X: Any, first: bool, each: Callable[..., Any]) -> None:
+        """Add ⟨x, x'⟩ over some of the features to a matrix, or write it there if they are the first ones.
+
+        Few rows and few features at a time: what products are computed from takes much more memory than the rows.
+        """
+        compared = Compared(Linear(), X, self.squares)
 
         def fill(panel: int) -> None:
             rows, out = triangle.rows[panel], triangle.panels[panel]
-            for few in blocks(len(out), _TILE_ROWS):  # what they are computed from takes as much memory again
-                self.values(slice(rows.start + few.start, rows.start + few.stop), rows.stop, out[few])
+            for few in blocks(len(out), _TILE_ROWS):
+                values = compared.values(slice(rows.start + few.start, rows.start + few.stop), rows.stop)
+                if first:
+                    out[few] = values
+                else:
+                    out[few] += values
 
-        if scipy.sparse.issparse(self.X):
-            self._prepared.products(self.X[:0], cast(Any, np.empty((0, len(triangle)))))  # before threads need the split
+        if scipy.sparse.issparse(X):
+            compared._prepared.products(X[:0], cast(Any, np.empty((0, len(triangle)))))  # before threads need the split
         each(fill, range(len(triangle.rows)))
-        return triangle
 
 
 class GrowingRows:

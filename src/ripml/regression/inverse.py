@@ -99,8 +99,8 @@ class Triangle:
     def scale(self, left: Doubles, right: Doubles) -> None:
         """G ← diag(left) G diag(right), in the lower triangle."""
         for rows, panel in zip(self.rows, self.panels, strict=True):
-            panel *= left[rows, None]
-            panel *= right[: rows.stop]
+            np.multiply(panel, left[rows, None], out=panel)
+            np.multiply(panel, right[: rows.stop], out=panel)
 
     def norm(self) -> float:
         """‖G‖₁, the largest sum of absolute values in a column."""
@@ -161,8 +161,9 @@ class Triangle:
         return self._rows(block)[:, block]
 
     def _rows(self, block: slice) -> Doubles:
-        first = block.start // _PANEL * _PANEL
-        return self.panels[block.start // _PANEL][block.start - first : block.stop - first]
+        panel = block.start // _PANEL
+        rows: Doubles = self.panels[panel][block.start - panel * _PANEL : block.stop - panel * _PANEL]
+        return rows
 
 
 class Inverse:
