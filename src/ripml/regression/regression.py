@@ -59,6 +59,11 @@ class Regression(ABC):
     def n_targets(self) -> int:
         """M."""
 
+    @property
+    @abstractmethod
+    def n_equations(self) -> int:
+        """About the number of equations that the first change solves."""
+
     @abstractmethod
     def predict(self, X: Any, likeness: Floats | None, n_jobs: int | None) -> Any:
         """ẑ (n, M) of feature rows; `likeness` (n, n_rows) are their kernel values with the training rows, if known."""
@@ -201,6 +206,11 @@ class LinearRegression(Regression):
         """M."""
         return int(self.Psi.shape[1])
 
+    @property
+    def n_equations(self) -> int:
+        """d, or the number of features that sums are kept of."""
+        return len(self.Psi if self.sums is None else self.sums.moment)
+
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Psi (d, M) and the intercept (M,)."""
         return {"Psi": self.Psi, "intercept": self.intercept}
@@ -283,6 +293,11 @@ class KernelRegression(Regression):
     def n_targets(self) -> int:
         """M."""
         return int(self.coefficients.shape[1])
+
+    @property
+    def n_equations(self) -> int:
+        """n."""
+        return len(self.coefficients)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The coefficients (n, M), and no intercept."""
