@@ -17,7 +17,7 @@ from ripml.base.errors import DataError, MemoryLimitError, ParameterError
 from ripml.regression import incremental, incremental_kernel
 from ripml.regression.incremental import IncrementalRidge
 from ripml.regression.incremental_kernel import IncrementalDualRidge, IncrementalKernelRidge
-from ripml.regression.inverse import Inverse, RowChange, started
+from ripml.regression.inverse import Inverse, RowChange, Triangle, started
 from ripml.regression.kernels import RBF, Kernel, Linear
 from ripml.regression.sums import Sums
 
@@ -259,6 +259,21 @@ class TestAnInverse:
         G[599, 599] = 1e-3
         with pytest.raises(np.linalg.LinAlgError, match="not positive definite"):
             Inverse(G)
+
+    @pytest.mark.parametrize("n", [1, 255, 1025, 1300])
+    def test_its_triangle_has_the_factor_and_the_norms_of_the_square(self, n: int) -> None:
+        A = np.random.default_rng(n).standard_normal((n, n + 10))
+        G = A @ A.T
+        triangle = Triangle.of(G)
+        assert triangle.diagonal().tolist() == G.diagonal().tolist()
+        assert triangle.norm() == pytest.approx(np.linalg.norm(G, 1))
+        triangle.factorise()
+        found, largest = triangle.inverse_norm(), np.linalg.norm(np.linalg.inv(G), 1)
+        assert largest / 3 < found < 1.001 * largest  # an estimate from below
+        L = np.zeros((n, n))
+        for rows, panel in zip(triangle.rows, triangle.panels, strict=True):
+            L[rows, : rows.stop] = panel
+        assert error(np.tril(L), np.linalg.cholesky(G)) < 1e-11
 
     def test_features_of_different_scale_are_not_mistaken_for_a_singular_matrix(self) -> None:
         assert Inverse(np.diag([1e-9, 1.0, 1e9])).condition > 0.1

@@ -265,7 +265,7 @@ def test_acknowledged_documents_survive_a_stop_and_a_kill(folder: Path, number: 
         return [id for ids in learnt for id in ids]
 
     started = threading.Event()
-    with ServerProcess(folder, access_log=True) as server, ThreadPoolExecutor(1) as pool:
+    with ServerProcess(folder, access_log=True, stop_seconds=60) as server, ThreadPoolExecutor(1) as pool:
         learnt = pool.submit(asyncio.run, writers(server.port))
         assert started.wait(60)
         refused = asyncio.run(send_invalid(server.port))

@@ -82,6 +82,29 @@ def test_warming_up_changes_no_answer(tmp_path: Path) -> None:
         reader.warm_up()
 
 
+def test_a_light_reader_waits_for_a_snapshot_instead_of_solving_a_large_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, texts = tmp_path / "store", ["word1 word2", "brand"]
+    with Store.create(folder, example(), settings()) as store, Store.open(folder, readonly=True, light=True) as reader:
+        store.learn([{"text": "word1 brand", "labels": ["brand new"]}])
+        assert reader.refresh().suggest(texts) == store.model.suggest(texts)  # a small system is solved
+        monkeypatch.setattr("ripml.store.store._LIGHT_EQUATIONS", 1)
+        store.snapshot()
+        with Store.open(folder, readonly=True, light=True) as late:
+            before = late.model.suggest(texts)
+            store.learn([{"text": "word2 brand", "labels": ["brand new"]}])
+            with Store.open(folder, readonly=True, light=True) as later:
+                for light in (late, later):
+                    assert (light.refresh().suggest(texts), light.version) == (before, store.version - 1)
+            store.snapshot()
+            assert (late.refresh().suggest(texts), late.version) == (store.model.suggest(texts), store.version)
+            store.add_labels(["no rows change"])
+            assert "no rows change" in late.refresh().model.classes_
+    with pytest.raises(ParameterError, match="only readers can be light"):
+        Store.open(folder, light=True)
+
+
 def test_labels_are_found_by_the_beginnings_of_their_words(tmp_path: Path) -> None:
     with Store.create(tmp_path / "store", example(), settings()) as store:
         store.learn([{"text": "word1", "labels": ["Green tea", "tea"]}, {"text": "word2", "labels": ["tea", "Größe"]}])

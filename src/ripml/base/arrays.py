@@ -141,7 +141,7 @@ def _checked(name: str, spec: ArraySpec, array: NDArray[Any], sizes: dict[str, i
     if spec.dtype == "iu":
         if not np.can_cast(found, np.int64, "safe"):
             raise ValueError(f"the array {name!r} has dtype {found.name}, which int64 does not hold")
-        array = array.astype(np.int64)
+        array = array.astype(np.int64, copy=False)
     bounds = (
         (spec.least, operator.ge, "at least"),
         (spec.most, operator.le, "at most"),
@@ -190,6 +190,8 @@ def csr_from(
     }
     checked = check_arrays(specs, arrays)
     ends, indices = checked[ends_name], checked[indices_name]
+    if arrays[indices_name].dtype == arrays[ends_name].dtype == np.int32:  # as they were saved, and maybe mapped
+        ends, indices = arrays[ends_name], arrays[indices_name]
     if ends[0] != 0 or ends[-1] != len(indices):
         raise ValueError(f"the array {ends_name!r} must run from 0 to the {len(indices)} entries of {indices_name!r}")
     if data is None:

@@ -21,6 +21,7 @@ __all__ = [
     "after_fork_in_child",
     "available_memory",
     "boot_id",
+    "end_with_parent",
     "lock",
     "open_file",
     "open_folder",
@@ -35,6 +36,7 @@ fcntl: Any = importlib.import_module("fcntl") if importlib.util.find_spec("fcntl
 
 _LOCKED_BYTE = 1 << 30  # Windows locks bytes, also against readers: one that no file here has
 _RETRY_SECONDS = 0.05
+_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
 _GROUPS = (
     ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
     ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
@@ -108,6 +110,12 @@ def trim_memory() -> None:
     """Return freed memory to the system: glibc keeps freed blocks of up to 32 MB. Nothing with another C library."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL("libc.so.6").malloc_trim(0)
+
+
+def end_with_parent(number: int) -> None:
+    """Have this process get a signal when the process that forked it ends, however it ends; only on Linux."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL("libc.so.6").prctl(_PARENT_DEATH_SIGNAL, number)
 
 
 def boot_id() -> str:

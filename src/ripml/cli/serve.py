@@ -38,6 +38,12 @@ def serve(
     read_only: Annotated[
         bool, Option("--read-only", help="Allow no changes, and follow the changes of another process.")
     ] = False,
+    warm: Annotated[
+        bool, Option("--warm", help="Prepare for the first change at the start, which takes time and memory.")
+    ] = False,
+    workers: Annotated[
+        int, Option(metavar="N", help="Processes that answer, on Linux; more than one needs --read-only.")
+    ] = 1,
     access_log: Annotated[
         bool, Option("--access-log", help="Log each request with the name of its key, without its text.")
     ] = False,
@@ -56,10 +62,13 @@ def serve(
         float | None,
         Option(metavar="R", help="Requests per second and caller, 0: no limit. Default: 100, no limit on localhost."),
     ] = None,
+    stop_seconds: Annotated[
+        float, Option(metavar="S", help="Time to answer what is in progress and to save the model when stopped.")
+    ] = 1.5,
 ) -> None:
     """Serve stores over HTTP: a page to tag and teach on, and an API for programs, described at /openapi.json.
 
-    Ctrl+C stops the server after the requests that are in progress. Requires the extra serve.
+    Ctrl+C stops the server after the requests that are in progress, and within two seconds. Requires the extra serve.
 
     Example: ripml serve store/ --port 8000
 
@@ -71,7 +80,7 @@ def serve(
         host=host, port=port, keys=keys, allowed_hosts=tuple(allowed_host or ()), origins=tuple(origin or ()),
         read_only=read_only, access_log=access_log, max_body=max_body, max_text=max_text, max_texts=max_texts,
         max_labels=max_labels, max_requests=max_requests, max_bytes=max_bytes, rate=rate,
-        backups=backups,
+        backups=backups, warm=warm, workers=workers, stop_seconds=stop_seconds,
     )  # fmt: skip
     run(stores, settings)
 

@@ -188,6 +188,12 @@ class Model:
             cluster.regression.warm()
         return replace(self, clusters=clusters)
 
+    @property
+    def n_unprepared(self) -> int:
+        """The number of equations of the largest system that the next change would have to solve first."""
+        waiting = [cluster.regression for cluster in self.clusters if cluster.regression.in_use is None]
+        return max((regression.n_equations for regression in waiting), default=0)
+
     def emptied(self, n_jobs: int | None) -> Model:
         """The same frozen parts, and no row."""
         nothing = np.zeros(len(self.vocabulary), np.int64)

@@ -408,7 +408,8 @@ def _rows(kernel: Kernel, indexes: Sequence[LabelSetIndex], arrays: Arrays, d: i
         if places[-1].stop != len(sets):
             raise ValueError("the rows of the clusters are not all rows")
         for c, place in enumerate(places):
-            found[c] = TrainingRows(Rows(X[place]), sets[place], numbers[place], kernel)
+            rows = X if len(places) == 1 else X[place]  # a slice of CSR rows is a copy
+            found[c] = TrainingRows(Rows(rows), sets[place], numbers[place], kernel)
     elif "kept_parts" in arrays:
         sets, kept = arrays["kept_set_of_row"], arrays["kept_parts"]
         X = arrays["kept"] if "kept" in arrays else csr_from(arrays, "kept", (len(sets), d))

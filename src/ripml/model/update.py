@@ -130,7 +130,7 @@ class Updatable(Multilabel):
     def warm_up(self: Self) -> Self:
         """Make now what the first change needs, so that it is as quick as the others; no answer changes.
 
-        For a kernel on n rows that is the factor of its matrix: n³/3 multiplications, and 8n² bytes.
+        For a kernel on n rows that is the factor of its matrix: n³/3 multiplications, and 4n² bytes.
         """
         self.model_ = self._fitted_model().prepared(self.n_jobs)
         return self

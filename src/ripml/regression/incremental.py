@@ -31,6 +31,7 @@ from ripml.regression.inverse import (
     IncrementalSystem,
     Inverse,
     RowChange,
+    Triangle,
     add_product,
     doubles,
     measured,
@@ -338,8 +339,8 @@ def _solve_sums(gram: NDArray[Any], moment: NDArray[Any], alpha: float, scale: f
     and removed before are not known.
     """
     if alpha > 0 and len(gram):
-        shifted = gram.copy()
-        shifted.flat[:: len(gram) + 1] += alpha
+        shifted = Triangle.of(gram)
+        shifted.add_to_diagonal(alpha)
         try:
             inverse = Inverse(shifted)
             if inverse.condition >= _CONDITION:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from ripml.base.arrays import GrowingArray
 from ripml.base.errors import DataError, ParameterError, is_number
 from ripml.base.parallel import available_memory, blocks, map_blocks, require_memory
+from ripml.base.platform import trim_memory
 from ripml.base.products import dense
 from ripml.regression.inverse import (
     Doubles,
@@ -29,6 +30,7 @@ from ripml.regression.inverse import (
     Ints,
     Inverse,
     RowChange,
+    Triangle,
     add_product,
     measured,
     relative,
@@ -36,11 +38,13 @@ from ripml.regression.inverse import (
     started,
     widened,
 )
-from ripml.regression.kernels import Kernel, Rows
+from ripml.regression.kernels import Kernel, Linear, Rows
 
 __all__ = ["IncrementalDualRidge", "IncrementalKernelRidge"]
 
 _TILE = 1024  # rows processed at a time
+_TILE_ROWS, _FEATURE_PARTS = 128, 8  # rows of a kernel matrix, and parts of their features, that are multiplied at once
+_TARGETS = 128  # solved for at a time
 _FEW = 64  # sparse rows up to which features are not split by frequency
 _MEASURED_ROWS = 256  # rows whose residual `drift` measures
 
@@ -209,17 +213,17 @@ class IncrementalKernelRidge(IncrementalSystem):
     def _solve(self) -> None:
         if self._stale:
             n = np.count_nonzero(self.alive)
-            require_memory(8.0 * n * n, f"the kernel matrix of n = {n:,} rows", "use kernel='linear'")
-            self._install(self._solver(lambda fill, rows: map_blocks(fill, rows, self._n_jobs))())
+            require_memory(4.0 * n * n, f"the kernel matrix of n = {n:,} rows", "use kernel='linear'")
+            self._install(self._solver(lambda fill, panels: map_blocks(fill, panels, self._n_jobs))())
             self._n_solved += 1
 
     def _start_job(self) -> Future[Any] | None:
-        if available_memory() < 8.0 * np.count_nonzero(self.alive) ** 2:  # too little for a second factor
+        if available_memory() < 4.0 * np.count_nonzero(self.alive) ** 2:  # too little for a second factor
             self._invalidate()
             self._solve()
             return None
         self._pending_targets = {}
-        return started(self._solver(lambda fill, rows: [fill(block) for block in rows]))
+        return started(self._solver(lambda fill, panels: [fill(panel) for panel in panels]))
 
     def _take_over(self, solved: tuple[Any, ...]) -> None:
         self._install(solved)
@@ -236,17 +240,18 @@ class IncrementalKernelRidge(IncrementalSystem):
             self._invalidate()
             self._solve()
 
-    def _solver(self, each: Callable[[Any, list[slice]], Any]) -> Callable[[], tuple[Any, ...]]:
+    def _solver(self, each: Callable[[Any, range], Any]) -> Callable[[], tuple[Any, ...]]:
         """A function that solves the system of the rows alive now: the inverse, the places of its rows, and C."""
         places, n, alpha = np.flatnonzero(self.alive), len(self.alive), self.alpha
         X, squares = self._rows.X, self._rows.squares
         if len(places) < n:
             X, squares = X[places], squares[places]
-        compared, Z = Compared(self.kernel, X, squares), self._Z.view[places]
+        kernel, Z = self.kernel, self._Z.view[places]
 
         def solve() -> tuple[Any, ...]:
-            K, C = compared.matrix(each), np.zeros((n, Z.shape[1]))
-            K.flat[:: len(K) + 1] += alpha
+            K, C = Compared(kernel, X, squares).matrix(each), np.zeros((n, Z.shape[1]))
+            trim_memory()  # many arrays of a few megabytes were made for it
+            K.add_to_diagonal(alpha)
             try:
                 inverse = Inverse(K) if len(K) else None
             except np.linalg.LinAlgError:
@@ -254,7 +259,8 @@ class IncrementalKernelRidge(IncrementalSystem):
                     f"the kernel matrix is not positive definite at ridge = {alpha:.3g}; use a larger one."
                 ) from None
             if inverse is not None:
-                C[places] = inverse.apply(Z)
+                for some in blocks(Z.shape[1], _TARGETS):
+                    C[places, some] = inverse.apply(Z[:, some])
             return inverse, places, C
 
         return solve
@@ -355,7 +361,7 @@ class IncrementalDualRidge(IncrementalKernelRidge):
         if not self._stale:
             self._Psi = widened(self._Psi, n_targets)
 
-    def _solver(self, each: Callable[[Any, list[slice]], Any]) -> Callable[[], tuple[Any, ...]]:
+    def _solver(self, each: Callable[[Any, range], Any]) -> Callable[[], tuple[Any, ...]]:
         X, solve_dual = self._rows.X, super()._solver(each)
 
         def solve() -> tuple[Any, ...]:
@@ -410,19 +416,39 @@ class Compared:
         self.kernel.of_products(cast(Any, out), cast(Any, self.squares[rows]), cast(Any, self.squares[:n]))
         return out
 
-    def matrix(self, each: Callable[[Callable[[slice], None], list[slice]], Any]) -> Doubles:
-        """The kernel of all rows, (n, n); `each` maps a function over blocks of rows."""
-        n = self.X.shape[0]
-        out = np.empty((n, n))
+    def matrix(self, each: Callable[[Callable[[int], None], range], Any]) -> Triangle:
+        """The kernel of all rows, (n, n); `each` maps a function over the numbers of panels."""
+        triangle, d = Triangle(self.X.shape[0]), self.X.shape[1]
+        n_parts = _FEATURE_PARTS if scipy.sparse.issparse(self.X) else 1
+        for number, part in enumerate(blocks(d, max(1, -(-d // n_parts)))):
+            self._add_products(triangle, self.X if n_parts == 1 else self.X[:, part], number == 0, each)
 
-        def fill(rows: slice) -> None:
-            out[rows, : rows.stop] = self.values(rows, rows.stop)
-            out[: rows.start, rows] = out[rows, : rows.start].T
+        def finish(panel: int) -> None:
+            rows, out = triangle.rows[panel], cast(Any, triangle.panels[panel])
+            self.kernel.of_products(out, cast(Any, self.squares[rows]), cast(Any, self.squares[: rows.stop]))
 
-        if scipy.sparse.issparse(self.X):
-            self._prepared.prepare()  # before threads need it
-        each(fill, blocks(n, _TILE))
-        return out
+        each(finish, range(len(triangle.rows)))
+        return triangle
+
+    def _add_products(self, triangle: Triangle, X: Any, first: bool, each: Callable[..., Any]) -> None:
+        """Add ⟨x, x'⟩ over some of the features to a matrix, or write it there if they are the first ones.
+
+        Few rows and few features at a time: what products are computed from takes much more memory than the rows.
+        """
+        compared = Compared(Linear(), X, self.squares)
+
+        def fill(panel: int) -> None:
+            rows, out = triangle.rows[panel], triangle.panels[panel]
+            for few in blocks(len(out), _TILE_ROWS):
+                values = compared.values(slice(rows.start + few.start, rows.start + few.stop), rows.stop)
+                if first:
+                    out[few] = values
+                else:
+                    out[few] += values
+
+        if scipy.sparse.issparse(X):
+            compared._prepared.prepare()  # before threads need it
+        each(fill, range(len(triangle.rows)))
 
 
 class GrowingRows:

@@ -1,6 +1,6 @@
 """The inverse of a positive definite matrix under low-rank changes, and the base of systems that use it.
 
-The inverse keeps the Cholesky factor of the initial matrix G₀ = UᵀU and adds the changes in product form,
+The inverse keeps the Cholesky factor of the initial matrix G₀ = LLᵀ and adds the changes in product form,
 
     G⁻¹ = pad(G₀⁻¹) + Q D Qᵀ,        D = diag(±1), one column of Q per rank,
 
@@ -14,6 +14,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -21,7 +22,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from ripml.base.parallel import blocks
+from ripml.base.parallel import blocks, one_blas_thread
 from ripml.base.products import dense
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ __all__ = [
     "IncrementalSystem",
     "Inverse",
     "RowChange",
+    "Triangle",
     "add_product",
     "doubles",
     "measured",
@@ -49,13 +51,123 @@ _CONDITION = 1e-13  # smallest reciprocal condition of a matrix that is accepted
 _SAFE = 1e-3  # smallest pivot of S in `shifted`, relative to 1: below, too many digits are lost
 _NEAR = 1e-2  # smallest pivot that needs no iterative refinement
 _SAFE_BORDER = 1e-4  # smallest pivot in `bordered`, relative to the diagonal; there is no refinement
-_BLOCK, _COLUMNS_AT_ONCE = 256, 8  # block size of a factorisation; columns solved by one LAPACK call
+_BLOCK, _PANEL = 256, 1024  # columns of L that are computed at a time; rows that are stored together, a multiple
+_FEW_COLUMNS = 8
+_NORM_STEPS = 5  # of the estimate of ‖G⁻¹‖, as in LAPACK
 _MEASURED = 8  # targets whose residual `drift` measures
 _COLUMNS = 64  # columns of Q allocated initially
 
 
+class Triangle:
+    """The lower triangle of a symmetric float64 matrix G (n, n), or its factor: half of the memory of a square array.
+
+    Panel p has the rows from p · `_PANEL` on, up to the last of its columns on the diagonal. Of the block of columns
+    that contains the diagonal only the lower triangle counts.
+
+    >>> triangle = Triangle.of(np.array([[4.0, 2.0], [2.0, 5.0]]))
+    >>> triangle.factorise()
+    >>> triangle.solve(np.array([[8.0], [9.0]])).ravel().tolist()
+    [1.375, 1.25]
+    """
+
+    def __init__(self, n: int) -> None:
+        """Memory for G, whose rows are to be written into `panels`."""
+        self.rows = blocks(n, _PANEL)  # of each panel
+        self.panels = [np.empty((rows.stop - rows.start, rows.stop)) for rows in self.rows]
+
+    @classmethod
+    def of(cls, G: NDArray[Any]) -> Triangle:
+        """A copy of a square matrix."""
+        triangle = cls(len(G))
+        for rows, panel in zip(triangle.rows, triangle.panels, strict=True):
+            panel[:] = G[rows, : rows.stop]
+        return triangle
+
+    def __len__(self) -> int:
+        return self.rows[-1].stop if self.rows else 0
+
+    def diagonal(self) -> Doubles:
+        """The diagonal, (n,)."""
+        found = [panel.diagonal(rows.start) for rows, panel in zip(self.rows, self.panels, strict=True)]
+        return np.concatenate(found) if found else np.empty(0)
+
+    def add_to_diagonal(self, alpha: float) -> None:
+        """G ← G + alpha I."""
+        for rows, panel in zip(self.rows, self.panels, strict=True):
+            panel[np.arange(len(panel)), np.arange(rows.start, rows.stop)] += alpha
+
+    def scale(self, left: Doubles, right: Doubles) -> None:
+        """G ← diag(left) G diag(right), in the lower triangle."""
+        for rows, panel in zip(self.rows, self.panels, strict=True):
+            np.multiply(panel, left[rows, None], out=panel)
+            np.multiply(panel, right[: rows.stop], out=panel)
+
+    def norm(self) -> float:
+        """‖G‖₁, the largest sum of absolute values in a column."""
+        sums = np.zeros(len(self))
+        for block in blocks(len(self), _BLOCK):
+            left, below = np.abs(self._left(block)), np.tril(self._diagonal(block), -1)
+            sums[: block.start] += left.sum(axis=0)
+            sums[block] += left.sum(axis=1) + np.abs(below + below.T).sum(axis=1)
+        return float((sums + np.abs(self.diagonal())).max(initial=0))
+
+    def factorise(self) -> None:
+        """Overwrite G = LLᵀ by L; in blocks, because one LAPACK call would hold the interpreter lock."""
+        for rows, panel in zip(self.rows, self.panels, strict=True):
+            for block in blocks(rows.stop, _BLOCK):
+                lower = panel[max(0, block.start - rows.start) :]  # the rows of this panel from the diagonal on
+                lower[:, block] -= lower[:, : block.start] @ self._left(block).T
+                if block.start >= rows.start:
+                    size = block.stop - block.start
+                    lower[:size, block] = np.linalg.cholesky(lower[:size, block])
+                    lower = lower[size:]
+                if len(lower):
+                    lower[:, block] = _substituted(self._diagonal(block), lower[:, block].T).T
+
+    def solve(self, V: Doubles) -> Doubles:
+        """G⁻¹V, after `factorise`."""
+        out = np.array(V, order="C")
+        # Few columns are solved in the time that it takes to read L: threads would mostly wait for each other.
+        with one_blas_thread() if V.shape[1] <= _FEW_COLUMNS and len(self.rows) > 1 else nullcontext():
+            for block in blocks(len(self), _BLOCK):
+                out[block] -= self._left(block) @ out[: block.start]
+                out[block] = _substituted(self._diagonal(block), out[block])
+            for block in reversed(blocks(len(self), _BLOCK)):
+                out[block] = _substituted(self._diagonal(block), out[block], transposed=True)
+                out[: block.start] -= self._left(block).T @ out[block]
+        return out
+
+    def inverse_norm(self) -> float:
+        """About ‖G⁻¹‖₁, after `factorise`: the estimate of Hager (1984) and Higham (1988) that LAPACK uses."""
+        n = len(self)
+        x = np.full((n, 1), 1 / n)
+        for _ in range(_NORM_STEPS):
+            y = self.solve(x)
+            z = self.solve(np.where(y < 0, -1.0, 1.0))
+            largest = int(np.abs(z).argmax())
+            if not abs(z[largest, 0]) > float(z[:, 0] @ x[:, 0]):
+                break
+            x = np.zeros((n, 1))
+            x[largest] = 1
+        wave = np.linspace(1, 2, n)[:, None]
+        wave[1::2] *= -1
+        return float(max(np.abs(y).sum(), 2 * np.abs(self.solve(wave)).sum() / (3 * n)))
+
+    def _left(self, block: slice) -> Doubles:
+        """The rows of a block, in the columns before its diagonal."""
+        return self._rows(block)[:, : block.start]
+
+    def _diagonal(self, block: slice) -> Doubles:
+        return self._rows(block)[:, block]
+
+    def _rows(self, block: slice) -> Doubles:
+        panel = block.start // _PANEL
+        rows: Doubles = self.panels[panel][block.start - panel * _PANEL : block.stop - panel * _PANEL]
+        return rows
+
+
 class Inverse:
-    """G⁻¹ (size, size) of a symmetric positive definite float64 matrix, C-contiguous, which is overwritten.
+    """G⁻¹ (size, size) of a symmetric positive definite float64 matrix; a `Triangle` is overwritten.
 
     A change for which G would not be safely positive definite raises `numpy.linalg.LinAlgError` and has no effect. Each
     change returns W (size, r) and lower T (r, r) with G⁻¹ ← G⁻¹ ± W Wᵀ, with which callers update their solutions.
@@ -67,22 +179,22 @@ class Inverse:
            [1.]])
     """
 
-    def __init__(self, G: Doubles) -> None:
-        n = len(G)
-        if not (G.diagonal() > 0).all():  # also false for nan
+    def __init__(self, G: Doubles | Triangle) -> None:
+        factor = G if isinstance(G, Triangle) else Triangle.of(G)
+        n, diagonal = len(factor), factor.diagonal()
+        if not (diagonal > 0).all():  # also false for nan
             raise np.linalg.LinAlgError("the matrix is not positive definite: its diagonal is not positive")
         # Scaling does not change the accuracy of a Cholesky factor, but makes the condition number a measure of it.
-        scale = np.sqrt(G.diagonal())
-        G /= scale[:, None]
-        G /= scale
-        norm = scipy.linalg.lapack.dlange("1", G.T)
-        _factorise(G)
-        self._upper = G.T
+        scale = np.sqrt(diagonal)
+        factor.scale(1 / scale, 1 / scale)
+        norm = factor.norm()
+        factor.factorise()
+        self._factor = factor
         #: The reciprocal condition of the initial matrix, scaled to unit diagonal.
-        self.condition = float(scipy.linalg.lapack.dpocon(self._upper, norm)[0])
+        self.condition = 1 / (norm * factor.inverse_norm())
         if not self.condition >= _CONDITION:  # also true for nan
             raise np.linalg.LinAlgError(f"the matrix is not positive definite: condition {self.condition:.1g}")
-        self._upper *= scale  # UᵀU = S(S⁻¹GS⁻¹)S
+        factor.scale(scale, np.ones(n))  # LLᵀ = S(S⁻¹GS⁻¹)S
         self.size = n
         self._Q = np.empty((n, _COLUMNS), order="F")  # with spare rows and columns
         self._signs = np.empty(0)  # D
@@ -92,7 +204,7 @@ class Inverse:
     @property
     def n_factorised(self) -> int:
         """The size of the initial matrix."""
-        return len(self._upper)
+        return len(self._factor)
 
     @property
     def n_corrections(self) -> int:
@@ -106,8 +218,8 @@ class Inverse:
         Q = self._Q[: self.size, : self.n_corrections]
         corrected = Q.T @ out
         corrected *= self._signs[:, None]
-        n = len(self._upper)
-        out[:n] = _solve(self._upper, out[:n])
+        n = len(self._factor)
+        out[:n] = self._factor.solve(out[:n])
         out[n:] = 0
         out += Q @ corrected
         out[self._removed] = 0
@@ -346,30 +458,9 @@ def add_product(out: Floats, left: Doubles, right: Doubles, factor: float = 1.0)
         scipy.linalg.blas.dgemm(factor, right.T, left, beta=1.0, c=out.T, trans_b=True, overwrite_c=True)
 
 
-def _factorise(G: Doubles) -> None:
-    """Overwrite the lower triangle of G = LLᵀ by L, in blocks: one LAPACK call would hold the interpreter lock."""
-    n = len(G)
-    for block in blocks(n, _BLOCK):
-        G[block.start :, block] -= G[block.start :, : block.start] @ G[block, : block.start].T
-        G[block, block] = np.linalg.cholesky(G[block, block])
-        for rows in blocks(n - block.stop, 8 * _BLOCK):
-            below = G[block.stop :][rows, block]
-            below[:] = scipy.linalg.blas.dtrsm(1.0, G[block, block], below, side=1, lower=1, trans_a=1)
-
-
-def _solve(upper: Doubles, V: Doubles) -> Doubles:
-    """(UᵀU)⁻¹V; many columns are solved in blocks, for the same reason."""
-    if V.shape[1] <= _COLUMNS_AT_ONCE:
-        half, _ = scipy.linalg.lapack.dtrtrs(upper, V, lower=False, trans=1)
-        return np.asarray(scipy.linalg.lapack.dtrtrs(upper, half, lower=False, overwrite_b=True)[0])
-    L, out = upper.T, np.array(V, order="C")
-    for block in blocks(len(L), _BLOCK):
-        out[block] -= L[block, : block.start] @ out[: block.start]
-        out[block] = scipy.linalg.blas.dtrsm(1.0, L[block, block], out[block], lower=1)
-    for block in reversed(blocks(len(L), _BLOCK)):
-        out[block] -= L[block.stop :, block].T @ out[block.stop :]
-        out[block] = scipy.linalg.blas.dtrsm(1.0, L[block, block], out[block], lower=1, trans_a=1)
-    return out
+def _substituted(L: Doubles, V: Doubles, transposed: bool = False) -> Doubles:
+    """L⁻¹V, or L⁻ᵀV, for lower triangular L; its transpose is in the order of memory that BLAS expects."""
+    return np.asarray(scipy.linalg.blas.dtrsm(1.0, L.T, V, trans_a=0 if transposed else 1))
 
 
 def _lower(S: Doubles, least: Doubles) -> Doubles:

@@ -61,6 +61,11 @@ class Regression(ABC):
     def n_targets(self) -> int:
         """M."""
 
+    @property
+    @abstractmethod
+    def n_equations(self) -> int:
+        """About the number of equations that the first change solves."""
+
     @abstractmethod
     def predict(self, X: Any, likeness: Floats | None, alive: NDArray[np.bool_] | None, n_jobs: int | None) -> Any:
         """ẑ (n, M) of feature rows; `likeness` (n, n_rows) is theirs with the training rows, if these are kept.
@@ -206,6 +211,11 @@ class LinearRegression(Regression):
         """M."""
         return int(self.Psi.shape[1])
 
+    @property
+    def n_equations(self) -> int:
+        """d, or the number of features that sums are kept of."""
+        return len(self.Psi if self.sums is None else self.sums.moment)
+
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Psi (d, M) and the intercept (M,)."""
         return {"Psi": self.Psi, "intercept": self.intercept}
@@ -298,6 +308,11 @@ class KernelRegression(Regression):
     def n_targets(self) -> int:
         """M."""
         return int(self.coefficients.shape[1])
+
+    @property
+    def n_equations(self) -> int:
+        """n."""
+        return len(self.coefficients)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The coefficients (n, M) and their unit, no intercept, and the far field if there is one."""

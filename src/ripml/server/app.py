@@ -66,7 +66,8 @@ def create_app(stores: Mapping[str, Store], settings: Settings | None = None) ->
     look_ups = FairPool(_LOOK_UP_THREADS, "ripml look-up")
     work = FairPool(_WORK_THREADS, "ripml work", per_caller=1, background=True)
     for name, store in stores.items():
-        served[name] = ServedStore(name, store, metrics, look_ups, work, settings.max_batch, settings.backups)
+        warm = settings.warm and not settings.read_only
+        served[name] = ServedStore(name, store, metrics, look_ups, work, settings.max_batch, settings.backups, warm)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -106,7 +107,7 @@ def create_app(stores: Mapping[str, Store], settings: Settings | None = None) ->
 async def _start(app: FastAPI) -> None:
     try:
         for store in app.state.stores.values():
-            await store.start(app.state.settings.read_only)
+            await store.start()
     except Exception as error:  # logged; /ready stays 503
         unexpected(error)
     else:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import contextlib
 import gc
 import logging
+import math
+import os
 import re
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +23,7 @@ from fastapi import FastAPI
 from ripml.base.errors import ParameterError, StoreLockedError
 from ripml.server.app import create_app
 from ripml.server.settings import Settings, is_loopback
+from ripml.server.workers import is_worker
 from ripml.store import Store
 
 __all__ = ["bound_socket", "run", "store_folders", "uvicorn_config"]
@@ -31,9 +36,9 @@ _SWITCH_SECONDS = 5e-4  # a thread that computes lets the event loop run
 _GARBAGE_THRESHOLDS = (10_000, 10, 50)
 _IDLE_SECONDS = 75  # between two requests of a connection
 _UNREAD_SECONDS = 30  # during which a client reads nothing of its response
-_STOP_SECONDS = 60  # to answer the requests in progress
 _SEND_BUFFER = 262_144  # bytes of a connection
 _MAX_HEAD = 65_536  # bytes of a request line and headers
+_log = logging.getLogger("ripml.server")
 
 
 def store_folders(arguments: Sequence[str]) -> dict[str, Path]:
@@ -58,10 +63,19 @@ def store_folders(arguments: Sequence[str]) -> dict[str, Path]:
 
 
 def run(stores: Sequence[str], settings: Settings | None = None) -> None:
-    """Serve stores until SIGINT, SIGTERM or SIGHUP; then answer the requests in progress and close the stores."""
+    """Serve stores until SIGINT, SIGTERM or SIGHUP; then answer the requests in progress and close the stores.
+
+    Answers and the last snapshot get `stop_seconds`; then the process ends, which loses nothing that was acknowledged.
+    """
     settings = Settings() if settings is None else settings
     folders = store_folders(stores)
-    with _stopped_by_signals(), contextlib.ExitStack() as stack, bound_socket(settings) as listener:
+    if settings.workers > 1:
+        with bound_socket(replace(settings, workers=1)) as listener:  # a port in use is reported once
+            settings = replace(settings, port=listener.getsockname()[1])
+        if not is_worker(settings.workers, (signal.SIGINT, signal.SIGTERM, *_hangup())):
+            return  # all workers have ended
+    deadline = _Deadline(settings.stop_seconds)
+    with _stopped_by_signals(deadline), contextlib.ExitStack() as stack, bound_socket(settings) as listener:
         opened = {name: stack.enter_context(_open_store(folder, settings)) for name, folder in folders.items()}
         app = create_app(opened, settings)
         config = uvicorn_config(app, settings)
@@ -72,7 +86,7 @@ def run(stores: Sequence[str], settings: Settings | None = None) -> None:
         sys.setswitchinterval(min(sys.getswitchinterval(), _SWITCH_SECONDS))
         gc.freeze()  # what is loaded stays, and need not be searched
         gc.set_threshold(*_GARBAGE_THRESHOLDS)
-        _Server(config, app).run([listener])
+        _Server(config, app, deadline).run([listener])
 
 
 def uvicorn_config(app: Any, settings: Settings) -> uvicorn.Config:
@@ -88,13 +102,15 @@ def uvicorn_config(app: Any, settings: Settings) -> uvicorn.Config:
         access_log=False,  # RequestMonitor has its own, with the names of keys and without ids
         server_header=False,
         timeout_keep_alive=_IDLE_SECONDS,
-        timeout_graceful_shutdown=_STOP_SECONDS,
+        timeout_graceful_shutdown=math.ceil(settings.stop_seconds / 2),
     )
 
 
 def _open_store(folder: Path, settings: Settings) -> Store:
+    if settings.read_only:
+        return Store.open(folder, readonly=True, light=True)
     try:
-        return Store.open(folder, settings.read_only)
+        return Store.open(folder, readonly=False)
     except StoreLockedError as error:
         raise StoreLockedError(f"{error} Serve it with --read-only.") from None
 
@@ -105,6 +121,8 @@ def bound_socket(settings: Settings) -> Iterator[socket.socket]:
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if settings.workers > 1:  # Linux divides the connections among the sockets of the workers
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         # Without it the system would buffer several megabytes that a client has not read.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
         if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux closes the connections of clients that do not read
@@ -123,11 +141,12 @@ class _Stop(BaseException):
 
 
 @contextlib.contextmanager
-def _stopped_by_signals() -> Iterator[None]:
-    """Leave the block at SIGINT, SIGTERM or SIGHUP, also while models are loaded. uvicorn handles the signals while it
-    runs, and raises them again when it has stopped."""
+def _stopped_by_signals(deadline: _Deadline) -> Iterator[None]:
+    """Leave the block at SIGINT, SIGTERM or SIGHUP, also while models are loaded, and before the deadline. uvicorn
+    handles the signals while it runs, and raises them again when it has stopped."""
 
     def stop(*_: object) -> None:
+        deadline.start()
         raise _Stop
 
     numbers = (signal.SIGINT, signal.SIGTERM, *_hangup())
@@ -137,6 +156,7 @@ def _stopped_by_signals() -> Iterator[None]:
     except _Stop:
         pass
     finally:
+        deadline.cancel()
         for number, handler in zip(numbers, handlers, strict=True):
             signal.signal(number, handler)
 
@@ -159,12 +179,37 @@ def _hangup() -> tuple[signal.Signals, ...]:
     return () if number is None or signal.getsignal(number) == signal.SIG_IGN else (number,)
 
 
+class _Deadline:
+    """Ends the process some seconds after the first signal to stop, whatever it does, unless `cancel` is called.
+
+    A store loses nothing by that, see `ripml.store`.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._timer = threading.Timer(seconds, self._end)
+        self._timer.daemon = True
+
+    def start(self) -> None:
+        """Start to count, unless it has begun."""
+        with contextlib.suppress(RuntimeError):  # a second signal
+            self._timer.start()
+
+    def cancel(self) -> None:
+        """Do not end the process."""
+        self._timer.cancel()
+
+    @staticmethod
+    def _end() -> None:
+        _log.warning("Stopped before everything in progress was done; nothing that was acknowledged is lost.")
+        os._exit(0)
+
+
 class _Server(uvicorn.Server):
     """uvicorn, with SIGHUP handled like SIGTERM, and /ready at 503 from the signal to stop on."""
 
-    def __init__(self, config: uvicorn.Config, app: FastAPI) -> None:
+    def __init__(self, config: uvicorn.Config, app: FastAPI, deadline: _Deadline) -> None:
         super().__init__(config)
-        self._app = app
+        self._app, self._deadline = app, deadline
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -177,7 +222,14 @@ class _Server(uvicorn.Server):
                 for number, handler in handlers.items():
                     signal.signal(number, handler)
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Finish the requests in progress, while the models are saved."""
+        for store in self._app.state.stores.values():
+            store.save()
+        await super().shutdown(sockets)
+
     def handle_exit(self, sig: int, frame: Any) -> None:
         """Start to stop."""
         self._app.state.status = "stopping"
+        self._deadline.start()
         super().handle_exit(sig, frame)

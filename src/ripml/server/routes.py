@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse, Response
+from fastapi.routing import APIRoute
+from pydantic import ValidationError
 
 from ripml.server import exports, schemas
-from ripml.server.access import Caller, ReadRoute, WriteRoute
+from ripml.server.access import Caller, ParsedRequest, ReadRoute, WriteRoute
 from ripml.server.problems import MEDIA_TYPE, Problem
 from ripml.server.served_store import ServedStore
 from ripml.server.settings import Settings
@@ -127,13 +129,42 @@ async def card(request: Request, store: ServedStoreParameter, caller: CallerPara
 # written.
 
 
-@read.post(_STORE + "/suggest", response_model=schemas.Suggestions)
 async def suggest(
     request: Request, store: ServedStoreParameter, caller: CallerParameter, query: schemas.SuggestRequest
 ) -> Response:
     """Suggest labels for a text."""
     _check_lengths(request, query.text)
     return _json(await store.suggest(caller, partial(_is_gone, request), query.text, query.given("n", "threshold")))
+
+
+class _SuggestRoute(ReadRoute):
+    """The route of most requests: a valid one is passed to `suggest` directly, which takes half of FastAPI's time."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """The handler behind the checks; FastAPI's own one explains what is wrong with a request."""
+        handle = APIRoute.get_route_handler(self)
+
+        async def checked(request: Request) -> Response:
+            state, caller = request.app.state, request.state.caller
+            request.state.role = state.access.authorize(caller, self.role)
+            parsed = await ParsedRequest.read(request, state.settings)
+            store = state.stores.get(request.path_params["store"])
+            try:
+                query = schemas.SuggestRequest.model_validate(await parsed.json())
+            except ValidationError:
+                store = None
+            return await (handle(parsed) if store is None else suggest(parsed, store, caller, query))
+
+        return checked
+
+
+read.add_api_route(
+    _STORE + "/suggest",
+    suggest,
+    methods=["POST"],
+    response_model=schemas.Suggestions,
+    route_class_override=_SuggestRoute,
+)
 
 
 @read.post(_STORE + "/suggest/batch", response_model=schemas.BatchSuggestions)

@@ -1,7 +1,7 @@
 """A store behind the server: its methods for the routes, and the threads that they run in.
 
     suggest          one thread, which scores together the texts that wait (`ripml.server.batching`)
-    changes          one thread; a change is answered when it is on the disk
+    changes          one thread; a change is answered when it is on the disk, and a snapshot follows later
     jobs             one thread each for refit, compact, check and backup, which run in the background
     look-ups         four threads that all stores share: documents, labels, model cards
     long work        two threads that all stores share: long texts, batches, explanations, histories
@@ -19,6 +19,7 @@ import copy
 import functools
 import heapq
 import logging
+import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -69,6 +70,9 @@ _MAX_SPANS = 20_000  # of all labels of an explanation: the strongest of each
 _MAX_EXAMPLE_LABELS = 10_000  # of all examples of an explanation: the first of each
 _MAX_HISTORY_LABELS = 100_000  # of all changes of a history
 _MAX_EXPORTS = 4  # of a store at the same time
+_FIRST_WORDS = 8  # of the text that is suggested for at the start
+_SNAPSHOT_SECONDS = 10.0  # from a change to the next snapshot, …
+_SNAPSHOT_REST = 20  # … or this many times as long as the last one took
 _BACKUP_TIME = "%Y%m%dT%H%M%S.%fZ"  # in the name of a backup
 _log = logging.getLogger("ripml.server")
 
@@ -127,6 +131,7 @@ class ServedStore:
         work: FairPool,
         max_batch: int,
         backups: Path | None = None,
+        warm: bool = False,
     ) -> None:
         self.name, self.store, self._metrics = name, store, metrics
         self._look_ups, self._work = look_ups, work
@@ -141,6 +146,7 @@ class ServedStore:
         self._batcher = Batcher(self._suggest_together, max_batch)
         self._writer = ThreadPoolExecutor(1, f"ripml write {name}")
         self._backups, self._exports = backups, Shares(_MAX_EXPORTS)
+        self._warm, self._snapshot_waits, self._snapshot_pause = warm, False, _SNAPSHOT_SECONDS
         self.refit = Job(f"refit {name}", lambda actor: self.store.refit(actor=actor), self._end_refit)
         self.compact = Job(f"compact {name}", lambda actor: self.store.compact(actor=actor), self._count_job("compact"))
         self.check = Job(f"check {name}", self._run_check, self._count_job("check"))
@@ -149,10 +155,11 @@ class ServedStore:
 
     # ----------------------------------------------------------------------------------------------------- life cycle
 
-    async def start(self, read_only: bool) -> None:
-        """Load what a first request loads; then prepare for changes, in the background."""
-        await self._batcher.submit(_Query("", {}))
-        if not read_only:
+    async def start(self) -> None:
+        """Load what a first request loads; then, if it should be warm, prepare for changes in the background."""
+        names = self.store.model.columns or ["text"]
+        await self._batcher.submit(_Query(" ".join(names[:_FIRST_WORDS]), {}))
+        if self._warm:
             self._writer.submit(self._warm_up)
 
     def _warm_up(self) -> None:
@@ -353,7 +360,34 @@ class ServedStore:
             self._metrics.writes.labels(self.name, kind).inc()
             return self.store.version, result
 
-        return await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._writer, make))
+        loop = asyncio.get_running_loop()
+        future = loop.run_in_executor(self._writer, make)
+        future.add_done_callback(lambda _: self._plan_snapshot(loop))
+        return await asyncio.shield(future)
+
+    def _plan_snapshot(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Take a snapshot some time after a change: light readers wait for it, and so would a start after a crash."""
+        if not self._snapshot_waits:
+            self._snapshot_waits = True
+            loop.call_later(self._snapshot_pause, self._submit, self._take_snapshot)
+
+    def save(self) -> None:
+        """Take a snapshot when the changes that wait are made, because the server stops."""
+        self._submit(self._take_snapshot)
+
+    def _take_snapshot(self) -> None:
+        self._snapshot_waits = False
+        start = time.perf_counter()
+        try:
+            self.store.snapshot()
+        except Exception as error:  # logged; the changes are on the disk, and the next one plans another snapshot
+            problem_of(error)
+        self._snapshot_pause = max(_SNAPSHOT_SECONDS, _SNAPSHOT_REST * (time.perf_counter() - start))
+
+    def _submit(self, work: Callable[[], None]) -> None:
+        """Do some work between changes, unless the server is stopping."""
+        with contextlib.suppress(RuntimeError):
+            self._writer.submit(work)
 
     async def learn(self, caller: Caller, documents: Sequence[Mapping[str, Any]]) -> tuple[int, list[str]]:
         """Learn documents; the version and their ids."""
@@ -387,9 +421,8 @@ class ServedStore:
 
     def _end_refit(self, outcome: str) -> None:
         self._metrics.refits.labels(self.name, outcome).inc()
-        if outcome == "done":
-            with contextlib.suppress(RuntimeError):  # the server is stopping
-                self._writer.submit(self._warm_up)
+        if outcome == "done" and self._warm:
+            self._submit(self._warm_up)
 
     def begin_backup(self, caller: Caller) -> JobStatus:
         """Start a backup into the folder of the settings."""
@@ -407,9 +440,9 @@ class ServedStore:
         found = []
         with contextlib.suppress(FileNotFoundError):  # no folder, or none yet
             for folder in sorted(self._backups.iterdir() if self._backups is not None else (), reverse=True):
-                name, _, time = folder.name.rpartition("-")
+                name, _, moment = folder.name.rpartition("-")
                 with contextlib.suppress(ValueError):  # another file
-                    made = datetime.strptime(time, _BACKUP_TIME).replace(tzinfo=timezone.utc)
+                    made = datetime.strptime(moment, _BACKUP_TIME).replace(tzinfo=timezone.utc)
                     if name == self.name:
                         found.append(BackupInfo(name=folder.name, time=made.isoformat(timespec="seconds")))
         return BackupStatus(**dict(self.backup.status), backups=found)

@@ -46,6 +46,8 @@ class Settings:
     allowed_hosts: tuple[str, ...] = ()  # further names of the server in the Host header
     origins: tuple[str, ...] = ()  # of web pages on other servers that may call this one
     read_only: bool = False
+    warm: bool = False  # prepare for the first change at the start, and after a refit
+    workers: int = 1  # processes, of a server that is read-only
     access_log: bool = False
     backups: Path | None = None  # the folder that backups are written to; None: no backups over HTTP
     max_body: int = 5_000_000  # bytes
@@ -58,19 +60,31 @@ class Settings:
     max_batch: int = 64  # texts of several requests that are scored together
     body_seconds: float = 60.0  # until a body must have arrived
     read_seconds: float = 30.0  # in which a client must read 64 KB of a large response
+    stop_seconds: float = 1.5  # after a signal to stop: half for the requests in progress, half for the last snapshot
 
     def __post_init__(self) -> None:
-        for name in ("max_body", "max_text", "max_texts", "max_labels", "max_requests", "max_bytes", "max_batch"):
+        for name in (
+            "max_body",
+            "max_text",
+            "max_texts",
+            "max_labels",
+            "max_requests",
+            "max_bytes",
+            "max_batch",
+            "workers",
+        ):
             check_count(name, getattr(self, name))
         check_count("port", self.port, least=0)
         if self.port > 65535:
             raise ParameterError(f"`port` must be at most 65535; got {self.port}.")
         if self.rate is not None and not (is_number(self.rate) and 0 <= self.rate < math.inf):
             raise ParameterError(f"`rate` must be a finite number ≥ 0; got {self.rate!r}.")
-        for name in ("body_seconds", "read_seconds"):
+        for name in ("body_seconds", "read_seconds", "stop_seconds"):
             seconds = getattr(self, name)
             if not (is_number(seconds) and 0 < seconds < math.inf):
                 raise ParameterError(f"`{name}` must be a finite number > 0; got {seconds!r}.")
+        if self.workers > 1 and not self.read_only:
+            raise ParameterError("several `workers` need a server that is read-only: one process at a time writes.")
         for origin in self.origins:
             if not _ORIGIN.fullmatch(origin):
                 raise ParameterError(f"an origin is like https://example.org, without a path or *; got {origin!r}.")

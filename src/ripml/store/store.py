@@ -76,6 +76,7 @@ _SWITCH_SECONDS = 5e-4  # a tenth of Python's default
 _ATTEMPTS = 5  # to verify a store that a writer keeps changing
 _MAX_DAYS = 36_500
 _BLOCK = 10_000  # documents whose features are read together
+_LIGHT_EQUATIONS = 2000  # the most that a light reader solves to follow a change: 16 MB, a tenth of a second
 _OTHER_ENCODER = 0.1  # relative difference of vectors from which on they are not from the same encoder
 
 
@@ -105,9 +106,9 @@ class Store:
     (4, ['fruit', 'new'])
     """
 
-    def __init__(self, folder: Path, lock: WriterLock | None, encoder: Any = None) -> None:
+    def __init__(self, folder: Path, lock: WriterLock | None, encoder: Any = None, light: bool = False) -> None:
         """Open the folder, for writing if `lock` is given; use `open` and `create` instead."""
-        self._folder, self._lock, self._encoder = folder, lock, encoder
+        self._folder, self._lock, self._encoder, self._light = folder, lock, encoder, light
         self._database = Database(folder, writable=lock is not None)
         self._turn = threading.RLock()  # one thread at a time changes what follows
         self._closed = False
@@ -117,7 +118,7 @@ class Store:
         # The files of the store when a reader fitted the model for itself because that of the store is lost, or None.
         self._lost: frozenset[tuple[str, int, int]] | None = None
         try:
-            self._version, self._chain = self._load_or_fit()  # the model, and the hash of its history
+            self._version, self._chain = self._load_or_fit(light)  # the model, and the hash of its history
         except BaseException:
             self._database.close()
             raise
@@ -202,15 +203,22 @@ class Store:
             raise
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], readonly: bool = False, encoder: Any = None) -> Store:
+    def open(
+        cls, path: str | os.PathLike[str], readonly: bool = False, encoder: Any = None, *, light: bool = False
+    ) -> Store:
         """Open an existing store. With `readonly` nothing is ever written, and a writer may be at work meanwhile.
 
         A store whose texts are turned into features by an encoder of yours needs that `encoder`. If the model is lost
-        or damaged, it is fitted again on the documents, with a warning: by a writer for all, by a reader for itself.
+        or damaged, it is fitted again on the documents, with a warning: by a writer for all, by a reader for itself. A
+        reader that is `light` stays so: where its model could follow a change only by solving a large system of
+        equations first, such as that of a kernel matrix, it answers from the last snapshot until the writer takes the
+        next one.
         """
         folder = Path(path)
         if readonly:
-            return cls(folder, None, encoder)
+            return cls(folder, None, encoder, light)
+        if light:
+            raise ParameterError("only readers can be light; pass readonly=True too.")
         database.check_store(folder)  # first, so that no lock file is created in a folder that is not a store
         lock = WriterLock(folder)
         try:
@@ -242,11 +250,11 @@ class Store:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _load_or_fit(self) -> tuple[Version, bytes]:
+    def _load_or_fit(self, light: bool = False) -> tuple[Version, bytes]:
         """The current version and the hash of its history; if the model is lost, fitted again on the documents."""
         files = database.file_states(self._folder)
         try:
-            return self._load()
+            return self._load(light)
         except _ModelLostError as lost:
             try:
                 if self._lock is not None:
@@ -264,19 +272,25 @@ class Store:
             warnings.warn(f"{self._folder}: {lost.problem}; {remedy}.", RuntimeWarning, 4)
             return found
 
-    def _load(self) -> tuple[Version, bytes]:
-        """The current version, from the last snapshot and the journal, and the hash of its history."""
+    def _load(self, light: bool = False) -> tuple[Version, bytes]:
+        """The current version, from the last snapshot and the journal, and the hash of its history.
 
-        def query(connection: sqlite3.Connection) -> tuple[Snapshot, tuple[Delta, bytes]]:
+        If that is to be `light`, it may be the version of the snapshot.
+        """
+
+        def query(connection: sqlite3.Connection) -> tuple[Snapshot, tuple[Delta, list[bytes]]]:
             try:
                 snapshot = Snapshot.read(connection)
                 delta = journal.delta_since(connection, snapshot.change)
             except (KeyError, TypeError, ValueError) as error:
                 raise _ModelLostError(self._folder, f"{database.FILE} is damaged ({error})") from error
-            return snapshot, (delta, journal.chain_at(connection, delta.change) or b"")
+            chains = [journal.chain_at(connection, n) or b"" for n in (snapshot.change, delta.change)]
+            return snapshot, (delta, chains)
 
         try:
-            version, (delta, chain) = Version.saved(self._database, self._folder, query, self._encoder)
+            version, (delta, (chain_of_snapshot, chain)) = Version.saved(
+                self._database, self._folder, query, self._encoder
+            )
         except NewerFormatError as error:  # the model is intact
             raise StoreError(f"{self._folder}: {error}") from error
         except ModelFolderError as error:
@@ -286,6 +300,8 @@ class Store:
                 state = f"{database.FILE} ends with change {change}, but there was a change {newest}: its log is lost,"
                 state += " with all changes since; a backup may have them"
             raise _ModelLostError(self._folder, f"{error} {state}") from error
+        if light and self._waits_for_snapshot(version, delta):
+            return version, chain_of_snapshot
         if self._is_outdated(version) and (delta.edits or self._lock is not None):
             # It cannot be advanced. A writer fits it again, see `__init__`; a reader does so for itself.
             model = replace(version.model, rules=version.renamed_rules(delta))
@@ -298,6 +314,10 @@ class Store:
             return version.advanced(delta), chain
         except (RipmlError, ValueError, TypeError, KeyError, IndexError) as error:
             raise _ModelLostError(self._folder, f"the model and the journal do not fit together ({error})") from error
+
+    def _waits_for_snapshot(self, version: Version, delta: Delta) -> bool:
+        """Whether a reader that is to stay light leaves it to the writer to bring its model up to date."""
+        return self._light and bool(delta.edits) and version.estimator.model_.n_unprepared > _LIGHT_EQUATIONS
 
     def _is_outdated(self, version: Version) -> bool:
         """Whether the features of its documents cannot be had again, as in stores of early versions.
@@ -369,9 +389,11 @@ class Store:
             return delta, journal.chain_at(connection, delta.change) or b""
 
         found = self._database.read(query)
+        if found is not None and self._waits_for_snapshot(self._version, found[0]):
+            return
         self._stale = True
         if found is None:
-            self._version, self._chain = self._load()
+            self._version, self._chain = self._load(self._light)
         else:
             self._version, self._chain = self._version.advanced(found[0]), found[1]
         self._stale, self._identity = False, identity

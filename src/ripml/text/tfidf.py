@@ -11,6 +11,7 @@ it is saved without pickle.
 from __future__ import annotations
 
 import functools
+import threading
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -19,8 +20,9 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array, hstack
+from scipy.sparse import csr_array
 
+from ripml.base.arrays import GrowingArray
 from ripml.base.errors import DataError, ModelFolderError, ParameterError
 from ripml.text.tokens import has_spaces, packed, pieces, strings, tokenizer, unpacked
 
@@ -37,10 +39,17 @@ _HANGUL: Final = ("\uac00", "\ud7a3")  # syllables of several letters each
 
 
 class _Counts(NamedTuple):
-    """Counts of tokens in texts, CSR (n, V), and the V tokens in order of appearance."""
+    """Counts of tokens in texts, the arrays of CSR (n, V), and the V tokens in order of appearance."""
 
-    matrix: Any
+    data: NDArray[np.float32]
+    indices: NDArray[np.int32]
+    indptr: NDArray[np.int64]
     tokens: list[str]
+
+    @property
+    def matrix(self) -> Any:
+        shape = len(self.indptr) - 1, len(self.tokens)
+        return csr_array((self.data, self.indices, self.indptr), shape=shape)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -95,7 +104,7 @@ class TfIdf:
         if type(self.letters) is not int or self.letters < 0 or self.letters == 1:
             raise ParameterError(f"`letters` must be 0 or an integer ≥ 2; got {self.letters!r}.")
         tokenizer(self.tokens)  # raises if the rule is unknown
-        self._cached_columns: dict[str, list[int]] = {}  # columns of a word's groups
+        self._seen = _SeenWords()
 
     def fit(self, texts: Iterable[str]) -> TfIdf:
         """Learn words and their weights from the texts."""
@@ -188,7 +197,7 @@ class TfIdf:
         self._words = {word: column for column, word in enumerate(words)}
         self._groups = {group: column for column, group in enumerate(groups)}
         self._idf = idf
-        self._cached_columns = {}
+        self._seen = _SeenWords()
 
     def _count(self, texts: Iterable[str]) -> _Counts:
         """Count the words and n-grams of each text."""
@@ -203,18 +212,19 @@ class TfIdf:
             values += counts.values()
             indptr.append(len(indices))
         arrays = np.array(values, np.float32), np.array(indices, np.int32), np.array(indptr, np.int64)
-        return _Counts(csr_array(arrays, shape=(len(indptr) - 1, len(columns))), list(columns))
+        return _Counts(*arrays, list(columns))
 
     def _learn(self, blocks: Iterable[_Counts]) -> None:
         """Choose the words and groups, and weigh them by their document frequencies."""
         n, words, groups = 0, _Frequencies(), _Frequencies()
         for counts in blocks:
-            n += counts.matrix.shape[0]
-            words.add(counts.matrix, counts.tokens)
+            matrix = counts.matrix
+            n += matrix.shape[0]
+            words.add(matrix, counts.tokens)
             if self.letters:
                 columns = dict[str, int]()
                 lists = [[columns.setdefault(g, len(columns)) for g in self._groups_of(t)] for t in counts.tokens]
-                groups.add(counts.matrix @ _indicator(lists, len(columns)), list(columns))
+                groups.add(matrix @ _indicator(lists, len(columns)), list(columns))
         min_df = self.min_df if isinstance(self.min_df, int) else 1 if n < _FEW_TEXTS else 2
         if min_df > n:
             raise DataError(f"`min_df` = {min_df} is above the number of texts, {n}; lower it.")
@@ -228,31 +238,100 @@ class TfIdf:
         self._set_features(kept, kept_groups, np.asarray(idf, np.float32))
 
     def _weigh(self, counts: _Counts) -> Any:
-        """Return the tf-idf rows of counted texts."""
-        matrix, n_words = counts.matrix, len(self._words)
-        columns = np.array([self._words.get(token, -1) for token in counts.tokens], np.int32)
-        is_known = columns[matrix.indices] >= 0
-        indptr = np.concatenate([[0], np.cumsum(is_known)])[matrix.indptr]
-        parts = (matrix.data[is_known], columns[matrix.indices[is_known]], indptr)
-        rows = _tfidf(csr_array(parts, shape=(matrix.shape[0], n_words)), self._idf[:n_words])
-        if self._groups:
-            group_counts = matrix @ _indicator(list(map(self._group_columns, counts.tokens)), len(self._groups))
-            groups = _tfidf(group_counts, self._idf[n_words:])
-            rows = _normalised(csr_array(hstack([rows, _GROUP_WEIGHT * groups], format="csr", dtype=np.float32)))
-        return rows
+        """Return the tf-idf rows of counted texts.
+
+        Rows are entries (row, column, value) until the end: SciPy's matrices would take longer to make than to fill.
+        """
+        n_words, n = len(self._words), len(counts.indptr) - 1
+        d = n_words + len(self._groups)
+        row = np.repeat(np.arange(n), np.diff(counts.indptr))
+        if not self._groups:
+            columns = np.array([self._words.get(token, -1) for token in counts.tokens], np.int64)
+            return _csr(n, d, *self._weigh_words(d, row, columns[counts.indices], counts.data))
+        seen = self._columns_of(counts.tokens)
+        words = self._weigh_words(d, row, seen.words[counts.indices], counts.data)
+        # The groups of each word of a text, as often as the text has the word; then their sums.
+        length = seen.n_groups[counts.indices]
+        place = np.repeat(seen.first_group[counts.indices] - np.cumsum(length) + length, length)
+        group = n_words + seen.groups[place + np.arange(len(place))]
+        key = np.repeat(row, length) * d + group
+        order = np.argsort(key)
+        key, count = key[order], np.repeat(counts.data, length)[order]
+        first = np.flatnonzero(np.diff(key, prepend=-1))
+        sums = np.add.reduceat(count, first) if len(first) else count
+        row, column = np.divmod(key[first], d)
+        groups = _weighted(d, row, column, sums, self._idf)
+        # Both parts of each row, one after the other.
+        row = np.concatenate([words.row, groups.row])
+        order = np.argsort(row, kind="stable")
+        column = np.concatenate([words.column, groups.column])[order]
+        value = np.concatenate([words.value, np.float32(_GROUP_WEIGHT) * groups.value])[order]
+        row = row[order]
+        return _csr(n, d, row, column, _normalised(row, value))
+
+    def _weigh_words(self, d: int, row: NDArray[Any], column: NDArray[Any], count: NDArray[np.float32]) -> _Entries:
+        known = column >= 0
+        return _weighted(d, row[known], column[known], count[known], self._idf)
+
+    def _columns_of(self, tokens: list[str]) -> _Columns:
+        """Return the columns of words and of their groups, which are looked up once for each word."""
+        seen = self._seen
+        if len(seen.numbers) > _CACHED_WORDS:
+            self._seen = seen = _SeenWords()
+        new = [token for token in tokens if token not in seen.numbers]
+        if new:
+            seen.add(new, [self._words.get(token, -1) for token in new], list(map(self._group_columns, new)))
+        return seen.columns(tokens)
 
     def _groups_of(self, token: str) -> tuple[str, ...]:
         return _letter_groups(token, self.letters) if self.letters else ()
 
     def _group_columns(self, token: str) -> list[int]:
-        """Return the columns of the known groups of a word, counted from the first group; cached."""
-        found = self._cached_columns.get(token)
-        if found is None:
-            found = [self._groups[group] for group in self._groups_of(token) if group in self._groups]
-            if len(self._cached_columns) >= _CACHED_WORDS:
-                self._cached_columns = {}
-            self._cached_columns[token] = found
-        return found
+        """Return the columns of the known groups of a word, counted from the first group."""
+        return [self._groups[group] for group in self._groups_of(token) if group in self._groups]
+
+
+class _Entries(NamedTuple):
+    """Entries of a matrix, sorted by row and column."""
+
+    row: NDArray[Any]
+    column: NDArray[Any]
+    value: NDArray[np.float32]
+
+
+class _Columns(NamedTuple):
+    """The column of each of V words, −1 if it has none, and its groups: `groups[first : first + n]`."""
+
+    words: NDArray[np.int64]
+    first_group: NDArray[np.int64]
+    n_groups: NDArray[np.int64]
+    groups: NDArray[np.int64]
+
+
+class _SeenWords:
+    """Words that occurred, with their columns; several threads may use it."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+        self._lock = threading.Lock()
+        self._table = GrowingArray(np.empty((0, 3), np.int64))  # of each word: its column, its first group, how many
+        self._groups = GrowingArray(np.empty(0, np.int64))
+
+    def add(self, words: list[str], columns: list[int], groups: list[list[int]]) -> None:
+        """Add words, with their columns and the columns of their groups."""
+        with self._lock:
+            table, ends = np.empty((len(words), 3), np.int64), np.cumsum([0, *map(len, groups)])
+            table[:, 0], table[:, 1], table[:, 2] = columns, self._groups.size + ends[:-1], np.diff(ends)
+            first = self._table.size
+            self._groups.append(np.fromiter(chain.from_iterable(groups), np.int64, int(ends[-1])))
+            self._table.append(table)
+            self.numbers.update(zip(words, range(first, first + len(words)), strict=True))  # last: now they are found
+
+    def columns(self, words: list[str]) -> _Columns:
+        """Return the columns of words that were added."""
+        numbers = np.fromiter(map(self.numbers.__getitem__, words), np.int64, len(words))
+        table = self._table.view[numbers]
+        return _Columns(table[:, 0], table[:, 1], table[:, 2], self._groups.view)
 
 
 @functools.lru_cache(maxsize=_CACHED_WORDS)
@@ -296,15 +375,25 @@ def _indicator(columns: list[list[int]], width: int) -> Any:
     return csr_array((np.ones(len(indices), np.float32), indices, indptr), shape=(len(columns), width))
 
 
-def _tfidf(counts: Any, idf: NDArray[np.float32]) -> Any:
-    """Return weighted rows of length 1 with sorted columns, in the memory of the counts."""
-    counts.sort_indices()
-    counts.data = (1 + np.log(counts.data)) * idf[counts.indices]
-    return _normalised(counts)
+def _weighted(
+    d: int, row: NDArray[Any], column: NDArray[Any], count: NDArray[Any], idf: NDArray[np.float32]
+) -> _Entries:
+    """Return entries, sorted by row and column, with counts weighted, and rows scaled to length 1."""
+    order = np.argsort(row * d + column)
+    row, column = row[order], column[order]
+    value = (1 + np.log(count[order])) * idf[column]
+    return _Entries(row, column, _normalised(row, value))
 
 
-def _normalised(rows: Any) -> Any:
-    lengths = np.sqrt(np.add.reduceat(np.append(rows.data, 0) ** 2, rows.indptr[:-1])) if rows.shape[0] else np.empty(0)
-    lengths[np.diff(rows.indptr) == 0] = 1
-    rows.data = (rows.data / np.repeat(lengths, np.diff(rows.indptr))).astype(np.float32)
-    return rows
+def _normalised(row: NDArray[Any], value: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the values of entries, sorted by row, with the rows scaled to length 1."""
+    first = np.flatnonzero(np.diff(row, prepend=-1))
+    lengths = np.sqrt(np.add.reduceat(value.astype(np.float64) ** 2, first)) if len(first) else np.empty(0)
+    return np.asarray(value / np.repeat(lengths, np.diff(first, append=len(row))), np.float32)
+
+
+def _csr(n: int, d: int, row: NDArray[Any], column: NDArray[Any], value: NDArray[np.float32]) -> Any:
+    """Return entries that are sorted by row and column as CSR (n, d)."""
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=n))])
+    index = np.int32 if len(row) < 2**31 else np.int64
+    return csr_array((value, column.astype(index), indptr.astype(index)), shape=(n, d))

@@ -64,7 +64,9 @@ _PAD: Final = "\u2060"
 _VOICING: Final = "\uff9e\uff9f"
 _MAX_WORD: Final = 64  # letters; longer runs are cut there
 _MAX_JOINED: Final = 16  # characters that count as one syllable
-_ASCII: Final = re.compile(r"[a-z0-9_]+")
+# ASCII letters in lower case, and blanks for all but letters, digits and underscores.
+_ASCII: Final = "".join(chr(c).lower() if chr(c).isalnum() or c == ord("_") else " " for c in range(128))
+_NOT_ASCII: Final = re.compile("[^\x00-\x7f]+")
 _ELEMENTS: Final = """
     a abbr address article aside audio b blockquote body br button caption center cite code col colgroup dd del
     details dfn div dl dt em fieldset figcaption figure font footer form h1 h2 h3 h4 h5 h6 head header hr html i
@@ -189,15 +191,30 @@ def tokens(text: str) -> list[str]:
     ['हिन्दी', '腾', '腾讯', '讯', 'ไท', 'ไทย', 'ทย']
     """
     text = _blanked(text)
-    if text.isascii():
-        return [word if len(word) <= _MAX_WORD else word[:_MAX_WORD] for word in _ASCII.findall(text.lower())]
-    found: list[str] = []
-    for run in _runs().findall(text):
-        if run.isascii():
-            found.append(run[:_MAX_WORD].lower())
-        else:
-            found += [token for _, _, token in _cut(run)]
+    found, done = list[str](), 0
+    # No run goes across a space, so that what is between two of them can be cut apart from the rest.
+    for other in _NOT_ASCII.finditer(text):
+        if other.start() < done:
+            continue
+        start = max(done, text.rfind(" ", done, other.start()) + 1)
+        end = text.find(" ", other.end())
+        end = len(text) if end < 0 else end
+        found += _ascii_tokens(text[done:start])
+        for run in _runs().findall(text[start:end]):
+            if run.isascii():
+                found.append(run[:_MAX_WORD].lower())
+            else:
+                found += [token for _, _, token in _cut(run)]
+        done = end
+    found += _ascii_tokens(text[done:])
     return found
+
+
+def _ascii_tokens(text: str) -> list[str]:
+    words = text.translate(_ASCII).split()
+    if len(max(words, key=len, default="")) > _MAX_WORD:
+        words = [word[:_MAX_WORD] for word in words]
+    return words
 
 
 def pieces(text: str) -> Iterator[Piece]:
