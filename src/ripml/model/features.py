@@ -47,27 +47,27 @@ def unit_rows(X: Any, n_jobs: int | None = None) -> Any:
 
 
 def _unit_rows(X: Any) -> Any:
-    X = _divided(X, _reduced(np.maximum, X, np.abs))
-    return _divided(X, np.sqrt(_reduced(np.add, X, np.square)))
+    if scipy.sparse.issparse(X):
+        return csr_of(_unit_entries(X.data, X.indptr), X.indices, X.indptr, X.shape[1])
+    X = X / _or_one(np.abs(X).max(axis=1))[:, None]
+    return X / _or_one(np.sqrt((X * X).sum(axis=1)))[:, None]
 
 
-def _reduced(operation: np.ufunc, X: Any, transform: Any) -> NDArray[Any]:
-    """The transformed entries of each row, reduced; 0 for a row without entries."""
-    if not scipy.sparse.issparse(X):
-        return np.asarray(operation.reduce(transform(X), axis=1))
-    out = np.zeros(X.shape[0], X.dtype)
-    filled = np.flatnonzero(np.diff(X.indptr))
-    if len(filled):
-        out[filled] = operation.reduceat(transform(X.data), X.indptr[filled])
-    return out
+def _unit_entries(data: NDArray[Any], indptr: NDArray[Any]) -> NDArray[Any]:
+    """The entries of CSR rows of length 1."""
+    lengths = np.diff(indptr)
+    filled = np.flatnonzero(lengths)
+    for operation, transform, finish in ((np.maximum, np.abs, np.abs), (np.add, np.square, np.sqrt)):
+        scale = np.ones(len(lengths), data.dtype)
+        if len(filled):
+            scale[filled] = _or_one(finish(operation.reduceat(transform(data), indptr[filled])))
+        data = data / np.repeat(scale, lengths)
+    return data
 
 
-def _divided(X: Any, scale: NDArray[Any]) -> Any:
-    """Rows of X divided by these numbers, where they are not zero."""
-    scale = np.where(scale == 0, scale.dtype.type(1), scale)
-    if not scipy.sparse.issparse(X):
-        return X / scale[:, None]
-    return csr_of(X.data / np.repeat(scale, np.diff(X.indptr)), X.indices, X.indptr, X.shape[1])
+def _or_one(scale: NDArray[Any]) -> NDArray[Any]:
+    """Numbers to divide by: 1 in place of 0."""
+    return np.where(scale == 0, scale.dtype.type(1), scale)
 
 
 def is_empty(X: Any) -> NDArray[np.bool_]:
@@ -109,8 +109,7 @@ def relevance(X: Any, Z: NDArray[Any], n_jobs: int | None = None) -> NDArray[np.
 def weighted(X: Any, weights: NDArray[Any], unit: bool = True) -> Any:
     """X with its features multiplied by these weights (d,), and its rows of length 1 again if `unit`."""
     weights = weights.astype(X.dtype, copy=False)
-    if scipy.sparse.issparse(X):
-        product = csr_of(X.data * weights[X.indices], X.indices, X.indptr, X.shape[1])
-    else:
-        product = X * weights
-    return unit_rows(product) if unit else product
+    if not scipy.sparse.issparse(X):
+        return unit_rows(X * weights) if unit else X * weights
+    data = X.data * weights[X.indices]
+    return csr_of(_unit_entries(data, X.indptr) if unit else data, X.indices, X.indptr, X.shape[1])
