@@ -40,6 +40,8 @@ class NotPossibleError(Exception):
 class Method(ABC):
     """A way to train and predict; `folder` is for temporary files."""
 
+    reads_texts = False  # others have no texts in memory
+
     def __init__(self, folder: Path, seed: int) -> None:
         self.folder = folder
         self.seed = seed
@@ -125,7 +127,8 @@ def read(path: Path) -> Any:
 def measured(method: Method, data: Path, results: Path) -> dict[str, float]:
     """Train, save, predict; write the scores and return the figures."""
     X, Y, X_new = (read(data / f"{name}.npz") for name in ("train_X", "train_Y", "test_X"))
-    texts = json.loads((data / "texts.json").read_text()) if (data / "texts.json").exists() else {}
+    has_texts = method.reads_texts and (data / "texts.json").exists()
+    texts = json.loads((data / "texts.json").read_text()) if has_texts else {}
     new_texts = texts.get("test")
     method.prepare(X, Y, texts.get("train"))
     train_seconds = seconds(method.train)

@@ -29,6 +29,7 @@ def words(X: Any, texts: list[str] | None) -> list[str]:
 
 
 class FastText(Method):
+    reads_texts = True
     loss = "ova"
 
     def prepare(self, X: Any, Y: Any, texts: list[str] | None) -> None:

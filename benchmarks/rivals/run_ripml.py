@@ -11,6 +11,9 @@ import sklearn.isotonic  # noqa: F401
 from protocol import Method, NotPossibleError, run
 
 from ripml import RIPML
+from ripml.base.compiled import loops
+
+loops()
 
 
 class Preset(Method):
