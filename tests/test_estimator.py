@@ -662,7 +662,10 @@ def test_features_so_large_that_predictions_overflow_are_refused() -> None:
 
 
 def state() -> tuple[dict[str, Any], dict[str, Any]]:
-    return model(n_clusters=2, n_dims=4, n_learners=2).fit(ZIPF.X, ZIPF.names).to_state()
+    """A model with its embeddings, which older models always have."""
+    fitted = model(n_clusters=2, n_dims=4, n_learners=2).fit(ZIPF.X, ZIPF.names)
+    parameters, arrays = fitted.to_state()
+    return parameters, {**arrays, "Z": np.concatenate([cluster.index.Z for cluster in fitted.clusters_], axis=1)}
 
 
 HOSTILE_ARRAYS: dict[str, Any] = {

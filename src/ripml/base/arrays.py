@@ -1,7 +1,8 @@
-"""Arrays that grow at their end, and specifications that the arrays of a model folder are checked against.
+"""Arrays that grow at their end or are made when they are needed, and specifications of the arrays of a model folder.
 
 A model that learns while others read it appends rows to its arrays. `GrowingArray` writes new rows behind the last one,
-into spare capacity, so that views handed out before never change.
+into spare capacity, so that views handed out before never change. A model folder leaves out what follows from the rest
+of it: `LazyArray` makes it again.
 
 A folder may come from a stranger: a wrong index or shape would read past an array or give wrong scores. `ArraySpec`
 states what an array must be, `check_arrays` compares all arrays of a model with their specifications, and `csr_from`
@@ -11,7 +12,8 @@ builds sparse matrices from checked arrays. What does not fit is a `ValueError` 
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +24,7 @@ from numpy.typing import NDArray
 
 from ripml.base.compiled import loops
 
-__all__ = ["ArraySpec", "GrowingArray", "as_half", "check_arrays", "csr_from", "csr_of", "from_half"]
+__all__ = ["ArraySpec", "GrowingArray", "LazyArray", "as_half", "check_arrays", "csr_from", "csr_of", "from_half"]
 
 _SPARE, _LEAST = 8, 64  # spare capacity: an eighth of the size, and 64 rows at least
 _LARGEST_HALF = 2.0**14  # of numbers stored as float16, in their unit
@@ -78,6 +80,28 @@ class _Buffer:
 
     array: NDArray[Any]
     used: int
+
+
+class LazyArray:
+    """An array of a known shape that is made when it is first needed, once for all threads.
+
+    >>> array = LazyArray((2,), lambda: np.array([1, 2]))
+    >>> array.shape, array.get().tolist()
+    ((2,), [1, 2])
+    """
+
+    def __init__(self, shape: tuple[int, ...], make: Callable[[], NDArray[Any]]) -> None:
+        self.shape = shape
+        self._make = make
+        self._made: NDArray[Any] | None = None
+        self._lock = threading.Lock()
+
+    def get(self) -> NDArray[Any]:
+        """The array itself."""
+        with self._lock:
+            if self._made is None:
+                self._made = self._make()
+            return self._made
 
 
 @dataclass(frozen=True)

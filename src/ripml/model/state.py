@@ -16,13 +16,13 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from ripml.base import registry
-from ripml.base.arrays import ArraySpec, check_arrays, csr_from
+from ripml.base.arrays import ArraySpec, LazyArray, check_arrays, csr_from
 from ripml.base.workspace import row_slice
 from ripml.decoding.calibration import Calibration
 from ripml.decoding.decoders import DecoderParts
 from ripml.decoding.embedding import LabelEmbedding
 from ripml.decoding.fitted import Choices
-from ripml.decoding.label_set_index import LabelSetIndex
+from ripml.decoding.label_set_index import LabelSetIndex, wide
 from ripml.decoding.training_rows import TrainingRows
 from ripml.labels.projection import Projection
 from ripml.labels.vocabulary import Vocabulary
@@ -50,9 +50,9 @@ _SPECS = {
     "far_slope": ArraySpec("float16", ("f", "d", "M"), optional=True),
     "far_unit": ArraySpec("float64", ("f",), above=0, finite=True, optional=True),
     "intercept": ArraySpec("f", ("C", "M")),
+    "counts": ArraySpec("iu", ("e",), least=1),
     "part_ends": ArraySpec("iu", ("C",), least=0, most="e", rising=True),
     "scale": ArraySpec("float64", (1,), above=0, finite=True, optional=True),
-    "counts": ArraySpec("iu", ("e",), least=1),
     "centres": ArraySpec("f", ("C", "d")),
     "weights": ArraySpec("f", ("d",), optional=True),
     "frequency": ArraySpec("iu", ("L",), least=0),
@@ -80,6 +80,8 @@ _TOGETHER = (
     ("far_clusters", "far_sums", "far_slope", "far_unit"),
 )
 
+_REMADE_BYTES = 1 << 28  # embeddings of label sets up to which they are made again and not stored
+
 
 # -------------------------------------------------------------------------------------------------------------- writing
 
@@ -105,7 +107,7 @@ def to_state(model: Model, n_jobs: int | None) -> tuple[dict[str, Any], dict[str
         "n_features": model.n_features,
     }
     arrays = {
-        **_clusters_to_arrays(model.clusters),
+        **_clusters_to_arrays(model.clusters, model.decoder.embedding),
         **model.vocabulary.arrays(),
         "centres": model.centres,
         "frequency": model.frequency,
@@ -117,11 +119,11 @@ def to_state(model: Model, n_jobs: int | None) -> tuple[dict[str, Any], dict[str
     return values, arrays
 
 
-def _clusters_to_arrays(clusters: Sequence[Cluster]) -> dict[str, NDArray[Any]]:
+def _clusters_to_arrays(clusters: Sequence[Cluster], embedding: LabelEmbedding) -> dict[str, NDArray[Any]]:
     regressions, indexes = [cluster.regression for cluster in clusters], [cluster.index for cluster in clusters]
     arrays = {
         **_coefficients_to_arrays(regressions),
-        "Z": _end_to_end([index.Z for index in indexes], axis=1),
+        **_embeddings_to_arrays(indexes, embedding),
         **({"scale": np.array([indexes[0].scale])} if indexes[0].scale != 1 else {}),
         "counts": _end_to_end([index.counts for index in indexes]),
         "part_ends": np.cumsum([index.n_sets for index in indexes], dtype=np.int64),
@@ -147,6 +149,29 @@ def _clusters_to_arrays(clusters: Sequence[Cluster]) -> dict[str, NDArray[Any]]:
         arrays["kept_set_of_row"] = np.concatenate([some.set_of_row for _, some in kept])
         arrays |= _features_to_arrays("kept", [some for _, some in kept])
     return arrays
+
+
+def _embeddings_to_arrays(indexes: Sequence[LabelSetIndex], embedding: LabelEmbedding) -> dict[str, NDArray[Any]]:
+    """The embeddings of the label sets, unless they are few and follow from the sets to the last bit."""
+    if _is_remade(embedding, indexes[0].index.storage, sum(len(index.counts) for index in indexes)) and all(
+        np.array_equal(one, other)
+        for index in indexes
+        for one, other in zip(index.searched(index.Z, "float32"), _remade(embedding, index.sets), strict=False)
+    ):
+        return {}
+    return {"Z": _end_to_end([index.Z for index in indexes], axis=1)}
+
+
+def _is_remade(embedding: LabelEmbedding, storage: str, n_sets: int) -> bool:
+    """Whether the embeddings of label sets are few enough to make them again, and stored as they are made."""
+    n_searches, width = embedding.search_shape
+    return storage == "float32" and 4 * n_searches * n_sets * width <= _REMADE_BYTES
+
+
+def _remade(embedding: LabelEmbedding, sets: Any) -> NDArray[Any]:
+    """The embeddings (F, u, m) of label sets as they are searched."""
+    Z = embedding.searched(wide(sets, len(embedding.keys)))
+    return np.stack(embedding.index_type.searched(Z, "float32") or Z)
 
 
 def _coefficients_to_arrays(regressions: Sequence[Regression]) -> dict[str, NDArray[Any]]:
@@ -290,8 +315,8 @@ def _checked(settings: Settings, kernel: Kernel, arrays: Arrays, d: int, L: int)
         found["Z"] = found["Z"].reshape(len(found["Z"]), settings.n_learners, -1).transpose(1, 0, 2)
     specs = {
         "Psi": ArraySpec("f", ("C", "d", "M") if kernel.linear else ("n", "M")),
-        "Z": ArraySpec(settings.index.storage, ("F", "e", "m")),
         **_SPECS,
+        "Z": ArraySpec(settings.index.storage, ("F", "e", "m"), optional=True),
     }
     sizes = {"d": d, "L": L}
     found |= check_arrays(specs, found, sizes)
@@ -307,17 +332,22 @@ def _checked(settings: Settings, kernel: Kernel, arrays: Arrays, d: int, L: int)
 
 
 def _indexes(settings: Settings, embedding: LabelEmbedding, arrays: Arrays, n_labels: int) -> list[LabelSetIndex]:
-    Z, counts = arrays["Z"], arrays["counts"]
-    if (len(Z), Z.shape[2]) != embedding.search_shape:
+    counts, (n_searches, width) = arrays["counts"], embedding.search_shape
+    Z = arrays.get("Z")
+    if Z is not None and (len(Z), Z.shape[2]) != embedding.search_shape:
         raise ValueError(f"the embeddings have shape {Z.shape}, but their searches {embedding.search_shape}")
-    sets = csr_from(arrays, "sets", (Z.shape[1], n_labels), np.ones(arrays["sets_indices"].size, np.float32))
+    if Z is None and not _is_remade(embedding, settings.index.storage, len(counts)):
+        raise ValueError("the array 'Z' is missing, and the embeddings are not among those that are made again")
+    all_sets = csr_from(arrays, "sets", (len(counts), n_labels), np.ones(arrays["sets_indices"].size, np.float32))
     scale = float(arrays["scale"][0]) if "scale" in arrays else 1.0
-    return [
-        embedding.index_type.of(
-            row_slice(sets, place), counts[place], Z[:, place], settings.index, scale, _index_arrays(arrays, c, len(Z))
-        )
-        for c, place in enumerate(_places(arrays["part_ends"]))
-    ]
+
+    def index(c: int, place: slice) -> LabelSetIndex:
+        sets, made_of = row_slice(all_sets, place), _index_arrays(arrays, c, n_searches)
+        lazy = LazyArray((n_searches, sets.shape[0], width), lambda: _remade(embedding, sets))
+        embeddings = lazy if Z is None else Z[:, place]
+        return embedding.index_type.of(sets, counts[place], embeddings, settings.index, scale, made_of)
+
+    return [index(c, place) for c, place in enumerate(_places(arrays["part_ends"]))]
 
 
 def _places(ends: Ints) -> list[slice]:
@@ -364,7 +394,9 @@ def _kernel_regression(
     """The regression of a cluster, of which these of all rows are."""
     Psi = np.ascontiguousarray(arrays["Psi"][place])
     assert rows is not None
-    if Psi.dtype != np.float16 or "unit" not in arrays:  # of older models
+    if Psi.dtype == np.float16 and "unit" not in arrays:
+        raise ValueError("the array 'unit' is missing, but 'Psi' is in units of it")
+    if Psi.dtype != np.float16:  # of older models, or without a far field
         return KernelRegression.of(kernel, ridge, Psi, rows.X.all())
     far = None
     if "far_clusters" in arrays and c in arrays["far_clusters"]:
