@@ -1,4 +1,4 @@
-"""What a model folder leaves out: what follows from the rest of it."""
+"""Small model folders: what they leave out and make again, and numbers in few bytes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import scipy.sparse
 import ripml
 from ripml import RIPML
 from ripml.base import model_folder
-from ripml.base.arrays import LazyArray
+from ripml.base.arrays import LazyArray, narrowed
 from ripml.base.errors import ModelFolderError
 from ripml.model import state
 from ripml.neighbors import Exact
@@ -79,3 +79,23 @@ class TestWhatFollowsFromTheRest:
             monkeypatch.setattr(state, "_REMADE_BYTES", 1000)
         with pytest.raises(ModelFolderError, match="'Z' is missing, and the embeddings are not among those"):
             RIPML.from_state(parameters, arrays)
+
+
+class TestWholeNumbers:
+    @pytest.mark.parametrize("name", MODELS)
+    def test_they_are_stored_in_as_few_bytes_as_hold_them(self, name: str) -> None:
+        parameters, arrays = fitted(name).to_state()
+        narrow = {"counts", "sets_indices", "sets_indptr", "part_ends", "frequency"}
+        narrow |= {"rows_indices", "set_of_row", "row_numbers", "kept_indices", "kept_set_of_row"} & arrays.keys()
+        assert {arrays[name].dtype.name for name in narrow} <= {"uint8", "uint16"}
+        wide = {name: array.astype(np.int64) if name in narrow else array for name, array in arrays.items()}
+        scores = [RIPML.from_state(parameters, some).decision_function(ZIPF.X_new) for some in (arrays, wide)]
+        laws.assert_same_scores(*scores)
+
+    def test_the_smallest_type_holds_the_largest_number(self) -> None:
+        for largest, name in ((255, "uint8"), (256, "uint16"), (65535, "uint16"), (65536, "uint32"), (2**32, "int64")):
+            array = np.array([0, largest])
+            assert narrowed(array).dtype.name == name
+            assert narrowed(array).tolist() == array.tolist()
+        assert narrowed(np.array([-1, 3])).dtype == np.int64
+        assert narrowed(np.empty(0, np.int64)).dtype == np.uint8

@@ -24,7 +24,17 @@ from numpy.typing import NDArray
 
 from ripml.base.compiled import loops
 
-__all__ = ["ArraySpec", "GrowingArray", "LazyArray", "as_half", "check_arrays", "csr_from", "csr_of", "from_half"]
+__all__ = [
+    "ArraySpec",
+    "GrowingArray",
+    "LazyArray",
+    "as_half",
+    "check_arrays",
+    "csr_from",
+    "csr_of",
+    "from_half",
+    "narrowed",
+]
 
 _SPARE, _LEAST = 8, 64  # spare capacity: an eighth of the size, and 64 rows at least
 _LARGEST_HALF = 2.0**14  # of numbers stored as float16, in their unit
@@ -165,7 +175,6 @@ def _checked(name: str, spec: ArraySpec, array: NDArray[Any], sizes: dict[str, i
     if spec.dtype == "iu":
         if not np.can_cast(found, np.int64, "safe"):
             raise ValueError(f"the array {name!r} has dtype {found.name}, which int64 does not hold")
-        array = array.astype(np.int64)
     bounds = (
         (spec.least, operator.ge, "at least"),
         (spec.most, operator.le, "at most"),
@@ -182,7 +191,7 @@ def _checked(name: str, spec: ArraySpec, array: NDArray[Any], sizes: dict[str, i
         raise ValueError(f"the array {name!r} has values that are smaller than the one before")
     if spec.distinct and len(np.unique(array)) < array.size:
         raise ValueError(f"the array {name!r} has the same value twice")
-    return array
+    return array.astype(np.int64) if spec.dtype == "iu" else array
 
 
 def _dtype_name(spec: ArraySpec) -> str:
@@ -228,6 +237,16 @@ def csr_of(data: NDArray[Any], indices: NDArray[Any], indptr: NDArray[Any], n_co
     matrix = scipy.sparse.csr_array((len(indptr) - 1, n_columns), dtype=data.dtype)
     matrix.data, matrix.indices, matrix.indptr = data, indices, indptr
     return matrix
+
+
+def narrowed(array: NDArray[Any]) -> NDArray[Any]:
+    """Whole numbers in the smallest unsigned type that holds them; as they are where that is none of up to 32 bits.
+
+    >>> narrowed(np.array([3, 70_000])).dtype, narrowed(np.array([-1])).dtype
+    (dtype('uint32'), dtype('int64'))
+    """
+    largest = int(array.max(initial=0))
+    return array if array.min(initial=0) < 0 or largest >= 2**32 else array.astype(np.min_scalar_type(largest))
 
 
 def as_half(values: NDArray[Any]) -> tuple[NDArray[np.float16], float]:

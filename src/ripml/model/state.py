@@ -16,7 +16,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from ripml.base import registry
-from ripml.base.arrays import ArraySpec, LazyArray, check_arrays, csr_from
+from ripml.base.arrays import ArraySpec, LazyArray, check_arrays, csr_from, narrowed
 from ripml.base.workspace import row_slice
 from ripml.decoding.calibration import Calibration
 from ripml.decoding.decoders import DecoderParts
@@ -80,6 +80,11 @@ _TOGETHER = (
     ("far_clusters", "far_sums", "far_slope", "far_unit"),
 )
 
+# Whole numbers, which are stored in as few bytes as hold them.
+_WHOLE = {name for name, spec in _SPECS.items() if spec.dtype == "iu"} | {
+    f"{name}_{part}" for name in ("sets", "rows", "kept") for part in ("indices", "indptr")
+}
+
 _REMADE_BYTES = 1 << 28  # embeddings of label sets up to which they are made again and not stored
 
 
@@ -116,7 +121,7 @@ def to_state(model: Model, n_jobs: int | None) -> tuple[dict[str, Any], dict[str
     }
     if model.weights is not None:
         arrays["weights"] = model.weights
-    return values, arrays
+    return values, {name: narrowed(array) if name in _WHOLE else array for name, array in arrays.items()}
 
 
 def _clusters_to_arrays(clusters: Sequence[Cluster], embedding: LabelEmbedding) -> dict[str, NDArray[Any]]:
