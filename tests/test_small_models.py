@@ -1,18 +1,20 @@
-"""Small model folders: what they leave out and make again, and numbers in few bytes."""
+"""Small model folders: what they leave out and make again, numbers in few bytes, and models that only answer."""
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse
 
 import ripml
-from ripml import RIPML
-from ripml.base import model_folder
+from ripml import RIPML, Tagger
+from ripml.base import model_folder, products
 from ripml.base.arrays import LazyArray, narrowed
-from ripml.base.errors import ModelFolderError
+from ripml.base.errors import ModelFolderError, ParameterError
 from ripml.model import state
 from ripml.neighbors import Exact
 from tests import laws, worlds
@@ -99,3 +101,86 @@ class TestWholeNumbers:
             assert narrowed(array).tolist() == array.tolist()
         assert narrowed(np.array([-1, 3])).dtype == np.int64
         assert narrowed(np.empty(0, np.int64)).dtype == np.uint8
+
+
+class TestCompact:
+    @pytest.mark.parametrize("name", MODELS)
+    def test_a_compact_model_gives_nearly_the_same_answers_and_is_smaller(self, name: str, tmp_path: Path) -> None:
+        model = fitted(name)
+        model.save(tmp_path / "whole")
+        model.save(tmp_path / "compact", compact=True)
+        compact = ripml.load(tmp_path / "compact")
+        expected = model.decision_function(ZIPF.X_new).toarray()
+        found = compact.decision_function(ZIPF.X_new).toarray()
+        # Rounded coefficients may bring another neighbour, or lead another way through a tree.
+        assert np.mean(np.abs(found - expected).max(axis=1) > 0.01) <= 0.05
+        whole, small = (model_folder.load(tmp_path / folder).arrays for folder in ("whole", "compact"))
+        only_for_updates = {"summed", "gram", "moment", "added_up", "row_signatures"}
+        assert not small.keys() & only_for_updates
+        assert not [name for name in small if name.startswith("kept")]
+        assert small["Psi"].dtype == np.float16 or small["Psi"].nbytes == whole["Psi"].nbytes
+        sizes = [sum(array.nbytes for array in arrays.values()) for arrays in (small, whole)]
+        assert sizes[0] < sizes[1] or small.keys() == whole.keys()
+
+    @pytest.mark.parametrize("name", MODELS)
+    def test_the_laws_of_models_hold_for_it(self, name: str, tmp_path: Path) -> None:
+        fitted(name).save(tmp_path / "compact", compact=True)
+        compact = ripml.load(tmp_path / "compact")
+        laws.saved_equals_loaded(compact, ZIPF.X_new, tmp_path / "model")
+        laws.one_by_one_equals_batch(compact, ZIPF.X_new[:20])
+        expected = compact.decision_function(ZIPF.X_new)
+        laws.assert_same_scores(pickle.loads(pickle.dumps(compact)).decision_function(ZIPF.X_new), expected)
+        sparse = compact.decision_function(scipy.sparse.csr_array(ZIPF.X_new)).toarray()
+        np.testing.assert_allclose(sparse, expected.toarray(), atol=1e-5)
+        assert compact.explain(ZIPF.X_new[:1])
+
+    @pytest.mark.parametrize("name", ["linear", "paper"])
+    def test_it_answers_the_same_with_and_without_compiled_loops(
+        self, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        fitted(name).save(tmp_path / "compact", compact=True)
+        compact, X = ripml.load(tmp_path / "compact"), scipy.sparse.csr_array(ZIPF.X_new)
+        expected = compact.decision_function(X).toarray()
+        monkeypatch.setattr(products, "loops", lambda: None)
+        np.testing.assert_allclose(compact.decision_function(X).toarray(), expected, atol=1e-5)
+
+    @pytest.mark.parametrize("name", MODELS)
+    def test_it_cannot_learn_or_forget_and_says_why(self, name: str, tmp_path: Path) -> None:
+        fitted(name).save(tmp_path / "compact", compact=True)
+        compact = ripml.load(tmp_path / "compact")
+        X, Y = ZIPF.X[:2], ZIPF.Y[:2]
+        for change in (
+            lambda: compact.partial_fit(X, Y),
+            lambda: compact.forget(X, Y),
+            lambda: compact.relabel(X, Y, ZIPF.Y[2:4]),
+            compact.warm_up,
+            compact.without_rows,
+        ):
+            with pytest.raises(ParameterError, match="was saved compact, for answers only, so it cannot learn"):
+                change()
+        assert compact.decision_function(ZIPF.X_new).nnz
+
+    def test_a_fit_makes_it_a_whole_model_again(self, tmp_path: Path) -> None:
+        fitted("linear").save(tmp_path / "compact", compact=True)
+        compact = ripml.load(tmp_path / "compact").fit(ZIPF.X, ZIPF.Y)
+        assert compact.partial_fit(ZIPF.X_new[:2], ZIPF.Y_new[:2]).n_rows_ == len(ZIPF.X) + 2
+
+    def test_a_compact_tagger_suggests_and_neither_learns_nor_forgets(self, tmp_path: Path) -> None:
+        texts, tags = ["tea with milk", "ice and snow", "hot tea"] * 2, [["drinks"], ["winter"], ["drinks"]] * 2
+        tagger = Tagger().fit(texts, tags)
+        tagger.save(tmp_path / "compact", compact=True)
+        compact = ripml.load(tmp_path / "compact")
+        assert compact.suggest("a cup of tea", n=1) == tagger.suggest("a cup of tea", n=1)
+        assert not [name for name in model_folder.load(tmp_path / "compact").arrays if name.startswith("tagger")]
+        for change in (lambda: compact.learn(["snow"], [["winter"]]), lambda: compact.forget(["hot tea"])):
+            with pytest.raises(ParameterError, match="was saved compact"):
+                change()
+
+    @pytest.mark.parametrize("hostile", [1, "true", None])
+    def test_a_folder_that_does_not_say_whether_it_is_compact_is_refused(self, hostile: Any) -> None:
+        parameters, arrays = fitted("linear").to_state(compact=True)
+        with pytest.raises(ModelFolderError, match="`compact` must be true or false"):
+            RIPML.from_state({**parameters, "compact": hostile}, arrays)
+        del arrays["unit"]
+        with pytest.raises(ModelFolderError, match="the array 'unit' is missing"):
+            RIPML.from_state(parameters, arrays)

@@ -172,9 +172,8 @@ def _checked(name: str, spec: ArraySpec, array: NDArray[Any], sizes: dict[str, i
         fits = fits and expected in (None, length)
     if not fits:
         raise ValueError(f"the array {name!r} has shape {array.shape}, but {_shape_text(spec, sizes)} is expected")
-    if spec.dtype == "iu":
-        if not np.can_cast(found, np.int64, "safe"):
-            raise ValueError(f"the array {name!r} has dtype {found.name}, which int64 does not hold")
+    if spec.dtype == "iu" and not np.can_cast(found, np.int64, "safe"):
+        raise ValueError(f"the array {name!r} has dtype {found.name}, which int64 does not hold")
     bounds = (
         (spec.least, operator.ge, "at least"),
         (spec.most, operator.le, "at most"),

@@ -91,9 +91,9 @@ _REMADE_BYTES = 1 << 28  # embeddings of label sets up to which they are made ag
 # -------------------------------------------------------------------------------------------------------------- writing
 
 
-def to_state(model: Model, n_jobs: int | None) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """All that a model learnt, as JSON values and arrays."""
-    model = model.settled(n_jobs)
+def to_state(model: Model, n_jobs: int | None, compact: bool = False) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """All that a model learnt, as JSON values and arrays; `compact`, only what answers need."""
+    model = model.answering() if compact else model.settled(n_jobs)
     projection, calibration = model.decoder.embedding.projection, model.calibration
     values = {
         "seed": model.seed,
@@ -111,6 +111,8 @@ def to_state(model: Model, n_jobs: int | None) -> tuple[dict[str, Any], dict[str
         "ensemble": registry.to_json("ensemble", projection.ensemble),
         "n_features": model.n_features,
     }
+    if model.compact:
+        values["compact"] = True
     arrays = {
         **_clusters_to_arrays(model.clusters, model.decoder.embedding),
         **model.vocabulary.arrays(),
@@ -187,7 +189,7 @@ def _coefficients_to_arrays(regressions: Sequence[Regression]) -> dict[str, NDAr
         "Psi": (np.stack if linear else np.concatenate)([some["Psi"] for some in arrays]),
         "intercept": np.stack([some["intercept"] for some in arrays]),
     }
-    if not linear:
+    if "unit" in arrays[0]:
         found["unit"] = np.concatenate([some["unit"] for some in arrays])
     far = [c for c, some in enumerate(arrays) if "far_slope" in some]
     if far:
@@ -246,7 +248,9 @@ def from_state(settings: Settings, values: Mapping[str, Any], arrays: Arrays) ->
     kernel, ensemble = registry.from_json(values["kernel"]), registry.from_json(values["ensemble"])
     n_rows, n_features, n_dims = (_whole(values, name) for name in ("n_rows", "n_features", "n_dims"))
     # Older models have neither of these two.
-    values = {"n_seen": n_rows, "changes": no_changes(n_rows, len(vocabulary)), **values}
+    values = {"n_seen": n_rows, "changes": no_changes(n_rows, len(vocabulary)), "compact": False, **values}
+    if type(values["compact"]) is not bool:
+        raise ValueError(f"`compact` must be true or false; got {values['compact']!r}")
     changes = _changes(values["changes"])
     if settings.n_dims not in (None, n_dims) and not ensemble.exact:
         raise ValueError(f"n_dims is {settings.n_dims} in the settings and {n_dims} in what was learnt")
@@ -288,6 +292,7 @@ def from_state(settings: Settings, values: Mapping[str, Any], arrays: Arrays) ->
         n_seen=_whole(values, "n_seen"),
         changes=changes,
         structure=settings.structure,
+        compact=values["compact"],
     )
 
 
@@ -385,12 +390,21 @@ def _regressions(
             _kernel_regression(kernel, ridge, arrays, c, place, one)
             for c, (ridge, place, one) in enumerate(zip(ridges, _places(arrays["row_ends"]), rows, strict=True))
         ]
-    sums = _sums(arrays, len(Psi))
-    intercept, with_intercept = arrays["intercept"], embedding.with_intercept
+    sums, intercept, with_intercept = _sums(arrays, len(Psi)), arrays["intercept"], embedding.with_intercept
+    units = [None] * len(Psi) if Psi.dtype != np.float16 else _unit(arrays).tolist()
     return [
-        LinearRegression(kernel, ridge, np.ascontiguousarray(Psi[c]), intercept[c], with_intercept, sums=sums.get(c))
+        LinearRegression(
+            kernel, ridge, np.ascontiguousarray(Psi[c]), intercept[c], with_intercept, units[c], sums=sums.get(c)
+        )
         for c, ridge in enumerate(ridges)
     ]
+
+
+def _unit(arrays: Arrays) -> NDArray[Any]:
+    """The units of coefficients in float16."""
+    if "unit" not in arrays:
+        raise ValueError("the array 'unit' is missing, but 'Psi' is in units of it")
+    return arrays["unit"]
 
 
 def _kernel_regression(
@@ -399,8 +413,6 @@ def _kernel_regression(
     """The regression of a cluster, of which these of all rows are."""
     Psi = np.ascontiguousarray(arrays["Psi"][place])
     assert rows is not None
-    if Psi.dtype == np.float16 and "unit" not in arrays:
-        raise ValueError("the array 'unit' is missing, but 'Psi' is in units of it")
     if Psi.dtype != np.float16:  # of older models, or without a far field
         return KernelRegression.of(kernel, ridge, Psi, rows.X.all())
     far = None
@@ -408,7 +420,7 @@ def _kernel_regression(
         at = int(np.flatnonzero(arrays["far_clusters"] == c)[0])
         total, moment = arrays["far_sums"][at]
         far = FarField(total, moment, arrays["far_slope"][at], float(arrays["far_unit"][at]))
-    return KernelRegression(kernel, ridge, Psi, float(arrays["unit"][c]), far)
+    return KernelRegression(kernel, ridge, Psi, float(_unit(arrays)[c]), far)
 
 
 def _sums(arrays: Arrays, n_clusters: int) -> dict[int, PackedSums]:

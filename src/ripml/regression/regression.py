@@ -21,10 +21,10 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from ripml.base.arrays import as_half
+from ripml.base.arrays import as_half, from_half
 from ripml.base.errors import DataError, ParameterError
 from ripml.base.parallel import blocks
-from ripml.base.products import dense, predict_embedding
+from ripml.base.products import dense, predict_embedding, sparse_half_product
 from ripml.regression.far_field import FarField
 from ripml.regression.incremental import IncrementalRidge
 from ripml.regression.incremental_kernel import IncrementalDualRidge, IncrementalKernelRidge
@@ -101,6 +101,10 @@ class Regression(ABC):
     @abstractmethod
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The arrays that are saved: the coefficients, "Psi", the "intercept", and what a kind of regression adds."""
+
+    def answering(self) -> Regression:
+        """Only what predictions need: a value that cannot be changed."""
+        return replace(self, sums=None, system=None)
 
     @abstractmethod
     def _make_system(self, training: Training | None, n_jobs: int | None) -> System: ...
@@ -197,9 +201,10 @@ class Regression(ABC):
 class LinearRegression(Regression):
     """ẑ = x Psi + intercept. The intercept is fitted by a column of ones, or 0 without `with_intercept`."""
 
-    Psi: Floats  # (d, M), C-contiguous: the memory order affects the rounding of products
+    Psi: NDArray[Any]  # (d, M), C-contiguous: the memory order affects the rounding of products
     intercept: Floats  # (M,)
     with_intercept: bool
+    unit: float | None = None  # of Psi in float16, in values that only predict; None for float32
 
     @property
     def n_targets(self) -> int:
@@ -207,17 +212,38 @@ class LinearRegression(Regression):
         return int(self.Psi.shape[1])
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Psi (d, M) and the intercept (M,)."""
-        return {"Psi": self.Psi, "intercept": self.intercept}
+        """Psi (d, M), its unit if it has one, and the intercept (M,)."""
+        arrays: dict[str, NDArray[Any]] = {"Psi": self.Psi, "intercept": self.intercept}
+        return arrays if self.unit is None else arrays | {"unit": np.array([self.unit])}
+
+    def answering(self) -> Regression:
+        """With Psi in float16."""
+        if self.unit is not None:
+            return self
+        Psi, unit = as_half(self.Psi)
+        return replace(self, Psi=Psi, unit=unit, sums=None, system=None)
 
     def predict(self, X: Any, likeness: Floats | None, alive: NDArray[np.bool_] | None, n_jobs: int | None) -> Any:
         """x Psi + intercept."""
-        return predict_embedding(X, self.Psi, n_jobs) + self.intercept
+        if self.unit is None:
+            return predict_embedding(X, self.Psi, n_jobs) + self.intercept
+        if not scipy.sparse.issparse(X):
+            return predict_embedding(X, self._wide, n_jobs) + self.intercept
+        return sparse_half_product(X, self.Psi) * np.float32(self.unit) + self.intercept
+
+    @cached_property
+    def _wide(self) -> Floats:
+        """Psi in float32."""
+        return self._lines(slice(None))
+
+    def _lines(self, features: Any) -> Floats:
+        """The lines of Psi of these features."""
+        return self.Psi[features] if self.unit is None else from_half(self.Psi[features]) * np.float32(self.unit)
 
     def contributions(self, x: Any, read: Read, rows: Rows | None, likeness: NDArray[Any] | None) -> Contributions:
         """x_j·⟨Psi_j, g_l⟩ for each feature j of x and label l; there are no terms of rows."""
         features, values = _entries(x)
-        return features, values[:, None] * read(self.Psi[features]), read(self.intercept[None])[0], None
+        return features, values[:, None] * read(self._lines(features)), read(self.intercept[None])[0], None
 
     def with_targets(self, kept: Ints) -> Regression:
         """With only these targets."""
