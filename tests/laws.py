@@ -14,6 +14,7 @@ from sklearn.base import clone
 
 import ripml
 from ripml import RIPML
+from ripml.base import model_folder
 from ripml.base.arrays import GrowingArray
 from ripml.base.errors import DataError, ParameterError
 from ripml.labels.ensembles import Ensemble
@@ -397,7 +398,9 @@ def saved_equals_loaded(fitted: RIPML, X_new: Any, folder: Path) -> None:
     for cluster, expected in zip(loaded.clusters_, fitted.clusters_, strict=True):
         np.testing.assert_array_equal(coefficients(cluster.regression), coefficients(expected.regression))
         assert is_memory_mapped(coefficients(cluster.regression))
-        assert is_memory_mapped(cluster.index.Z)
+        assert is_memory_mapped(cluster.index.Z) == ("Z" in model_folder.load(folder).arrays)  # or made again
+        searched = [one.index.searched(one.index.Z, one.index.index.storage) for one in (cluster, expected)]
+        np.testing.assert_array_equal(*searched)
 
 
 def coefficients(regression: Any) -> Array:

@@ -214,7 +214,7 @@ def test_a_model_is_inspected(trained: Path, capfd: pytest.CaptureFixture[str]) 
 
 
 CHOSEN = {
-    "default": {"gamma", "temperature", "n_similar", "similar_temperature", "n_candidates", "trees"},
+    "default": {"gamma", "n_near", "temperature", "n_similar", "similar_temperature", "n_candidates", "trees"},
     "linear": {"temperature", "n_similar", "n_candidates", "trees"},
     "paper": set(),
 }

@@ -662,7 +662,12 @@ def test_features_so_large_that_predictions_overflow_are_refused() -> None:
 
 
 def state() -> tuple[dict[str, Any], dict[str, Any]]:
-    return model(n_clusters=2, n_dims=4, n_learners=2).fit(ZIPF.X, ZIPF.names).to_state()
+    """A model as older versions saved it: with its embeddings, and with whole numbers of 64 bits."""
+    fitted = model(n_clusters=2, n_dims=4, n_learners=2).fit(ZIPF.X, ZIPF.names)
+    parameters, arrays = fitted.to_state()
+    wide = {name: array.astype(np.int64) for name, array in arrays.items() if array.dtype.kind in "iu"}
+    old = {**arrays, **wide, "names": arrays["names"]}
+    return parameters, {**old, "Z": np.concatenate([cluster.index.Z for cluster in fitted.clusters_], axis=1)}
 
 
 HOSTILE_ARRAYS: dict[str, Any] = {
@@ -774,7 +779,7 @@ def test_an_array_that_is_missing_or_of_a_wrong_type_shape_or_range_is_named(kin
         if name not in OPTIONAL:
             hostile[name].append(None)
         if name in OUT_OF_RANGE:
-            hostile[name].append(np.full_like(array, OUT_OF_RANGE[name]))
+            hostile[name].append(np.full(array.shape, OUT_OF_RANGE[name]))
         if array.dtype.kind in "iu" and name not in ("names", "label_keys", "label_slots"):
             hostile[name].append(np.full(array.shape, 2**64 - 1, np.uint64))
     for name, changes in hostile.items():

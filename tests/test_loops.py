@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -14,7 +15,7 @@ import pytest
 import scipy.sparse
 from numpy.typing import NDArray
 
-from ripml import RIPML
+from ripml import RIPML, load
 from ripml.base import compiled
 from ripml.base.arrays import as_half, from_half
 from ripml.base.products import RoundedRows, predict_embedding
@@ -277,6 +278,18 @@ def test_near_rows_alone_are_summed_in_a_fitted_model() -> None:
     exact = RIPML(kernel=replace(model.kernel_, n_near=None), random_state=0).fit(X, Y)
     assert model.clusters_[0].regression.arrays().keys() >= {"far_slope"}
     assert abs(model.decision_function(X) - exact.decision_function(X)).max() < 0.2
+
+
+def test_clusters_with_and_without_a_far_field_are_saved_together(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    X = sparse_rows(random, 400, 60)
+    X.data[: X.indptr[330]] *= (X.indices[: X.indptr[330]] < 30) + np.float32(0.01)  # 330 rows of other features
+    Y = [[f"label {j % 23}" for j in row.indices[:3]] or ["none"] for row in X]
+    model = RIPML(kernel=RBF(n_near=100), n_clusters=2, random_state=0).fit(X, Y)
+    assert {cluster.regression.coefficients.dtype.name for cluster in model.clusters_} == {"float16", "float32"}
+    model.save(tmp_path / "model")
+    loaded = load(tmp_path / "model")
+    assert abs(loaded.decision_function(X) - model.decision_function(X)).max() == 0
 
 
 def test_without_the_compiler_a_fresh_process_answers() -> None:

@@ -1,7 +1,8 @@
-"""Arrays that grow at their end, and specifications that the arrays of a model folder are checked against.
+"""Arrays that grow at their end or are made when they are needed, and specifications of the arrays of a model folder.
 
 A model that learns while others read it appends rows to its arrays. `GrowingArray` writes new rows behind the last one,
-into spare capacity, so that views handed out before never change.
+into spare capacity, so that views handed out before never change. A model folder leaves out what follows from the rest
+of it: `LazyArray` makes it again.
 
 A folder may come from a stranger: a wrong index or shape would read past an array or give wrong scores. `ArraySpec`
 states what an array must be, `check_arrays` compares all arrays of a model with their specifications, and `csr_from`
@@ -11,7 +12,8 @@ builds sparse matrices from checked arrays. What does not fit is a `ValueError` 
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +24,17 @@ from numpy.typing import NDArray
 
 from ripml.base.compiled import loops
 
-__all__ = ["ArraySpec", "GrowingArray", "as_half", "check_arrays", "csr_from", "csr_of", "from_half"]
+__all__ = [
+    "ArraySpec",
+    "GrowingArray",
+    "LazyArray",
+    "as_half",
+    "check_arrays",
+    "csr_from",
+    "csr_of",
+    "from_half",
+    "narrowed",
+]
 
 _SPARE, _LEAST = 8, 64  # spare capacity: an eighth of the size, and 64 rows at least
 _LARGEST_HALF = 2.0**14  # of numbers stored as float16, in their unit
@@ -78,6 +90,28 @@ class _Buffer:
 
     array: NDArray[Any]
     used: int
+
+
+class LazyArray:
+    """An array of a known shape that is made when it is first needed, once for all threads.
+
+    >>> array = LazyArray((2,), lambda: np.array([1, 2]))
+    >>> array.shape, array.get().tolist()
+    ((2,), [1, 2])
+    """
+
+    def __init__(self, shape: tuple[int, ...], make: Callable[[], NDArray[Any]]) -> None:
+        self.shape = shape
+        self._make = make
+        self._made: NDArray[Any] | None = None
+        self._lock = threading.Lock()
+
+    def get(self) -> NDArray[Any]:
+        """The array itself."""
+        with self._lock:
+            if self._made is None:
+                self._made = self._make()
+            return self._made
 
 
 @dataclass(frozen=True)
@@ -138,10 +172,8 @@ def _checked(name: str, spec: ArraySpec, array: NDArray[Any], sizes: dict[str, i
         fits = fits and expected in (None, length)
     if not fits:
         raise ValueError(f"the array {name!r} has shape {array.shape}, but {_shape_text(spec, sizes)} is expected")
-    if spec.dtype == "iu":
-        if not np.can_cast(found, np.int64, "safe"):
-            raise ValueError(f"the array {name!r} has dtype {found.name}, which int64 does not hold")
-        array = array.astype(np.int64, copy=False)
+    if spec.dtype == "iu" and not np.can_cast(found, np.int64, "safe"):
+        raise ValueError(f"the array {name!r} has dtype {found.name}, which int64 does not hold")
     bounds = (
         (spec.least, operator.ge, "at least"),
         (spec.most, operator.le, "at most"),
@@ -158,7 +190,7 @@ def _checked(name: str, spec: ArraySpec, array: NDArray[Any], sizes: dict[str, i
         raise ValueError(f"the array {name!r} has values that are smaller than the one before")
     if spec.distinct and len(np.unique(array)) < array.size:
         raise ValueError(f"the array {name!r} has the same value twice")
-    return array
+    return array.astype(np.int64, copy=False) if spec.dtype == "iu" else array
 
 
 def _dtype_name(spec: ArraySpec) -> str:
@@ -206,6 +238,16 @@ def csr_of(data: NDArray[Any], indices: NDArray[Any], indptr: NDArray[Any], n_co
     matrix = scipy.sparse.csr_array((len(indptr) - 1, n_columns), dtype=data.dtype)
     matrix.data, matrix.indices, matrix.indptr = data, indices, indptr
     return matrix
+
+
+def narrowed(array: NDArray[Any]) -> NDArray[Any]:
+    """Whole numbers in the smallest unsigned type that holds them; as they are where that is none of up to 32 bits.
+
+    >>> narrowed(np.array([3, 70_000])).dtype, narrowed(np.array([-1])).dtype
+    (dtype('uint32'), dtype('int64'))
+    """
+    largest = int(array.max(initial=0))
+    return array if array.min(initial=0) < 0 or largest >= 2**32 else array.astype(np.min_scalar_type(largest))
 
 
 def as_half(values: NDArray[Any]) -> tuple[NDArray[np.float16], float]:

@@ -93,7 +93,7 @@ def sparse_dense(indptr, indices, data, matrix, out):
 
 @_loop
 def sparse_half(indptr, indices, data, matrix, out):
-    """CSR rows times a matrix of float16 bits (`FarField._products`)."""
+    """CSR rows times a matrix of float16 bits (`ripml.base.products.sparse_half_product`)."""
     for i in range(len(indptr) - 1):
         line = out[i]
         line[:] = 0

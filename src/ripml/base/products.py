@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from ripml.base.arrays import GrowingArray
+from ripml.base.arrays import GrowingArray, from_half
 from ripml.base.compiled import loops
 from ripml.base.parallel import blocks, map_blocks
 from ripml.base.workspace import read_rows, release
@@ -299,6 +299,17 @@ def _indexed_product(X: Any, V: IndexedEmbedding, n_jobs: int | None) -> Floats:
     out = np.empty((X.shape[1], n_learners * m), dtype)
     for learner, Z in enumerate(V.Z):
         out[:, learner * m : (learner + 1) * m] = product(summed, Z[used], n_jobs)
+    return out
+
+
+def sparse_half_product(X: Any, V: NDArray[np.float16]) -> Floats:
+    """X V (n, M) float32 of CSR rows X and a matrix of float16, of which only the rows that X needs are read."""
+    compiled = loops()
+    if compiled is None:
+        used = np.unique(X.indices)
+        return np.asarray(X[:, used] @ from_half(V[used]), np.float32)
+    out = np.empty((X.shape[0], V.shape[1]), np.float32)
+    compiled.sparse_half(X.indptr, X.indices, X.data, V.view(np.uint16), out)
     return out
 
 

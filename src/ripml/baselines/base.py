@@ -182,8 +182,8 @@ class Baseline(Multilabel):
 
     # ------------------------------------------------------------------------------------------------ save and load
 
-    def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Everything that was learnt, as JSON values and arrays."""
+    def to_state(self, compact: bool = False) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Everything that was learnt, as JSON values and arrays: answers need all of it."""
         parameters = {
             "settings": {name: registry.to_json(name, value) for name, value in self.get_params(deep=False).items()},
             "n_features": int(self.n_features_in_),

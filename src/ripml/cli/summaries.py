@@ -20,6 +20,7 @@ _ENOUGH_ROWS = 100  # the leave-one-out precision of a model of fewer rows is mo
 _KERNEL_FACTS = {"ridge": "nearby_ridge", "n_rows": "nearby_rows"}
 _TITLES = {
     "gamma": "kernel width (γ)",
+    "n_near": "near rows",
     "relevance": "power of relevance",
     "n_dims": "dimensions (m)",
     "n_learners": "learners (F)",

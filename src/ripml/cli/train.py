@@ -77,6 +77,7 @@ def train(
         str | None, Option(metavar="ADDRESS", help="Train on the workers of a Dask scheduler, tcp://host:port.")
     ] = None,
     store: Annotated[bool, Option("--store", help="Create a store, which keeps the documents for updates.")] = False,
+    compact: Annotated[bool, Option("--compact", help="Save only what answers need: no updates.")] = False,
     jobs: options.Jobs = None,
     json: options.Json = False,
 ) -> None:
@@ -105,7 +106,7 @@ def train(
     given = {name: value for name, value in parameters.items() if value is not None}
     run = TrainingRun(
         data, model, options.FileOptions(format, text_column, labels_column), preset, method, settings, given, features,
-        stop_labels, allowed_labels, min_count, memory, dask, store,
+        stop_labels, allowed_labels, min_count, memory, dask, store, compact,
     )  # fmt: skip
     run_train(run, json)
 
@@ -128,6 +129,7 @@ class TrainingRun:
     memory: str | None
     dask: str | None
     store: bool
+    compact: bool
 
     @property
     def out_of_core(self) -> str | None:
@@ -142,6 +144,8 @@ class TrainingRun:
         if self.store and (self.out_of_core or is_baseline):
             option = self.out_of_core or f"--method {self.method}"
             raise ParameterError(f"--store requires a RIPML model that is trained in memory; leave out {option}.")
+        if self.store and self.compact:
+            raise ParameterError("--compact is for models that only answer, but a store learns; leave out one of them.")
         if self.out_of_core and is_baseline:
             raise ParameterError(f"{self.out_of_core} is for RIPML only; leave it out with --method {self.method}.")
         if self.memory is not None and self.dask is not None:
@@ -208,7 +212,7 @@ def _fit_in_memory(run: TrainingRun, estimator: Multilabel, rules: Rules) -> tup
         else:
             rows = distinct(rows) if rows.X is None and rows.texts is not None else rows
             trained = DocumentModel.fit(rows, first_feature, estimator, features=features, rules=rules)
-            trained.save(run.folder)
+            trained.save(run.folder, run.compact)
     return rows.name or run.data, start, trained
 
 
@@ -242,7 +246,7 @@ def _fit_out_of_core(run: TrainingRun, estimator: Any, rules: Rules) -> tuple[st
         else:
             trained = DocumentModel.fit_blocks(run.data, run.file.format, estimator, work, memory, **run.file.columns())
         trained = replace(trained, rules=rules)
-        trained.save(folder)
+        trained.save(folder, run.compact)
         shutil.rmtree(work)
     return run.data, start, trained
 

@@ -261,7 +261,7 @@ class WeightedVotes(SignalDecoder):
         ks = (10, 20, 50) if n_neighbors is None else (n_neighbors,)
         temperatures = (0.03, 0.1, 0.3) if self.temperature == "auto" else (draft.choices.temperature,)
         options = [_with(draft, n_neighbors=k, temperature=t) for k in ks for t in temperatures]
-        queries = draft.sketch.queries(sample.Z, cluster.index.Z.shape[2])
+        queries = draft.sketch.queries(sample.Z, cluster.index.search_shape[1])
         near = cluster.index.nearest(queries, max(ks), n_jobs, sample.sets)
 
         def votes(option: FittedSignals) -> Any:

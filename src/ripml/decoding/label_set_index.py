@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ripml.base.arrays import GrowingArray, csr_of
+from ripml.base.arrays import GrowingArray, LazyArray, csr_of
 from ripml.base.parallel import blocks
 from ripml.base.workspace import release
 from ripml.labels.label_sets import fingerprints
@@ -71,7 +71,7 @@ class LabelSetIndex(ABC):
 
     sets: Any  # CSR (u, L)
     counts: Ints  # (u,) training rows that carry each set
-    Z: NDArray[Any]  # (F, u, m), for each search the embeddings of the sets, in units of `scale`
+    embeddings: NDArray[Any] | LazyArray  # (F, u, m), for each search those of the sets, in units of `scale`
     searchers: Searchers
     scale: float = 1.0
     _lookup: Lookup | None = field(default=None, repr=False, compare=False)
@@ -82,18 +82,20 @@ class LabelSetIndex(ABC):
         cls,
         sets: Any,
         counts: Ints,
-        Z: NDArray[Any],
+        Z: NDArray[Any] | LazyArray,
         index: Index,
         scale: float = 1.0,
         arrays: Sequence[Mapping[str, NDArray[Any]]] = (),
         made: Sequence[Searcher] | None = None,
     ) -> LabelSetIndex:
         """Of these sets; `arrays` has what the searchers of a saved index need, `made` are searchers made elsewhere."""
-        return cls(sets, counts, Z, Searchers(index, lambda: cls._searched(Z, index.storage), arrays, made), scale)
+        return cls(
+            sets, counts, Z, Searchers(index, lambda: cls.searched(_made(Z), index.storage), arrays, made), scale
+        )
 
     @staticmethod
     @abstractmethod
-    def _searched(Z: NDArray[Any], storage: str) -> Sequence[NDArray[Any]]:
+    def searched(Z: NDArray[Any], storage: str) -> Sequence[NDArray[Any]]:
         """What is searched of the embeddings Z (F, u, m): one array (u, m) for each search."""
 
     @abstractmethod
@@ -107,6 +109,17 @@ class LabelSetIndex(ABC):
     def targets(self, numbers: Ints) -> Floats | None:
         """The regression's targets of rows with these sets, where the embeddings are the targets; else None."""
         return None
+
+    @property
+    def Z(self) -> NDArray[Any]:
+        """The embeddings, which are made now if they were not needed before."""
+        return _made(self.embeddings)
+
+    @property
+    def search_shape(self) -> tuple[int, int]:
+        """The number of searches, and the dimensions of each."""
+        n_searches, _, width = self.embeddings.shape
+        return n_searches, width
 
     @cached_property
     def n_sets(self) -> int:
@@ -162,7 +175,7 @@ class LabelSetIndex(ABC):
             self,
             sets=csr_of(ones.view, labels.view, ends.view, n_labels),
             counts=counts,
-            Z=Z.view,
+            embeddings=Z.view,
             searchers=self.searchers.changed(list(Z.view) if Z.view.shape[2] else [], dead),
             _growing=growing,
         )
@@ -183,7 +196,7 @@ class LabelSetIndex(ABC):
         dead = np.flatnonzero(self.counts == 0)
         if not len(dead) or not Z.shape[2]:
             return fresh
-        return replace(fresh, searchers=fresh.searchers.changed(self._searched(Z, self.index.storage), dead))
+        return replace(fresh, searchers=fresh.searchers.changed(self.searched(Z, self.index.storage), dead))
 
     def compacted(self) -> tuple[LabelSetIndex, Ints]:
         """Without the places of sets that no row carries, and where each set is now."""
@@ -204,7 +217,8 @@ class PointIndex(LabelSetIndex):
     """Searches the embeddings themselves, one search for each learner."""
 
     @staticmethod
-    def _searched(Z: NDArray[Any], storage: str) -> Sequence[NDArray[Any]]:
+    def searched(Z: NDArray[Any], storage: str) -> Sequence[NDArray[Any]]:
+        """The embeddings of each learner."""
         return list(Z)
 
     def _appendable(self) -> NDArray[Any]:
@@ -221,7 +235,7 @@ class PointIndex(LabelSetIndex):
 
     def nearest(self, embedding: Any, k: int, n_jobs: int | None) -> Iterator[tuple[Ints, NDArray[np.float64]]]:
         """For each learner the k sets nearest to predicted embeddings (n, F·m), and their squared distances."""
-        queries = np.split((embedding / self.scale).astype(np.float32, copy=False), len(self.Z), axis=1)
+        queries = np.split((embedding / self.scale).astype(np.float32, copy=False), self.search_shape[0], axis=1)
         for searcher, query in zip(self.searchers.get(), queries, strict=True):
             yield searcher.query(query, k, n_jobs)
 
@@ -231,7 +245,8 @@ class DirectionIndex(LabelSetIndex):
     """Searches directions, with the cosine as similarity."""
 
     @staticmethod
-    def _searched(Z: NDArray[Any], storage: str) -> Sequence[NDArray[Any]]:
+    def searched(Z: NDArray[Any], storage: str) -> Sequence[NDArray[Any]]:
+        """Their directions, unless there is nothing to search."""
         return [_directions(Z, storage)[0]] if Z.shape[2] else []
 
     def _appendable(self) -> NDArray[Any]:
@@ -370,9 +385,14 @@ def _directions(Z: NDArray[Any], storage: str) -> NDArray[Any]:
 
 
 def _unit(Z: Floats) -> Floats:
-    """Rows of length 1; those that have it already stay to the bit."""
+    """Rows of length 1; those that have it already stay to the bit, and where all have it they are not copied."""
     length = np.linalg.norm(Z, axis=1, keepdims=True)
-    return np.asarray(Z / np.where((length > 0) & (np.abs(length - 1) > _ROUNDING), length, 1), np.float32)
+    off = (length > 0) & (np.abs(length - 1) > _ROUNDING)
+    return np.asarray(Z / np.where(off, length, 1) if off.any() else Z, np.float32)
+
+
+def _made(Z: NDArray[Any] | LazyArray) -> NDArray[Any]:
+    return Z.get() if isinstance(Z, LazyArray) else Z
 
 
 def wide(Y: Any, n_labels: int) -> Any:

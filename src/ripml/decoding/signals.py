@@ -144,7 +144,7 @@ class FittedSignals(FittedDecoder):
         """The examples that vote: label sets near to ẑ, and training rows near to x."""
         choices, rows, found = self.choices, cluster.rows, dict[str, Examples]()
         if choices.n_neighbors:
-            queries = self.sketch.queries(Z, cluster.index.Z.shape[2])
+            queries = self.sketch.queries(Z, cluster.index.search_shape[1])
             own_sets = None if left_out is None else left_out.sets
             near = cluster.index.nearest(queries, choices.n_neighbors, 1, own_sets)
             weights = softmax(near.similarity, choices.temperature, near.rows)

@@ -197,6 +197,10 @@ class Cluster:
         resting = replace(cluster, regression=cluster.regression.at_rest(cluster.searched_rows is not None))
         return resting.compacted()
 
+    def answering(self) -> Cluster:
+        """At rest, with only what answers need."""
+        return Cluster(self.regression.answering(), self.index, self.searched_rows).compacted()
+
     def _smaller_as_sums(self) -> bool:
         """Whether rows are kept only to go on learning, nothing was learnt yet, and their sums would take less room."""
         if self.rows is None or self.rows.searched or self.regression.in_use is not None:

@@ -503,10 +503,10 @@ class RIPML(Updatable):
 
     # ------------------------------------------------------------------------------------------------ save and load
 
-    def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """All that was learnt, as JSON values and arrays."""
+    def to_state(self, compact: bool = False) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """All that was learnt, as JSON values and arrays; `compact`, only what answers need."""
         settings = {name: registry.to_json(name, value) for name, value in self.get_params(deep=False).items()}
-        values, arrays = state.to_state(self._fitted_model(), self.n_jobs)
+        values, arrays = state.to_state(self._fitted_model(), self.n_jobs, compact)
         feature_names = [str(name) for name in getattr(self, "feature_names_in_", [])]
         return {"settings": settings, **values, "feature_names": feature_names}, arrays
 

@@ -76,6 +76,7 @@ class Model:
     n_seen: int  # rows ever learnt
     changes: dict[str, int]
     structure: dict[str, str]  # settings that the fit depends on, as text
+    compact: bool = False  # it has only what answers need
 
     @property
     def frequency(self) -> Ints:
@@ -125,7 +126,12 @@ class Model:
     # ------------------------------------------------------------------------------------------------- rows come and go
 
     def check_exact(self) -> None:
-        """Raise where the regression was not solved to the end: then nothing can be added to it exactly."""
+        """Raise where a change cannot be exact: the regression was not solved to the end, or is all that is left."""
+        if self.compact:
+            raise ParameterError(
+                "this model was saved compact, for answers only, so it cannot learn or forget; "
+                "load one that was saved without compact, or fit again."
+            )
         for solution in self.solutions:
             word = solution["solver"]
             if word in registry.words("solver") and not registry.named("solver", word).exact:
@@ -196,6 +202,7 @@ class Model:
 
     def emptied(self, n_jobs: int | None) -> Model:
         """The same frozen parts, and no row."""
+        self.check_exact()
         nothing = np.zeros(len(self.vocabulary), np.int64)
         return replace(
             self,
@@ -209,8 +216,14 @@ class Model:
 
     def settled(self, n_jobs: int | None) -> Model:
         """The same model at rest: without places of what was forgotten, and with all it needs to go on learning."""
+        if self.compact:
+            return self.answering()
         clusters = tuple(cluster.settled(self.decoder.embedding, n_jobs) for cluster in self.clusters)
         return replace(self, clusters=clusters)
+
+    def answering(self) -> Model:
+        """The same model with only what answers need."""
+        return replace(self, clusters=tuple(cluster.answering() for cluster in self.clusters), compact=True)
 
     def training_labels(self) -> Any:
         """The label sets that were learnt from, CSR (n_rows, L), one for each training row, in no particular order."""

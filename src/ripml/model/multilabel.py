@@ -106,8 +106,8 @@ class Multilabel(BaseEstimator, ABC):  # type: ignore[misc]
         """Scores of candidates, CSR (n, L), before rare labels are put forward."""
 
     @abstractmethod
-    def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """All that was learnt, as JSON values and arrays."""
+    def to_state(self, compact: bool = False) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """All that was learnt, as JSON values and arrays; `compact`, only what answers need."""
 
     @classmethod
     @abstractmethod
@@ -192,10 +192,13 @@ class Multilabel(BaseEstimator, ABC):  # type: ignore[misc]
         check_is_fitted(self, "frequency_")
         return None if self.n_rows_ < 3 else metrics.propensities_of_counts(self.frequency_, self.n_rows_)
 
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the model into a folder of JSON and plain arrays; see docs/model-folder.md."""
+    def save(self, path: str | PathLike[str], compact: bool = False) -> None:
+        """Write the model into a folder of JSON and plain arrays; see docs/model-folder.md.
+
+        With `compact`, only what answers need is written: such a model cannot learn or forget.
+        """
         check_is_fitted(self, "classes_")
-        parameters, arrays = self.to_state()
+        parameters, arrays = self.to_state(compact)
         model_folder.save(path, type(self).__name__, parameters, arrays)
 
     def __sklearn_tags__(self) -> Tags:

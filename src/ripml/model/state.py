@@ -16,13 +16,13 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from ripml.base import registry
-from ripml.base.arrays import ArraySpec, check_arrays, csr_from
+from ripml.base.arrays import ArraySpec, LazyArray, as_half, check_arrays, csr_from, narrowed
 from ripml.base.workspace import row_slice
 from ripml.decoding.calibration import Calibration
 from ripml.decoding.decoders import DecoderParts
 from ripml.decoding.embedding import LabelEmbedding
 from ripml.decoding.fitted import Choices
-from ripml.decoding.label_set_index import LabelSetIndex
+from ripml.decoding.label_set_index import LabelSetIndex, wide
 from ripml.decoding.training_rows import TrainingRows
 from ripml.labels.projection import Projection
 from ripml.labels.vocabulary import Vocabulary
@@ -50,9 +50,9 @@ _SPECS = {
     "far_slope": ArraySpec("float16", ("f", "d", "M"), optional=True),
     "far_unit": ArraySpec("float64", ("f",), above=0, finite=True, optional=True),
     "intercept": ArraySpec("f", ("C", "M")),
+    "counts": ArraySpec("iu", ("e",), least=1),
     "part_ends": ArraySpec("iu", ("C",), least=0, most="e", rising=True),
     "scale": ArraySpec("float64", (1,), above=0, finite=True, optional=True),
-    "counts": ArraySpec("iu", ("e",), least=1),
     "centres": ArraySpec("f", ("C", "d")),
     "weights": ArraySpec("f", ("d",), optional=True),
     "frequency": ArraySpec("iu", ("L",), least=0),
@@ -80,13 +80,21 @@ _TOGETHER = (
     ("far_clusters", "far_sums", "far_slope", "far_unit"),
 )
 
+# Whole numbers, which are stored in as few bytes as hold them.
+_WHOLE = {name for name, spec in _SPECS.items() if spec.dtype == "iu"} | {
+    f"{name}_{part}" for name in ("sets", "rows", "kept") for part in ("indices", "indptr")
+}
+
+_ONE = np.ones(1)
+_REMADE_BYTES = 1 << 28  # embeddings of label sets up to which they are made again and not stored
+
 
 # -------------------------------------------------------------------------------------------------------------- writing
 
 
-def to_state(model: Model, n_jobs: int | None) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """All that a model learnt, as JSON values and arrays."""
-    model = model.settled(n_jobs)
+def to_state(model: Model, n_jobs: int | None, compact: bool = False) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """All that a model learnt, as JSON values and arrays; `compact`, only what answers need."""
+    model = model.answering() if compact else model.settled(n_jobs)
     projection, calibration = model.decoder.embedding.projection, model.calibration
     values = {
         "seed": model.seed,
@@ -104,8 +112,10 @@ def to_state(model: Model, n_jobs: int | None) -> tuple[dict[str, Any], dict[str
         "ensemble": registry.to_json("ensemble", projection.ensemble),
         "n_features": model.n_features,
     }
+    if model.compact:
+        values["compact"] = True
     arrays = {
-        **_clusters_to_arrays(model.clusters),
+        **_clusters_to_arrays(model.clusters, model.decoder.embedding),
         **model.vocabulary.arrays(),
         "centres": model.centres,
         "frequency": model.frequency,
@@ -114,14 +124,14 @@ def to_state(model: Model, n_jobs: int | None) -> tuple[dict[str, Any], dict[str
     }
     if model.weights is not None:
         arrays["weights"] = model.weights
-    return values, arrays
+    return values, {name: narrowed(array) if name in _WHOLE else array for name, array in arrays.items()}
 
 
-def _clusters_to_arrays(clusters: Sequence[Cluster]) -> dict[str, NDArray[Any]]:
+def _clusters_to_arrays(clusters: Sequence[Cluster], embedding: LabelEmbedding) -> dict[str, NDArray[Any]]:
     regressions, indexes = [cluster.regression for cluster in clusters], [cluster.index for cluster in clusters]
     arrays = {
         **_coefficients_to_arrays(regressions),
-        "Z": _end_to_end([index.Z for index in indexes], axis=1),
+        **_embeddings_to_arrays(indexes, embedding),
         **({"scale": np.array([indexes[0].scale])} if indexes[0].scale != 1 else {}),
         "counts": _end_to_end([index.counts for index in indexes]),
         "part_ends": np.cumsum([index.n_sets for index in indexes], dtype=np.int64),
@@ -149,6 +159,29 @@ def _clusters_to_arrays(clusters: Sequence[Cluster]) -> dict[str, NDArray[Any]]:
     return arrays
 
 
+def _embeddings_to_arrays(indexes: Sequence[LabelSetIndex], embedding: LabelEmbedding) -> dict[str, NDArray[Any]]:
+    """The embeddings of the label sets, unless they are few and follow from the sets to the last bit."""
+    if _is_remade(embedding, indexes[0].index.storage, sum(len(index.counts) for index in indexes)) and all(
+        np.array_equal(one, other)
+        for index in indexes
+        for one, other in zip(index.searched(index.Z, "float32"), _remade(embedding, index.sets), strict=False)
+    ):
+        return {}
+    return {"Z": _end_to_end([index.Z for index in indexes], axis=1)}
+
+
+def _is_remade(embedding: LabelEmbedding, storage: str, n_sets: int) -> bool:
+    """Whether the embeddings of label sets are few enough to make them again, and stored as they are made."""
+    n_searches, width = embedding.search_shape
+    return storage == "float32" and 4 * n_searches * n_sets * width <= _REMADE_BYTES
+
+
+def _remade(embedding: LabelEmbedding, sets: Any) -> NDArray[Any]:
+    """The embeddings (F, u, m) of label sets as they are searched."""
+    Z = embedding.searched(wide(sets, len(embedding.keys)))
+    return np.stack(embedding.index_type.searched(Z, "float32") or Z)
+
+
 def _coefficients_to_arrays(regressions: Sequence[Regression]) -> dict[str, NDArray[Any]]:
     """Psi (C, d, M) of linear regressions, or the coefficients (n, M) of all rows end to end."""
     arrays = [regression.arrays() for regression in regressions]
@@ -157,8 +190,10 @@ def _coefficients_to_arrays(regressions: Sequence[Regression]) -> dict[str, NDAr
         "Psi": (np.stack if linear else np.concatenate)([some["Psi"] for some in arrays]),
         "intercept": np.stack([some["intercept"] for some in arrays]),
     }
-    if not linear:
+    if all("unit" in some for some in arrays):
         found["unit"] = np.concatenate([some["unit"] for some in arrays])
+    elif any("unit" in some for some in arrays):  # some clusters have a far field: all coefficients in float32
+        found["Psi"] = np.concatenate([some["Psi"] * some.get("unit", _ONE).astype(np.float32) for some in arrays])
     far = [c for c, some in enumerate(arrays) if "far_slope" in some]
     if far:
         found["far_clusters"] = np.array(far, np.int64)
@@ -216,7 +251,9 @@ def from_state(settings: Settings, values: Mapping[str, Any], arrays: Arrays) ->
     kernel, ensemble = registry.from_json(values["kernel"]), registry.from_json(values["ensemble"])
     n_rows, n_features, n_dims = (_whole(values, name) for name in ("n_rows", "n_features", "n_dims"))
     # Older models have neither of these two.
-    values = {"n_seen": n_rows, "changes": no_changes(n_rows, len(vocabulary)), **values}
+    values = {"n_seen": n_rows, "changes": no_changes(n_rows, len(vocabulary)), "compact": False, **values}
+    if type(values["compact"]) is not bool:
+        raise ValueError(f"`compact` must be true or false; got {values['compact']!r}")
     changes = _changes(values["changes"])
     if settings.n_dims not in (None, n_dims) and not ensemble.exact:
         raise ValueError(f"n_dims is {settings.n_dims} in the settings and {n_dims} in what was learnt")
@@ -258,6 +295,7 @@ def from_state(settings: Settings, values: Mapping[str, Any], arrays: Arrays) ->
         n_seen=_whole(values, "n_seen"),
         changes=changes,
         structure=settings.structure,
+        compact=values["compact"],
     )
 
 
@@ -290,8 +328,8 @@ def _checked(settings: Settings, kernel: Kernel, arrays: Arrays, d: int, L: int)
         found["Z"] = found["Z"].reshape(len(found["Z"]), settings.n_learners, -1).transpose(1, 0, 2)
     specs = {
         "Psi": ArraySpec("f", ("C", "d", "M") if kernel.linear else ("n", "M")),
-        "Z": ArraySpec(settings.index.storage, ("F", "e", "m")),
         **_SPECS,
+        "Z": ArraySpec(settings.index.storage, ("F", "e", "m"), optional=True),
     }
     sizes = {"d": d, "L": L}
     found |= check_arrays(specs, found, sizes)
@@ -307,17 +345,22 @@ def _checked(settings: Settings, kernel: Kernel, arrays: Arrays, d: int, L: int)
 
 
 def _indexes(settings: Settings, embedding: LabelEmbedding, arrays: Arrays, n_labels: int) -> list[LabelSetIndex]:
-    Z, counts = arrays["Z"], arrays["counts"]
-    if (len(Z), Z.shape[2]) != embedding.search_shape:
+    counts, (n_searches, width) = arrays["counts"], embedding.search_shape
+    Z = arrays.get("Z")
+    if Z is not None and (len(Z), Z.shape[2]) != embedding.search_shape:
         raise ValueError(f"the embeddings have shape {Z.shape}, but their searches {embedding.search_shape}")
-    sets = csr_from(arrays, "sets", (Z.shape[1], n_labels), np.ones(arrays["sets_indices"].size, np.float32))
+    if Z is None and not _is_remade(embedding, settings.index.storage, len(counts)):
+        raise ValueError("the array 'Z' is missing, and the embeddings are not among those that are made again")
+    all_sets = csr_from(arrays, "sets", (len(counts), n_labels), np.ones(arrays["sets_indices"].size, np.float32))
     scale = float(arrays["scale"][0]) if "scale" in arrays else 1.0
-    return [
-        embedding.index_type.of(
-            row_slice(sets, place), counts[place], Z[:, place], settings.index, scale, _index_arrays(arrays, c, len(Z))
-        )
-        for c, place in enumerate(_places(arrays["part_ends"]))
-    ]
+
+    def index(c: int, place: slice) -> LabelSetIndex:
+        sets, made_of = row_slice(all_sets, place), _index_arrays(arrays, c, n_searches)
+        lazy = LazyArray((n_searches, sets.shape[0], width), lambda: _remade(embedding, sets))
+        embeddings = lazy if Z is None else Z[:, place]
+        return embedding.index_type.of(sets, counts[place], embeddings, settings.index, scale, made_of)
+
+    return [index(c, place) for c, place in enumerate(_places(arrays["part_ends"]))]
 
 
 def _places(ends: Ints) -> list[slice]:
@@ -350,12 +393,21 @@ def _regressions(
             _kernel_regression(kernel, ridge, arrays, c, place, one)
             for c, (ridge, place, one) in enumerate(zip(ridges, _places(arrays["row_ends"]), rows, strict=True))
         ]
-    sums = _sums(arrays, len(Psi))
-    intercept, with_intercept = arrays["intercept"], embedding.with_intercept
+    sums, intercept, with_intercept = _sums(arrays, len(Psi)), arrays["intercept"], embedding.with_intercept
+    units = [None] * len(Psi) if Psi.dtype != np.float16 else _unit(arrays).tolist()
     return [
-        LinearRegression(kernel, ridge, np.ascontiguousarray(Psi[c]), intercept[c], with_intercept, sums=sums.get(c))
+        LinearRegression(
+            kernel, ridge, np.ascontiguousarray(Psi[c]), intercept[c], with_intercept, units[c], sums=sums.get(c)
+        )
         for c, ridge in enumerate(ridges)
     ]
+
+
+def _unit(arrays: Arrays) -> NDArray[Any]:
+    """The units of coefficients in float16."""
+    if "unit" not in arrays:
+        raise ValueError("the array 'unit' is missing, but 'Psi' is in units of it")
+    return arrays["unit"]
 
 
 def _kernel_regression(
@@ -364,14 +416,15 @@ def _kernel_regression(
     """The regression of a cluster, of which these of all rows are."""
     Psi = np.ascontiguousarray(arrays["Psi"][place])
     assert rows is not None
-    if Psi.dtype != np.float16 or "unit" not in arrays:  # of older models
-        return KernelRegression.of(kernel, ridge, Psi, rows.X.all())
-    far = None
     if "far_clusters" in arrays and c in arrays["far_clusters"]:
         at = int(np.flatnonzero(arrays["far_clusters"] == c)[0])
         total, moment = arrays["far_sums"][at]
         far = FarField(total, moment, arrays["far_slope"][at], float(arrays["far_unit"][at]))
-    return KernelRegression(kernel, ridge, Psi, float(arrays["unit"][c]), far)
+        coefficients, unit = (Psi, float(_unit(arrays)[c])) if Psi.dtype == np.float16 else as_half(Psi)
+        return KernelRegression(kernel, ridge, coefficients, unit, far)
+    if Psi.dtype == np.float16:
+        raise ValueError("the array 'Psi' is in float16, but the far field of a cluster is missing")
+    return KernelRegression.of(kernel, ridge, Psi, rows.X.all())
 
 
 def _sums(arrays: Arrays, n_clusters: int) -> dict[int, PackedSums]:

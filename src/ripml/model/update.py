@@ -207,11 +207,15 @@ class Updatable(Multilabel):
 
     # ------------------------------------------------------------------------------------------------------------ state
 
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the model into a folder of JSON and plain arrays; see docs/model-folder.md."""
+    def save(self, path: str | PathLike[str], compact: bool = False) -> None:
+        """Write the model into a folder of JSON and plain arrays; see docs/model-folder.md.
+
+        With `compact`, only what answers need is written, and the coefficients of a linear model in 16 bits: such a
+        model cannot learn or forget.
+        """
         self._fitted_model()
         self._check_unchanged()
-        super().save(path)
+        super().save(path, compact)
 
     def __copy__(self: Self) -> Self:
         return self._unfitted()._adopt(self)

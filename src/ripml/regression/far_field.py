@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ripml.base.arrays import as_half, from_half
 from ripml.base.compiled import loops
-from ripml.base.products import transposed_product
+from ripml.base.products import sparse_half_product, transposed_product
 from ripml.regression.kernels import Kernel
 
 __all__ = ["FarField"]
@@ -101,15 +101,9 @@ class FarField:
 
     def _products(self, X: Any) -> Floats:
         """x·XᵀC in units of `unit`, (b, M)."""
-        compiled = loops()
         if not scipy.sparse.issparse(X):
             return np.asarray(X @ from_half(self.slope), np.float32)
-        if compiled is None:
-            used = np.unique(X.indices)
-            return np.asarray(X[:, used] @ from_half(self.slope[used]), np.float32)
-        out = np.empty((X.shape[0], len(self.total)), np.float32)
-        compiled.sparse_half(X.indptr, X.indices, X.data, self.slope.view(np.uint16), out)
-        return out
+        return sparse_half_product(X, self.slope)
 
 
 def _near_and_far(

@@ -21,10 +21,10 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from ripml.base.arrays import as_half
+from ripml.base.arrays import as_half, from_half
 from ripml.base.errors import DataError, ParameterError
 from ripml.base.parallel import blocks
-from ripml.base.products import dense, predict_embedding
+from ripml.base.products import dense, predict_embedding, sparse_half_product
 from ripml.regression.far_field import FarField
 from ripml.regression.incremental import IncrementalRidge
 from ripml.regression.incremental_kernel import IncrementalDualRidge, IncrementalKernelRidge
@@ -106,6 +106,10 @@ class Regression(ABC):
     @abstractmethod
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The arrays that are saved: the coefficients, "Psi", the "intercept", and what a kind of regression adds."""
+
+    def answering(self) -> Regression:
+        """Only what predictions need: a value that cannot be changed."""
+        return replace(self, sums=None, system=None)
 
     @abstractmethod
     def _make_system(self, training: Training | None, n_jobs: int | None) -> System: ...
@@ -202,9 +206,10 @@ class Regression(ABC):
 class LinearRegression(Regression):
     """ẑ = x Psi + intercept. The intercept is fitted by a column of ones, or 0 without `with_intercept`."""
 
-    Psi: Floats  # (d, M), C-contiguous: the memory order affects the rounding of products
+    Psi: NDArray[Any]  # (d, M), C-contiguous: the memory order affects the rounding of products
     intercept: Floats  # (M,)
     with_intercept: bool
+    unit: float | None = None  # of Psi in float16, in values that only predict; None for float32
 
     @property
     def n_targets(self) -> int:
@@ -217,17 +222,38 @@ class LinearRegression(Regression):
         return len(self.Psi if self.sums is None else self.sums.moment)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Psi (d, M) and the intercept (M,)."""
-        return {"Psi": self.Psi, "intercept": self.intercept}
+        """Psi (d, M), its unit if it has one, and the intercept (M,)."""
+        arrays: dict[str, NDArray[Any]] = {"Psi": self.Psi, "intercept": self.intercept}
+        return arrays if self.unit is None else arrays | {"unit": np.array([self.unit])}
+
+    def answering(self) -> Regression:
+        """With Psi in float16."""
+        if self.unit is not None:
+            return self
+        Psi, unit = as_half(self.Psi)
+        return replace(self, Psi=Psi, unit=unit, sums=None, system=None)
 
     def predict(self, X: Any, likeness: Floats | None, alive: NDArray[np.bool_] | None, n_jobs: int | None) -> Any:
         """x Psi + intercept."""
-        return predict_embedding(X, self.Psi, n_jobs) + self.intercept
+        if self.unit is None:
+            return predict_embedding(X, self.Psi, n_jobs) + self.intercept
+        if not scipy.sparse.issparse(X):
+            return predict_embedding(X, self._wide, n_jobs) + self.intercept
+        return sparse_half_product(X, self.Psi) * np.float32(self.unit) + self.intercept
+
+    @cached_property
+    def _wide(self) -> Floats:
+        """Psi in float32."""
+        return self._lines(slice(None))
+
+    def _lines(self, features: Any) -> Floats:
+        """The lines of Psi of these features."""
+        return self.Psi[features] if self.unit is None else from_half(self.Psi[features]) * np.float32(self.unit)
 
     def contributions(self, x: Any, read: Read, rows: Rows | None, likeness: NDArray[Any] | None) -> Contributions:
         """x_j·⟨Psi_j, g_l⟩ for each feature j of x and label l; there are no terms of rows."""
         features, values = _entries(x)
-        return features, values[:, None] * read(self.Psi[features]), read(self.intercept[None])[0], None
+        return features, values[:, None] * read(self._lines(features)), read(self.intercept[None])[0], None
 
     def with_targets(self, kept: Ints) -> Regression:
         """With only these targets."""
@@ -292,8 +318,8 @@ class LinearRegression(Regression):
 class KernelRegression(Regression):
     """ẑ = K(x, rows) C, with one line of coefficients per training row; those of forgotten rows are zero."""
 
-    coefficients: NDArray[Any]  # (n, M), float16 in units of `unit` where there is a far field, else float32
-    unit: float = 1.0
+    coefficients: NDArray[Any]  # (n, M)
+    unit: float | None = None  # of coefficients in float16, where there is a far field; None for float32
     far: FarField | None = None
 
     @classmethod
@@ -315,10 +341,9 @@ class KernelRegression(Regression):
         return len(self.coefficients)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """The coefficients (n, M) and their unit, no intercept, and the far field if there is one."""
-        arrays: dict[str, NDArray[Any]] = {"Psi": self.coefficients, "unit": np.array([self.unit])}
-        arrays["intercept"] = np.zeros(self.n_targets, np.float32)
-        return arrays if self.far is None else arrays | self.far.arrays()
+        """The coefficients (n, M), no intercept, and if there is a far field, that and the unit of the coefficients."""
+        arrays = {"Psi": self.coefficients, "intercept": np.zeros(self.n_targets, np.float32)}
+        return arrays if self.far is None else arrays | {"unit": np.array([self.unit])} | self.far.arrays()
 
     def predict(self, X: Any, likeness: Floats | None, alive: NDArray[np.bool_] | None, n_jobs: int | None) -> Any:
         """K(x, rows) C, see `FarField`; or (K(x, rows) − k) C + k ΣC, where k is about the mean of K(x, rows).
@@ -329,7 +354,7 @@ class KernelRegression(Regression):
         """
         assert likeness is not None
         squares = squared_lengths(X)
-        if self.far is not None:
+        if self.far is not None and self.unit is not None:
             counted = likeness if alive is None else np.where(alive, likeness, np.float32(-np.inf))
             return self.far.kernel_sum(X, counted, squares, self.kernel, self.coefficients, self.unit)
         K = self.kernel.of_likeness(likeness, squares)
@@ -354,7 +379,7 @@ class KernelRegression(Regression):
         assert likeness is not None
         parts = blocks(len(self.coefficients), _ROW_BLOCK)
         wide = (self.coefficients[part].astype(np.float32, copy=False) for part in parts)
-        coefficients = self.unit * np.concatenate([read(some) for some in wide])
+        coefficients = (self.unit or 1.0) * np.concatenate([read(some) for some in wide])
         features, values = _entries(x)
         X, squares = rows.all(), values @ values
         pulls, intercepts = np.zeros((len(features), coefficients.shape[1])), np.zeros(coefficients.shape[1])
@@ -387,7 +412,7 @@ class KernelRegression(Regression):
 
     def emptied(self) -> Regression:
         """No lines."""
-        return replace(self, coefficients=np.zeros((0, self.n_targets), np.float32), unit=1.0, far=None, system=None)
+        return replace(self, coefficients=np.zeros((0, self.n_targets), np.float32), unit=None, far=None, system=None)
 
     def cleared(self, features: NDArray[np.bool_]) -> Regression:
         """Only the far field has anything for each feature."""
@@ -402,7 +427,7 @@ class KernelRegression(Regression):
         assert isinstance(system, IncrementalKernelRidge)
         C = system.coefficients
         if not FarField.serves(system.squares[system.alive], self.kernel):
-            return {"coefficients": C.astype(np.float32), "unit": 1.0, "far": None}
+            return {"coefficients": C.astype(np.float32), "unit": None, "far": None}
         assert isinstance(system, IncrementalDualRidge)
         coefficients, unit = as_half(C)
         return {"coefficients": coefficients, "unit": unit, "far": FarField.of(None, system.squares, C, system.Psi)}

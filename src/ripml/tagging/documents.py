@@ -355,13 +355,13 @@ class DocumentModel:
 
     # ---------------------------------------------------------------------------------------------------- save and load
 
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write a model folder."""
-        model_folder.save(path, type(self.model).__name__, *self.to_state())
+    def save(self, path: str | PathLike[str], compact: bool = False) -> None:
+        """Write a model folder; `compact`, with only what answers need."""
+        model_folder.save(path, type(self.model).__name__, *self.to_state(compact))
 
-    def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Everything that is saved, as JSON values and arrays."""
-        parameters, arrays = self.model.to_state()
+    def to_state(self, compact: bool = False) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Everything that is saved, as JSON values and arrays; `compact`, only what answers need."""
+        parameters, arrays = self.model.to_state(compact)
         parameters |= {
             "columns": self.feature_names,
             "first_feature": self.first_feature,

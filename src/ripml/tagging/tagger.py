@@ -203,22 +203,28 @@ class Tagger(BaseEstimator):  # type: ignore[misc]
 
     # --------------------------------------------------------------------------------------------------- save and load
 
-    def save(self, path: str | PathLike[str]) -> None:
+    def save(self, path: str | PathLike[str], compact: bool = False) -> None:
         """Write a model folder of JSON and plain arrays, without any text; `ripml.load` reads it.
 
-        An encoder object is not saved; pass it to `Tagger.load` again.
+        An encoder object is not saved; pass it to `Tagger.load` again. With `compact`, only what suggestions need is
+        written, which is smaller: such a tagger cannot learn or forget, and does not know how many texts it has learnt.
         """
         fitted = replace(self._fitted(), rules=self._rules())
-        parameters, arrays = fitted.to_state()
+        parameters, arrays = fitted.to_state(compact)
+        parameters["tagger"] = {"n_empty": self.n_empty_, "n_repeated": self.n_repeated_}
+        if not compact:
+            arrays |= self._known_to_arrays()
+        model_folder.save(path, type(fitted.model).__name__, parameters, arrays)
+
+    def _known_to_arrays(self) -> dict[str, NDArray[Any]]:
+        """The texts that were learnt, by their digests, and their tags."""
         columns = {name: column for column, name in enumerate(self.tags_)}
         carried = [[columns[tag] for tag in tags] for tags in self._known.values()]
-        parameters["tagger"] = {"n_empty": self.n_empty_, "n_repeated": self.n_repeated_}
-        arrays |= {
+        return {
             "tagger_digests": np.frombuffer(b"".join(self._known), np.uint8).reshape(-1, _DIGEST_SIZE),
             "tagger_tags": np.array([column for tags in carried for column in tags], np.int32),
             "tagger_ends": np.cumsum([0, *map(len, carried)], dtype=np.int64),
         }
-        model_folder.save(path, type(fitted.model).__name__, parameters, arrays)
 
     @classmethod
     def load(cls, path: str | PathLike[str], encoder: Any = None) -> Tagger:
@@ -265,6 +271,7 @@ class Tagger(BaseEstimator):  # type: ignore[misc]
         model = self._fitted().model
         if not isinstance(model, RIPML):
             raise ParameterError(f"{type(model).__name__} cannot learn or forget texts after its fit; RIPML can.")
+        model.model_.check_exact()
         return model
 
 
