@@ -6,9 +6,11 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+import laws
 import numpy as np
 import pytest
 import scipy.sparse
+import worlds
 
 import ripml
 from ripml import RIPML, Tagger
@@ -17,7 +19,6 @@ from ripml.base.arrays import LazyArray, narrowed
 from ripml.base.errors import ModelFolderError, ParameterError
 from ripml.model import state
 from ripml.neighbors import Exact
-from tests import laws, worlds
 
 ZIPF = worlds.zipf()
 MODELS = {
