@@ -399,8 +399,8 @@ def saved_equals_loaded(fitted: RIPML, X_new: Any, folder: Path) -> None:
         np.testing.assert_array_equal(coefficients(cluster.regression), coefficients(expected.regression))
         assert is_memory_mapped(coefficients(cluster.regression))
         assert is_memory_mapped(cluster.index.Z) == ("Z" in model_folder.load(folder).arrays)  # or made again
-        searched = [one.index.searched(one.index.Z, one.index.index.storage) for one in (cluster, expected)]
-        np.testing.assert_array_equal(*searched)
+        one, other = (some.index.searched(some.index.Z, some.index.index.storage) for some in (cluster, expected))
+        np.testing.assert_array_equal(one, other)
 
 
 def coefficients(regression: Any) -> Array:

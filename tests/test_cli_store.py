@@ -22,6 +22,7 @@ from scipy.sparse import csr_array
 from test_cli import run
 
 from ripml import RIPML, datasets
+from ripml.base import model_folder
 from ripml.base.errors import DataError
 from ripml.cli import main
 from ripml.cli import store as store_commands
@@ -173,6 +174,19 @@ def test_a_store_is_not_created_for_models_that_cannot_be_updated(
         sentence = f"--store requires a RIPML model that is trained in memory; leave out {shown}."
         assert err == f"ripml: {sentence}\n"
     assert not (tmp_path / "s").exists()
+
+
+def test_a_compact_model_is_smaller_and_a_store_is_never_compact(
+    made: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for name, option in (("whole", []), ("compact", ["--compact"])):
+        run(capfd, "train", made / "text.jsonl", tmp_path / name, "--preset", "linear", *option)
+    whole, compact = (model_folder.load(tmp_path / name) for name in ("whole", "compact"))
+    assert compact.parameters["compact"] is True
+    assert compact.arrays["Psi"].nbytes == whole.arrays["Psi"].nbytes / 2
+    run(capfd, "suggest", tmp_path / "compact", "some text")
+    _, err = run(capfd, "train", made / "text.jsonl", tmp_path / "s", "--store", "--compact", code=2)
+    assert "--compact is for models that only answer, but a store learns; leave out one of them." in err
 
 
 def test_training_does_not_overwrite_a_store(store: Path, made: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -286,7 +286,7 @@ def test_clusters_with_and_without_a_far_field_are_saved_together(tmp_path: Path
     X.data[: X.indptr[330]] *= (X.indices[: X.indptr[330]] < 30) + np.float32(0.01)  # 330 rows of other features
     Y = [[f"label {j % 23}" for j in row.indices[:3]] or ["none"] for row in X]
     model = RIPML(kernel=RBF(n_near=100), n_clusters=2, random_state=0).fit(X, Y)
-    assert {cluster.regression.coefficients.dtype.name for cluster in model.clusters_} == {"float16", "float32"}
+    assert {cluster.regression.arrays()["Psi"].dtype.name for cluster in model.clusters_} == {"float16", "float32"}
     model.save(tmp_path / "model")
     loaded = load(tmp_path / "model")
     assert abs(loaded.decision_function(X) - model.decision_function(X)).max() == 0

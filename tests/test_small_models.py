@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from ripml.model import state
 from ripml.neighbors import Exact
 
 ZIPF = worlds.zipf()
-MODELS = {
+MODELS: dict[str, dict[str, Any]] = {
     "default": {},
     "linear": {"kernel": "linear"},
     "local": {"kernel": "local"},
@@ -150,16 +151,30 @@ class TestCompact:
         fitted(name).save(tmp_path / "compact", compact=True)
         compact = ripml.load(tmp_path / "compact")
         X, Y = ZIPF.X[:2], ZIPF.Y[:2]
-        for change in (
+        changes: list[Callable[[], Any]] = [
             lambda: compact.partial_fit(X, Y),
             lambda: compact.forget(X, Y),
             lambda: compact.relabel(X, Y, ZIPF.Y[2:4]),
             compact.warm_up,
             compact.without_rows,
-        ):
+        ]
+        for change in changes:
             with pytest.raises(ParameterError, match="was saved compact, for answers only, so it cannot learn"):
                 change()
         assert compact.decision_function(ZIPF.X_new).nnz
+
+    def test_the_slope_of_a_far_field_is_made_again_if_it_is_small(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        model = fitted("default")
+        parameters, arrays = model.to_state(compact=True)
+        assert "far_clusters" in arrays
+        assert "far_slope" not in arrays
+        monkeypatch.setattr(state, "_REMADE_BYTES", 100)
+        with pytest.raises(ModelFolderError, match="'far_slope' is missing, and it is too large"):
+            RIPML.from_state(parameters, arrays | {"Z": model.clusters_[0].index.Z})
+        assert "far_slope" in model.to_state(compact=True)[1]
+        monkeypatch.undo()
+        with pytest.raises(ModelFolderError, match="'far_slope' is missing, but the model is not compact"):
+            RIPML.from_state({**parameters, "compact": False}, arrays)
 
     def test_a_fit_makes_it_a_whole_model_again(self, tmp_path: Path) -> None:
         fitted("linear").save(tmp_path / "compact", compact=True)
@@ -171,9 +186,14 @@ class TestCompact:
         tagger = Tagger().fit(texts, tags)
         tagger.save(tmp_path / "compact", compact=True)
         compact = ripml.load(tmp_path / "compact")
-        assert compact.suggest("a cup of tea", n=1) == tagger.suggest("a cup of tea", n=1)
+        ((tag, score),), ((expected, whole),) = (some.suggest("a cup of tea", n=1) for some in (compact, tagger))
+        assert (tag, score) == (expected, pytest.approx(whole, abs=1e-3))
         assert not [name for name in model_folder.load(tmp_path / "compact").arrays if name.startswith("tagger")]
-        for change in (lambda: compact.learn(["snow"], [["winter"]]), lambda: compact.forget(["hot tea"])):
+        changes: list[Callable[[], Any]] = [
+            lambda: compact.learn(["snow"], [["winter"]]),
+            lambda: compact.forget(["hot tea"]),
+        ]
+        for change in changes:
             with pytest.raises(ParameterError, match="was saved compact"):
                 change()
 
@@ -185,3 +205,24 @@ class TestCompact:
         del arrays["unit"]
         with pytest.raises(ModelFolderError, match="the array 'unit' is missing"):
             RIPML.from_state(parameters, arrays)
+
+
+class TestWhatOnlyUpdatesNeed:
+    @pytest.mark.parametrize("sparse", [True, False])
+    def test_it_stays_on_disk_until_the_first_change(self, sparse: bool, tmp_path: Path) -> None:
+        X = scipy.sparse.csr_array(ZIPF.X) if sparse else ZIPF.X
+        RIPML.linear(random_state=0).fit(X, ZIPF.Y).save(tmp_path / "model")
+        (cluster,) = ripml.load(tmp_path / "model").clusters_
+        if cluster.rows is not None:
+            rows = cluster.rows.X.X
+            assert laws.is_memory_mapped(rows.data if sparse else rows)
+        else:
+            assert laws.is_memory_mapped(cluster.regression.sums.triangle)
+            assert laws.is_memory_mapped(cluster.regression.sums.moment)
+
+    def test_sums_stay_on_disk(self, tmp_path: Path) -> None:
+        fitted("paper").save(tmp_path / "model")
+        (cluster,) = ripml.load(tmp_path / "model").clusters_
+        assert cluster.rows is None
+        assert laws.is_memory_mapped(cluster.regression.sums.triangle)
+        assert laws.is_memory_mapped(cluster.regression.sums.moment)

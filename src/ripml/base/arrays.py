@@ -28,6 +28,7 @@ __all__ = [
     "ArraySpec",
     "GrowingArray",
     "LazyArray",
+    "as_array",
     "as_half",
     "check_arrays",
     "csr_from",
@@ -112,6 +113,11 @@ class LazyArray:
             if self._made is None:
                 self._made = self._make()
             return self._made
+
+
+def as_array(array: NDArray[Any] | LazyArray) -> NDArray[Any]:
+    """The array itself, made now if it is lazy and was not needed before."""
+    return array.get() if isinstance(array, LazyArray) else array
 
 
 @dataclass(frozen=True)
@@ -250,16 +256,18 @@ def narrowed(array: NDArray[Any]) -> NDArray[Any]:
     return array if array.min(initial=0) < 0 or largest >= 2**32 else array.astype(np.min_scalar_type(largest))
 
 
-def as_half(values: NDArray[Any]) -> tuple[NDArray[np.float16], float]:
+def as_half(values: NDArray[Any], unit: float | None = None) -> tuple[NDArray[np.float16], float]:
     """An array as float16, in units of a power of two that brings large or small numbers into its range.
+
+    With `unit`, in units of that.
 
     >>> as_half(np.array([[1.0, 3.0]]))
     (array([[1., 3.]], dtype=float16), 1.0)
     """
-    largest = max(float(values.max(initial=0)), -float(values.min(initial=0)))
-    unit = 1.0
-    if largest > _LARGEST_HALF or 0 < largest < 2.0**-6:
-        unit = float(2.0 ** np.clip(np.ceil(np.log2(largest / _LARGEST_HALF)), -960, 960))
+    if unit is None:
+        largest, unit = max(float(values.max(initial=0)), -float(values.min(initial=0))), 1.0
+        if largest > _LARGEST_HALF or 0 < largest < 2.0**-6:
+            unit = float(2.0 ** np.clip(np.ceil(np.log2(largest / _LARGEST_HALF)), -960, 960))
     compiled = loops()
     if compiled is None:
         return (values / values.dtype.type(unit)).astype(np.float16), unit

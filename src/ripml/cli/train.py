@@ -91,7 +91,8 @@ def train(
     With --store, MODEL becomes a store in a new folder. ripml update, forget and relabel change it, ripml serve serves
     it, and every command that takes a model takes a store, too. With --memory, the rows and the large arrays of the
     model are files in MODEL.work until the model is saved; an interrupted run continues from its last block when the
-    command is repeated. --memory and --dask are intended for --preset paper.
+    command is repeated. --memory and --dask are intended for --preset paper. With --compact, the model is smaller, but
+    cannot be updated.
 
     Example: ripml train tickets.jsonl model/
 

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ripml.base.arrays import GrowingArray, LazyArray, csr_of
+from ripml.base.arrays import GrowingArray, LazyArray, as_array, csr_of
 from ripml.base.parallel import blocks
 from ripml.base.workspace import release
 from ripml.labels.label_sets import fingerprints
@@ -90,7 +90,7 @@ class LabelSetIndex(ABC):
     ) -> LabelSetIndex:
         """Of these sets; `arrays` has what the searchers of a saved index need, `made` are searchers made elsewhere."""
         return cls(
-            sets, counts, Z, Searchers(index, lambda: cls.searched(_made(Z), index.storage), arrays, made), scale
+            sets, counts, Z, Searchers(index, lambda: cls.searched(as_array(Z), index.storage), arrays, made), scale
         )
 
     @staticmethod
@@ -113,7 +113,7 @@ class LabelSetIndex(ABC):
     @property
     def Z(self) -> NDArray[Any]:
         """The embeddings, which are made now if they were not needed before."""
-        return _made(self.embeddings)
+        return as_array(self.embeddings)
 
     @property
     def search_shape(self) -> tuple[int, int]:
@@ -389,10 +389,6 @@ def _unit(Z: Floats) -> Floats:
     length = np.linalg.norm(Z, axis=1, keepdims=True)
     off = (length > 0) & (np.abs(length - 1) > _ROUNDING)
     return np.asarray(Z / np.where(off, length, 1) if off.any() else Z, np.float32)
-
-
-def _made(Z: NDArray[Any] | LazyArray) -> NDArray[Any]:
-    return Z.get() if isinstance(Z, LazyArray) else Z
 
 
 def wide(Y: Any, n_labels: int) -> Any:

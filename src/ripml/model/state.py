@@ -77,7 +77,7 @@ _TOGETHER = (
     ("summed", "gram", "moment"),
     ("kept_parts", "kept_set_of_row"),
     ("set_of_row", "row_ends"),
-    ("far_clusters", "far_sums", "far_slope", "far_unit"),
+    ("far_clusters", "far_sums", "far_unit"),
 )
 
 # Whole numbers, which are stored in as few bytes as hold them.
@@ -86,7 +86,7 @@ _WHOLE = {name for name, spec in _SPECS.items() if spec.dtype == "iu"} | {
 }
 
 _ONE = np.ones(1)
-_REMADE_BYTES = 1 << 28  # embeddings of label sets up to which they are made again and not stored
+_REMADE_BYTES = 1 << 28  # arrays in float32 up to which they are made again and not stored
 
 
 # -------------------------------------------------------------------------------------------------------------- writing
@@ -124,6 +124,8 @@ def to_state(model: Model, n_jobs: int | None, compact: bool = False) -> tuple[d
     }
     if model.weights is not None:
         arrays["weights"] = model.weights
+    if model.compact and 4 * arrays.get("far_slope", np.empty(0)).size <= _REMADE_BYTES:
+        arrays.pop("far_slope", None)  # made again of the rounded coefficients
     return values, {name: narrowed(array) if name in _WHOLE else array for name, array in arrays.items()}
 
 
@@ -179,7 +181,7 @@ def _is_remade(embedding: LabelEmbedding, storage: str, n_sets: int) -> bool:
 def _remade(embedding: LabelEmbedding, sets: Any) -> NDArray[Any]:
     """The embeddings (F, u, m) of label sets as they are searched."""
     Z = embedding.searched(wide(sets, len(embedding.keys)))
-    return np.stack(embedding.index_type.searched(Z, "float32") or Z)
+    return np.stack(embedding.index_type.searched(Z, "float32") or [*Z])
 
 
 def _coefficients_to_arrays(regressions: Sequence[Regression]) -> dict[str, NDArray[Any]]:
@@ -259,6 +261,8 @@ def from_state(settings: Settings, values: Mapping[str, Any], arrays: Arrays) ->
         raise ValueError(f"n_dims is {settings.n_dims} in the settings and {n_dims} in what was learnt")
     projection = Projection(ensemble, n_dims, settings.n_learners, _whole(values, "seed"))
     arrays = _checked(settings, kernel, arrays, n_features, len(vocabulary))
+    if "far_clusters" in arrays and "far_slope" not in arrays and not values["compact"]:
+        raise ValueError("the array 'far_slope' is missing, but the model is not compact")
     chosen = dict(values["chosen"])
     relevance, choices = chosen.pop("relevance"), Choices(**chosen)
     decoder = settings.decoder
@@ -419,12 +423,23 @@ def _kernel_regression(
     if "far_clusters" in arrays and c in arrays["far_clusters"]:
         at = int(np.flatnonzero(arrays["far_clusters"] == c)[0])
         total, moment = arrays["far_sums"][at]
-        far = FarField(total, moment, arrays["far_slope"][at], float(arrays["far_unit"][at]))
         coefficients, unit = (Psi, float(_unit(arrays)[c])) if Psi.dtype == np.float16 else as_half(Psi)
+        slope = _slope(arrays, at, rows.X, coefficients, unit)
+        far = FarField(total, moment, slope, float(arrays["far_unit"][at]))
         return KernelRegression(kernel, ridge, coefficients, unit, far)
     if Psi.dtype == np.float16:
         raise ValueError("the array 'Psi' is in float16, but the far field of a cluster is missing")
     return KernelRegression.of(kernel, ridge, Psi, rows.X.all())
+
+
+def _slope(arrays: Arrays, at: int, X: Rows, Psi: NDArray[Any], unit: float) -> NDArray[Any] | LazyArray:
+    """The slope (d, M) of far field `at`; where it is not stored, it is made when it is first needed."""
+    if "far_slope" in arrays:
+        return np.asarray(arrays["far_slope"][at])
+    shape, far_unit = (arrays["centres"].shape[1], Psi.shape[1]), float(arrays["far_unit"][at])
+    if 4 * len(arrays["far_unit"]) * shape[0] * shape[1] > _REMADE_BYTES:
+        raise ValueError("the array 'far_slope' is missing, and it is too large to be made again")
+    return LazyArray(shape, lambda: as_half(FarField.slope_of(X.all(), Psi, unit), far_unit)[0])
 
 
 def _sums(arrays: Arrays, n_clusters: int) -> dict[int, PackedSums]:
@@ -451,6 +466,11 @@ def _sums(arrays: Arrays, n_clusters: int) -> dict[int, PackedSums]:
     }
 
 
+def _part(X: Any, place: slice) -> Rows:
+    """Rows of one cluster, without a copy of their features: those that only updates need stay on disk until then."""
+    return Rows(row_slice(X, place) if scipy.sparse.issparse(X) else X[place])
+
+
 def _rows(kernel: Kernel, indexes: Sequence[LabelSetIndex], arrays: Arrays, d: int) -> list[TrainingRows | None]:
     """The training rows of each cluster, stored for answers or kept to go on learning."""
     found: list[TrainingRows | None] = [None] * len(indexes)
@@ -461,15 +481,14 @@ def _rows(kernel: Kernel, indexes: Sequence[LabelSetIndex], arrays: Arrays, d: i
         if places[-1].stop != len(sets):
             raise ValueError("the rows of the clusters are not all rows")
         for c, place in enumerate(places):
-            rows = X if len(places) == 1 else X[place]  # a slice of CSR rows is a copy
-            found[c] = TrainingRows(Rows(rows), sets[place], numbers[place], kernel)
+            found[c] = TrainingRows(_part(X, place), sets[place], numbers[place], kernel)
     elif "kept_parts" in arrays:
         sets, kept = arrays["kept_set_of_row"], arrays["kept_parts"]
         X = arrays["kept"] if "kept" in arrays else csr_from(arrays, "kept", (len(sets), d))
         if kept[:, 1].sum() != len(sets) or kept[:, 0].max(initial=0) >= len(indexes):
             raise ValueError("the rows that were kept are not those of the clusters")
         for c, place in zip(kept[:, 0].tolist(), _places(np.cumsum(kept[:, 1])), strict=True):
-            found[c] = TrainingRows(Rows(X[place]), sets[place], sets[:0], kernel, searched=False)
+            found[c] = TrainingRows(_part(X, place), sets[place], sets[:0], kernel, searched=False)
     for rows, index in zip(found, indexes, strict=True):
         if rows is not None and len(rows) and rows.set_of_row.max() >= len(index.counts):
             raise ValueError("a row has a label set that is not in the index")

@@ -210,8 +210,8 @@ class Updatable(Multilabel):
     def save(self, path: str | PathLike[str], compact: bool = False) -> None:
         """Write the model into a folder of JSON and plain arrays; see docs/model-folder.md.
 
-        With `compact`, only what answers need is written, and the coefficients of a linear model in 16 bits: such a
-        model cannot learn or forget.
+        With `compact`, only what answers need is written, and the coefficients of a linear model in 16 bits. Such a
+        model cannot learn or forget, and its scores differ a little.
         """
         self._fitted_model()
         self._check_unchanged()

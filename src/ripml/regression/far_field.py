@@ -17,7 +17,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from ripml.base.arrays import as_half, from_half
+from ripml.base.arrays import LazyArray, as_array, as_half, from_half
 from ripml.base.compiled import loops
 from ripml.base.products import sparse_half_product, transposed_product
 from ripml.regression.kernels import Kernel
@@ -39,7 +39,7 @@ class FarField:
 
     total: Floats  # (M,) ΣCᵢ
     moment: Floats  # (M,) ½Σ‖xᵢ‖²Cᵢ
-    slope: Halves  # (d, M) XᵀC in units of `unit`
+    slopes: Halves | LazyArray  # (d, M) XᵀC in units of `unit`
     unit: float
 
     @classmethod
@@ -49,6 +49,16 @@ class FarField:
         total = C.sum(axis=0, dtype=np.float64)
         moment = np.asarray(squares, np.float64) / 2 @ C
         return cls(total.astype(np.float32), moment.astype(np.float32), slope, unit)
+
+    @staticmethod
+    def slope_of(X: Any, C: Halves, unit: float) -> Floats:
+        """XᵀC (d, M) of rows X (n, d) and coefficients C (n, M), which are rounded, in units of `unit`."""
+        return np.asarray(transposed_product(X, from_half(C), None) * np.float32(unit), np.float32)
+
+    @property
+    def slope(self) -> Halves:
+        """XᵀC (d, M) in units of `unit`, which is made now if it was not needed before."""
+        return as_array(self.slopes)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The arrays that are saved."""
@@ -65,19 +75,19 @@ class FarField:
     def with_targets(self, kept: Any) -> FarField:
         """With only these targets."""
         slope = np.ascontiguousarray(self.slope[:, kept])
-        return replace(self, total=self.total[kept], moment=self.moment[kept], slope=slope)
+        return replace(self, total=self.total[kept], moment=self.moment[kept], slopes=slope)
 
     def widened(self, n_targets: int) -> FarField:
         """With more targets, which are zero."""
         more = n_targets - len(self.total)
         total, moment = (np.pad(array, (0, more)) for array in (self.total, self.moment))
-        return replace(self, total=total, moment=moment, slope=np.pad(self.slope, ((0, 0), (0, more))))
+        return replace(self, total=total, moment=moment, slopes=np.pad(self.slope, ((0, 0), (0, more))))
 
     def cleared(self, features: NDArray[np.bool_]) -> FarField:
         """Without what is left of features (d,) that no row has any more."""
         slope = self.slope.copy()
         slope[features] = 0
-        return replace(self, slope=slope)
+        return replace(self, slopes=slope)
 
     def kernel_sum(self, X: Any, likeness: Floats, squares: Floats, kernel: Kernel, C: Halves, unit: float) -> Floats:
         """Σ_i K(x, xᵢ) Cᵢ (b, M) of rows X (b, d) with these squared lengths.

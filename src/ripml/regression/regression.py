@@ -248,7 +248,8 @@ class LinearRegression(Regression):
 
     def _lines(self, features: Any) -> Floats:
         """The lines of Psi of these features."""
-        return self.Psi[features] if self.unit is None else from_half(self.Psi[features]) * np.float32(self.unit)
+        lines = self.Psi[features]
+        return np.asarray(lines if self.unit is None else from_half(lines) * np.float32(self.unit))
 
     def contributions(self, x: Any, read: Read, rows: Rows | None, likeness: NDArray[Any] | None) -> Contributions:
         """x_j·⟨Psi_j, g_l⟩ for each feature j of x and label l; there are no terms of rows."""
