@@ -20,6 +20,7 @@ from ripml.base.arrays import LazyArray, narrowed
 from ripml.base.errors import ModelFolderError, ParameterError
 from ripml.model import state
 from ripml.neighbors import Exact
+from ripml.regression.kernels import RBF
 
 ZIPF = worlds.zipf()
 MODELS: dict[str, dict[str, Any]] = {
@@ -164,7 +165,7 @@ class TestCompact:
         assert compact.decision_function(ZIPF.X_new).nnz
 
     def test_the_slope_of_a_far_field_is_made_again_if_it_is_small(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        model = fitted("default")
+        model = RIPML(kernel=RBF(n_near=20), random_state=0).fit(scipy.sparse.csr_array(ZIPF.X), ZIPF.Y)
         parameters, arrays = model.to_state(compact=True)
         assert "far_clusters" in arrays
         assert "far_slope" not in arrays
