@@ -280,10 +280,11 @@ def near_sum(likeness, squares, grade, n_near, width, coefficients, total, momen
                 low, high = min(low, line[r]), max(high, line[r])
         # The likeness that n_near rows exceed, found in a histogram.
         step = max(np.float32((high - low) / n_bins), np.float32(1e-30))
+        per_step = np.float32(1) / step
         counts[:] = 0
         for r in range(n):
             if line[r] > -np.inf:
-                counts[min(n_bins - 1, int((line[r] - low) / step))] += 1
+                counts[min(n_bins - 1, int((line[r] - low) * per_step))] += 1
         above, place = 0, n_bins
         while place > 0 and above + counts[place - 1] <= n_near:
             place -= 1
@@ -291,33 +292,30 @@ def near_sum(likeness, squares, grade, n_near, width, coefficients, total, momen
         cut = low + step * place
         if place > 0:
             cut -= step * np.float32(n_near - above) / np.float32(counts[place - 1])
-        # The moments of the likeness of distant rows.
-        first, n_far = 0.0, 0
-        for r in range(n):
-            if -np.inf < line[r] <= cut:
-                first += line[r]
-                n_far += 1
-        mean = first / max(n_far, 1)
-        second, third = 0.0, 0.0
-        for r in range(n):
-            if -np.inf < line[r] <= cut:
-                apart = line[r] - mean
-                second += apart * apart
-                third += apart * apart * apart
-        second /= max(n_far, 1)
-        third /= max(n_far, 1)
-        level = np.exp(grade * (mean - squares[i] / 2))
-        slope = level * (grade + (grade * grade / 2 * third / second if second > 0 else 0.0))
-        start = level * (1 + grade * grade / 2 * second) - slope * mean
-        # What the line misses of near rows; at the cut it is taken in gradually.
-        count = 0
+        # The near rows, and the moments of the likeness of distant ones around `low`.
+        count, n_far, first, second, third = 0, 0, 0.0, 0.0, 0.0
         for r in range(n):
             if line[r] > cut:
-                value = np.exp(np.float32(min(grade * (line[r] - squares[i] / 2), 0.0)))
-                missed = value - start - slope * line[r]
                 near[count] = r
-                weights[count] = missed * min(1.0, (line[r] - cut) / width)
                 count += 1
+            elif line[r] > -np.inf:
+                apart = np.float64(line[r]) - low
+                n_far += 1
+                first += apart
+                second += apart * apart
+                third += apart * apart * apart
+        first, second, third = first / max(n_far, 1), second / max(n_far, 1), third / max(n_far, 1)
+        mean = low + first
+        third = third - 3 * first * second + 2 * first * first * first  # around the mean
+        second -= first * first
+        level = np.exp(grade * (mean - squares[i] / 2))
+        slope = level * (grade + (grade * grade / 2 * third / second if second > 1e-12 else 0.0))
+        start = level * (1 + grade * grade / 2 * second) - slope * mean
+        # What the line misses of near rows; at the cut it is taken in gradually.
+        for c in range(count):
+            likely = line[near[c]]
+            value = np.exp(np.float32(min(grade * (likely - squares[i] / 2), 0.0)))
+            weights[c] = (value - start - slope * likely) * min(1.0, (likely - cut) / width)
         result = out[i]
         for j in range(len(result)):
             result[j] = start * total[j] + slope * (linear[i, j] - moment[j])

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from ripml.base.arrays import LazyArray, as_array, as_half, from_half
 from ripml.base.compiled import loops
+from ripml.base.parallel import blocks
 from ripml.base.products import sparse_half_product, transposed_product
 from ripml.regression.kernels import Kernel
 
@@ -30,6 +31,8 @@ Halves = NDArray[np.float16]
 _BORDER = 0.01  # by how much the likeness of a row must exceed that of the border to be taken in as a whole
 _BINS = 1024  # of the histogram that finds the border
 _MANY = 2  # times `n_near` rows are too few for a far field
+_SPREAD = 1e-12  # variance of the likeness of distant rows below which they are all alike
+_ROW_BLOCK = 4096  # training rows processed at a time
 _UNIT = 1e-3  # by which the squared length of a row of length 1 may differ from 1
 
 
@@ -98,11 +101,10 @@ class FarField:
         assert n_near is not None
         linear *= np.float32(self.unit / unit)
         total, moment = self.total / np.float32(unit), self.moment / np.float32(unit)
-        out = np.empty((len(likeness), C.shape[1]), np.float32)
         if compiled is None:
-            for i, h in enumerate(likeness):
-                out[i] = _near_and_far(h, float(squares[i]), kernel.grade, n_near, C, total, moment, linear[i])
+            out = _near_and_far(likeness, squares, kernel.grade, n_near, C, total, moment, linear)
         else:
+            out = np.empty((len(likeness), C.shape[1]), np.float32)
             compiled.near_sum(
                 likeness, squares, kernel.grade, n_near, _BORDER, C.view(np.uint16), total, moment, linear, out
             )
@@ -117,24 +119,40 @@ class FarField:
 
 
 def _near_and_far(
-    h: Floats, square: float, grade: float, n_near: int, C: Halves, total: Floats, moment: Floats, linear: Floats
+    likeness: Floats,
+    squares: Floats,
+    grade: float,
+    n_near: int,
+    C: Halves,
+    total: Floats,
+    moment: Floats,
+    linear: Floats,
 ) -> Floats:
-    """The kernel sum of one row, of which fewer rows are near than there are."""
-    places = np.flatnonzero(h > -np.inf)
-    values = h[places].astype(np.float64)
-    border = _border(values, n_near)
-    far = values[values <= border]
-    # The least-squares line of the second-order expansion of K around the mean likeness of distant rows.
-    mean = far.mean()
-    second, third = (((far - mean) ** power).mean() for power in (2, 3))
-    level = np.exp(grade * (mean - square / 2))
-    b = level * (grade + (grade**2 / 2 * third / second if second > 0 else 0.0))
-    a = level * (1 + grade**2 / 2 * second) - b * mean
-    near = values > border
-    K = np.exp(np.minimum(grade * (values[near] - square / 2), 0))
-    weights = (K - a - b * values[near]) * np.minimum(1, (values[near] - border) / _BORDER)
-    exact = weights.astype(np.float32) @ from_half(C[places[near]])
-    return np.asarray(a * total + b * (linear - moment) + exact, np.float32)
+    """The kernel sums of rows, which are fewer near than there are."""
+    weights, lines = np.zeros(likeness.shape, np.float32), np.empty((2, len(likeness), 1), np.float32)
+    for i, h in enumerate(likeness):
+        values = h[h > -np.inf].astype(np.float64)
+        border = _border(values, n_near)
+        far = values[values <= border]
+        # The least-squares line of the second-order expansion of K around the mean likeness of distant rows.
+        mean = far.mean()
+        apart = far - mean
+        squared = apart * apart
+        second, third = squared.mean(), (squared * apart).mean()
+        level = np.exp(grade * (mean - squares[i] / 2))
+        b = level * (grade + (grade**2 / 2 * third / second if second > _SPREAD else 0.0))
+        a = level * (1 + grade**2 / 2 * second) - b * mean
+        near = h > border
+        K = np.exp(np.minimum(grade * (h[near] - squares[i] / 2), 0))
+        weights[i, near] = (K - a - b * h[near]) * np.minimum(1, (h[near] - border) / _BORDER)
+        lines[:, i, 0] = a, b
+    out = lines[0] * total + lines[1] * (linear - moment)
+    if len(likeness) == 1:
+        near = weights[0] != 0
+        return np.asarray(out + weights[:, near] @ from_half(C[near]), np.float32)
+    for rows in blocks(len(C), _ROW_BLOCK):  # one product for all, as few rows are near to none of them
+        out += weights[:, rows] @ from_half(C[rows])
+    return np.asarray(out, np.float32)
 
 
 def _border(values: NDArray[np.float64], n_near: int) -> float:
