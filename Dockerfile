@@ -24,7 +24,8 @@ FROM python:3.11-slim
 RUN useradd --system --uid 10001 --home-dir /data --shell /usr/sbin/nologin ripml \
     && install -d -o ripml -g ripml -m 0700 /data
 COPY --from=build /opt/ripml /opt/ripml
-ENV PATH=/opt/ripml/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+# Loops that Numba compiles for the processor are kept in the volume, as the rest is read-only.
+ENV PATH=/opt/ripml/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 NUMBA_CACHE_DIR=/data/.cache/numba
 USER 10001
 WORKDIR /data
 VOLUME /data
