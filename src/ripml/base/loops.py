@@ -397,7 +397,7 @@ def candidates(
             if not wanted[p]:
                 continue
             if values.shape[0]:
-                value[p] = values[i, found[p]]
+                value[p] = values[i, found[p]] if found[p] < values.shape[1] else np.float32(0)
             else:
                 column, query, dot = Phi[found[p]], Z[i], np.float32(0)
                 for j in range(len(query)):
