@@ -97,10 +97,8 @@ def sparse_half(indptr, indices, data, matrix, out):
     for i in range(len(indptr) - 1):
         line = out[i]
         line[:] = 0
-        for t in range(indptr[i], indptr[i + 1]):
-            row, value = matrix[indices[t]], data[t]
-            for j in range(len(line)):
-                line[j] += value * _from_half(row[j])
+        entries = slice(indptr[i], indptr[i + 1])
+        _add_half_rows(indices[entries], data[entries], matrix, line)
 
 
 @_loop
@@ -269,22 +267,22 @@ def near_sum(likeness, squares, grade, n_near, width, coefficients, total, momen
     """Σ_i K(x, x_i) C_i with the kernel of distant rows as a line (`FarField.kernel_sum`)."""
     n = likeness.shape[1]
     n_bins = 1024
-    counts = np.empty(n_bins, np.int64)
-    near = np.empty(n, np.int64)
-    weights = np.empty(n, np.float32)
+    counts, bins = np.empty(n_bins, np.int32), np.empty(n, np.int32)
+    near, weights = np.empty(n + 1, np.int64), np.empty(n, np.float32)
     for i in range(len(likeness)):
         line = likeness[i]
         low, high = np.float32(np.inf), np.float32(-np.inf)
         for r in range(n):
-            if line[r] > -np.inf:
-                low, high = min(low, line[r]), max(high, line[r])
-        # The likeness that n_near rows exceed, found in a histogram.
+            high = max(high, line[r])
+            low = min(low, line[r] if line[r] > -np.inf else np.float32(np.inf))
+        # The likeness that n_near rows exceed, found in a histogram; rows that do not count are in its lowest bin.
         step = max(np.float32((high - low) / n_bins), np.float32(1e-30))
         per_step = np.float32(1) / step
+        for r in range(n):
+            bins[r] = np.int32(min(max((line[r] - low) * per_step, np.float32(0)), np.float32(n_bins - 1)))
         counts[:] = 0
         for r in range(n):
-            if line[r] > -np.inf:
-                counts[min(n_bins - 1, int((line[r] - low) * per_step))] += 1
+            counts[bins[r]] += 1
         above, place = 0, n_bins
         while place > 0 and above + counts[place - 1] <= n_near:
             place -= 1
@@ -292,18 +290,18 @@ def near_sum(likeness, squares, grade, n_near, width, coefficients, total, momen
         cut = low + step * place
         if place > 0:
             cut -= step * np.float32(n_near - above) / np.float32(counts[place - 1])
-        # The near rows, and the moments of the likeness of distant ones around `low`.
+        # The near rows, and the moments of the likeness of distant ones around `low`; without branches.
         count, n_far, first, second, third = 0, 0, 0.0, 0.0, 0.0
         for r in range(n):
-            if line[r] > cut:
-                near[count] = r
-                count += 1
-            elif line[r] > -np.inf:
-                apart = np.float64(line[r]) - low
-                n_far += 1
-                first += apart
-                second += apart * apart
-                third += apart * apart * apart
+            far = line[r] > -np.inf and line[r] <= cut
+            apart = np.float64(line[r]) - low if far else 0.0
+            n_far += 1 if far else 0
+            first += apart
+            second += apart * apart
+            third += apart * apart * apart
+        for r in range(n):
+            near[count] = r
+            count += 1 if line[r] > cut else 0
         first, second, third = first / max(n_far, 1), second / max(n_far, 1), third / max(n_far, 1)
         mean = low + first
         third = third - 3 * first * second + 2 * first * first * first  # around the mean
@@ -319,21 +317,28 @@ def near_sum(likeness, squares, grade, n_near, width, coefficients, total, momen
         result = out[i]
         for j in range(len(result)):
             result[j] = start * total[j] + slope * (linear[i, j] - moment[j])
-        r = 0
-        while r + 4 <= count:
-            c0, c1 = coefficients[near[r]], coefficients[near[r + 1]]
-            c2, c3 = coefficients[near[r + 2]], coefficients[near[r + 3]]
-            w0, w1, w2, w3 = weights[r], weights[r + 1], weights[r + 2], weights[r + 3]
-            for j in range(len(result)):
-                result[j] += (w0 * _from_half(c0[j]) + w1 * _from_half(c1[j])) + (
-                    w2 * _from_half(c2[j]) + w3 * _from_half(c3[j])
-                )
-            r += 4
-        while r < count:
-            c0, w0 = coefficients[near[r]], weights[r]
-            for j in range(len(result)):
-                result[j] += w0 * _from_half(c0[j])
-            r += 1
+        _add_half_rows(near[:count], weights[:count], coefficients, result)
+
+
+@_loop
+def _add_half_rows(rows, weights, matrix, out):
+    """Add the sum of these rows of a matrix of float16 bits, with these weights; eight rows at a time."""
+    r = 0
+    while r + 8 <= len(rows):
+        c0, c1, c2, c3 = matrix[rows[r]], matrix[rows[r + 1]], matrix[rows[r + 2]], matrix[rows[r + 3]]
+        c4, c5, c6, c7 = matrix[rows[r + 4]], matrix[rows[r + 5]], matrix[rows[r + 6]], matrix[rows[r + 7]]
+        w0, w1, w2, w3 = weights[r], weights[r + 1], weights[r + 2], weights[r + 3]
+        w4, w5, w6, w7 = weights[r + 4], weights[r + 5], weights[r + 6], weights[r + 7]
+        for j in range(len(out)):
+            out[j] += (
+                (w0 * _from_half(c0[j]) + w1 * _from_half(c1[j])) + (w2 * _from_half(c2[j]) + w3 * _from_half(c3[j]))
+            ) + ((w4 * _from_half(c4[j]) + w5 * _from_half(c5[j])) + (w6 * _from_half(c6[j]) + w7 * _from_half(c7[j])))
+        r += 8
+    while r < len(rows):
+        row, weight = matrix[rows[r]], weights[r]
+        for j in range(len(out)):
+            out[j] += weight * _from_half(row[j])
+        r += 1
 
 
 # ----------------------------------------------------------------------------------------------------------- candidates
@@ -399,10 +404,7 @@ def candidates(
             if values.shape[0]:
                 value[p] = values[i, found[p]] if found[p] < values.shape[1] else np.float32(0)
             else:
-                column, query, dot = Phi[found[p]], Z[i], np.float32(0)
-                for j in range(len(query)):
-                    dot += column[j] * query[j]
-                value[p] = dot / scale
+                value[p] = _dot(Phi[found[p]], Z[i]) / scale
             total = value[p]
             for s in range(n_signals):
                 total += np.float32(votes[s, p])
@@ -432,25 +434,62 @@ def candidates(
 
 
 @_loop
+def likely_labels(indptr, indices, data, matrix, unit, errors, intercept, Phi, Z, present, out):
+    """The labels of the largest ⟨Φ_l, ẑ⟩ of each row, by coefficients of labels in float16 bits
+    (`ripml.regression.label_coefficients.LabelCoefficients.largest`)."""
+    k, values = out.shape[1], np.empty(matrix.shape[1], np.float32)
+    for i in range(len(out)):
+        values[:] = 0
+        entries = slice(indptr[i], indptr[i + 1])
+        _add_half_rows(indices[entries], data[entries], matrix, values)
+        bound = np.float32(1e-6)
+        for t in range(indptr[i], indptr[i + 1]):
+            bound += abs(data[t]) * errors[indices[t]]
+        for label in range(len(values)):
+            values[label] = values[label] * unit + intercept[label] if present[label] else np.float32(-np.inf)
+        places = np.flatnonzero(values >= _kth_largest(values, k) - 2 * bound)
+        exact = np.empty(len(places), np.float32)
+        for p in range(len(places)):
+            exact[p] = -_dot(Phi[places[p]], Z[i])
+        first = _order(exact)
+        for p in range(k):
+            out[i, p] = places[first[p]]
+
+
+@_loop
+def _dot(one, other):
+    """⟨one, other⟩ in float32."""
+    dot = np.float32(0)
+    for j in range(len(other)):
+        dot += one[j] * other[j]
+    return dot
+
+
+@_loop
 def least_squares(labels, Phi, Z, epsilon, out):
     """(Φ_SᵀΦ_S + εI)⁻¹Φ_Sᵀẑ on the candidates S of each row, by Cholesky (`ripml.decoding.sketch.least_squares`)."""
     n, K = labels.shape
-    gram, right = np.empty((K, K), np.float32), np.empty(K, np.float32)
+    gram, right = np.empty((K + 2, K + 2), np.float32), np.empty(K, np.float32)
+    columns = np.zeros((K + 2, Z.shape[1]), np.float32)
     for i in range(n):
         size = 0
         while size < K and labels[i, size] >= 0:
             size += 1
-        query = Z[i]
         for a in range(size):
-            row, dot = Phi[labels[i, a]], np.float32(0)
-            for j in range(len(query)):
-                dot += row[j] * query[j]
-            right[a] = dot
-            for b in range(a + 1):
-                other, dot = Phi[labels[i, b]], np.float32(0)
-                for j in range(len(query)):
-                    dot += row[j] * other[j]
-                gram[a, b] = dot
+            columns[a] = Phi[labels[i, a]]
+        columns[size] = Z[i]  # the last line of the products is the right-hand side
+        for a in range(0, size + 1, 2):
+            for b in range(0, a + 1, 2):  # two by two, for half the reads
+                a0, a1, b0, b1 = columns[a], columns[a + 1], columns[b], columns[b + 1]
+                d00, d01, d10, d11 = np.float32(0), np.float32(0), np.float32(0), np.float32(0)
+                for j in range(Z.shape[1]):
+                    d00 += a0[j] * b0[j]
+                    d01 += a0[j] * b1[j]
+                    d10 += a1[j] * b0[j]
+                    d11 += a1[j] * b1[j]
+                gram[a, b], gram[a, b + 1], gram[a + 1, b], gram[a + 1, b + 1] = d00, d01, d10, d11
+        for a in range(size):
+            right[a] = gram[size, a]
             gram[a, a] += epsilon
         # gram = L Lᵀ in place, then L y = right and Lᵀ out = y.
         for a in range(size):
@@ -504,38 +543,42 @@ def standing(value, labels, tie, n_tied, rank, best, third, total):
 
 
 @_loop
-def tree_probabilities(table, feature, threshold, value, start, widths, out):
-    """σ(start + Σ_t value_t) of lines of signals, with slopes at thresholds (`Trees.probabilities`)."""
+def tree_probabilities(signals, feature, threshold, value, start, steepness, offset, out):
+    """σ(start + Σ_t value_t) of columns of signals (S, N), with slopes at thresholds (`Trees.probabilities`).
+
+    Every node is computed, from the leaves upwards, for many columns at a time: that takes no branches, and less time
+    than to follow the way of each column. At a node the share min(max((s − threshold)·steepness + offset, 0), 1) goes
+    to the right.
+    """
     n_trees, inner = feature.shape
-    shares = np.empty(2 * inner + 1, np.float32)
-    for i in range(len(table)):
-        signals = table[i]
-        log_odds = 0.0
+    width = 128
+    found, log_odds = np.empty((inner, width), np.float32), np.empty(width)
+    for begin in range(0, signals.shape[1], width):
+        count = min(width, signals.shape[1] - begin)
+        log_odds[:count] = start
         for t in range(n_trees):
-            node, on_slope = 0, False
-            while node < inner:
-                signal = feature[t, node]
-                above = signals[signal] - threshold[t, node]
-                on_slope |= abs(above) < widths[signal] / 2
-                node = 2 * node + 1 + (1 if above > 0 else 0)
-            if not on_slope:
-                log_odds += value[t, node - inner]
-                continue
-            shares[0] = 1
-            leaf_sum = np.float32(0)
-            for place in range(inner):
-                signal = feature[t, place]
-                above = signals[signal] - threshold[t, place]
-                if widths[signal] > 0:
-                    right = min(max(above / widths[signal] + np.float32(0.5), np.float32(0)), np.float32(1))
+            for node in range(inner - 1, -1, -1):
+                f, here, below = feature[t, node], found[node], 2 * node + 1
+                signal, limit, steep, off = (
+                    signals[f, begin : begin + count],
+                    threshold[t, node],
+                    steepness[f],
+                    offset[f],
+                )
+                if below >= inner:
+                    low, high = value[t, below - inner], value[t, below + 1 - inner]
+                    for c in range(count):
+                        right = min(max((signal[c] - limit) * steep + off, np.float32(0)), np.float32(1))
+                        here[c] = low + (high - low) * right if right < 1 else high
                 else:
-                    right = np.float32(1 if above > 0 else 0)
-                to_right = shares[place] * right if shares[place] > 0 else np.float32(0)
-                shares[2 * place + 1], shares[2 * place + 2] = shares[place] - to_right, to_right
-            for leaf in range(inner + 1):
-                leaf_sum += shares[inner + leaf] * value[t, leaf]
-            log_odds += leaf_sum
-        out[i] = 1 / (1 + np.exp(-(log_odds + start)))
+                    left, other = found[below], found[below + 1]
+                    for c in range(count):
+                        right = min(max((signal[c] - limit) * steep + off, np.float32(0)), np.float32(1))
+                        here[c] = left[c] + (other[c] - left[c]) * right if right < 1 else other[c]
+            for c in range(count):
+                log_odds[c] += found[0, c]
+        for c in range(count):
+            out[begin + c] = 1 / (1 + np.exp(-log_odds[c]))
 
 
 @_ordered_loop
@@ -549,3 +592,42 @@ def as_scores(labels, values, indices, data, indptr):
                 data[count] = np.rint(np.float64(values[i, p]) * 1e6) / 1e6
                 count += 1
         indptr[i + 1] = count
+
+
+@_loop
+def blended_scores(
+    set_starts, set_labels, examples, weights, bounds, proposed, values, Z, Phi, n_learners, epsilon, frequency,
+    tie, n_tied, feature, threshold, value, start, steepness, offset, learnt, border, n_kept, indices, data, indptr,
+):  # fmt: skip
+    """Candidates, their signals and the score of each, in one call (`FittedBlend.cluster_scores`).
+
+    The steps are those of `FittedSignals._candidates` and `Candidates.scores`. Without least squares `epsilon` is 0.
+    """
+    n, n_sources = len(Z), len(bounds)
+    labels, margin = np.empty((n, n_kept), np.int64), np.empty((n, n_kept), np.float32)
+    signals = np.empty((n_sources + 5, n, n_kept), np.float32)
+    candidates(
+        set_starts, set_labels, examples, weights, bounds, proposed, values, Z, Phi, n_learners, labels,
+        signals[:n_sources], margin,
+    )  # fmt: skip
+    if epsilon > 0:
+        least_squares(labels, Phi, Z, epsilon, signals[0])
+    of_row = np.empty((3, n), np.float32)
+    standing(signals[0], labels, tie, n_tied, signals[n_sources + 1], of_row[0], of_row[1], of_row[2])
+    for i in range(n):
+        for p in range(n_kept):
+            signals[n_sources, i, p] = frequency[labels[i, p]]
+            for s in range(3):
+                signals[n_sources + 2 + s, i, p] = of_row[s, i]
+    flat = signals.reshape((n_sources + 5, n * n_kept))
+    scores = np.empty((n, n_kept), np.float32)
+    tree_probabilities(flat, feature, threshold, value, start, steepness, offset, scores.reshape(n * n_kept))
+    for i in range(n):
+        for p in range(n_kept):
+            simple = np.float32(0)
+            for s in range(n_sources):
+                simple += min(max(signals[s, i, p], np.float32(0)), np.float32(1))
+            simple /= np.float32(n_sources)
+            sure = min(max(margin[i, p] / border, np.float32(0)), np.float32(1))
+            scores[i, p] = (learnt * scores[i, p] + (np.float32(1) - learnt) * simple) * sure
+    as_scores(labels, scores, indices, data, indptr)

@@ -16,8 +16,9 @@ value changes gradually where two values are almost equal; and a candidate that 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,10 @@ Floats = NDArray[np.float32]
 
 _N_TREES, _DEPTH, _LEAF = 40, 4, 40  # of each half
 _LEAST_ROWS = 200  # left-out rows below which trees would only learn noise
-_SLOPE = 2e-3  # width of the slope at the threshold of a node: some thousand times the rounding error of a signal
+LEARNT = np.float32(1 - 1e-4)  # the share of the trees in a score; the rest breaks ties
+SLOPE = np.float32(
+    2e-3
+)  # width of the slope at the threshold of a node: some thousand times the rounding error of a signal
 _SLOPES = {"rank": 1.0, "frequency": 0.0}  # those of other signals; frequencies are whole numbers
 _MONOTONE = ("value", "votes", "similar", "local")  # signals of which more never lowers a score
 _ROWS_AT_A_TIME = 4096  # candidates; nodes of all trees for them stay in the cache
@@ -80,13 +84,9 @@ class Candidates:
         simple = self.simple_score()
         if trees is None:
             return simple
-        slopes = np.array([_SLOPES.get(name, _SLOPE) for name in self.signals], np.float32)
-        learnt = trees.probabilities(self.table(), n_jobs, slopes).reshape(simple.shape)
-        scores = np.asarray(_LEARNT * learnt + (1 - _LEARNT) * simple, np.float32)
-        return scores if self.margin is None else scores * np.clip(self.margin / np.float32(_SLOPE), 0, 1)
-
-
-_LEARNT = np.float32(1 - 1e-4)  # the share of the trees in a score; the rest breaks ties
+        learnt = trees.probabilities(self.table(), n_jobs, _widths(self.signals)).reshape(simple.shape)
+        scores = np.asarray(LEARNT * learnt + (1 - LEARNT) * simple, np.float32)
+        return scores if self.margin is None else scores * np.clip(self.margin / SLOPE, 0, 1)
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class Trees:
 
         def fill_compiled(rows: slice) -> None:
             trees = self.feature, self.threshold, self.value, self.start
-            compiled.tree_probabilities(table[rows], *trees, widths, out[rows])
+            compiled.tree_probabilities(np.ascontiguousarray(table[rows].T), *trees, *_steps(widths), out[rows])
 
         if compiled is not None:
             map_blocks(fill_compiled, blocks(len(table), _ROWS_AT_A_TIME), n_jobs)
@@ -193,6 +193,25 @@ class Trees:
                 share = below.reshape(len(part), 2 ** (level + 1))
             out[pairs] = np.einsum("pl,pl->p", share, self.value.take(tree, axis=0))
         return out
+
+
+@cache
+def steps_of(signals: tuple[str, ...]) -> tuple[Floats, Floats]:
+    """The steepness and the offset of the slopes of these signals, see `_steps`."""
+    return _steps(_widths(signals))
+
+
+def _widths(signals: Iterable[str]) -> Floats:
+    """The widths of the slopes of these signals."""
+    return np.array([_SLOPES.get(name, SLOPE) for name in signals], np.float32)
+
+
+def _steps(widths: Floats) -> tuple[Floats, Floats]:
+    """The steepness and the offset of slopes of these widths: s above a threshold, s·steepness + offset of a candidate
+    goes to the right, between 0 and 1. A width of 0 is a step."""
+    sloped = widths > 0
+    steepness = np.divide(1, widths, out=np.full(len(widths), 1e30, np.float32), where=sloped)
+    return steepness, np.where(sloped, np.float32(0.5), np.float32(0))
 
 
 def _depth(value: Floats) -> int:

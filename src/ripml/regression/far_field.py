@@ -30,7 +30,7 @@ Halves = NDArray[np.float16]
 
 _BORDER = 0.01  # by how much the likeness of a row must exceed that of the border to be taken in as a whole
 _BINS = 1024  # of the histogram that finds the border
-_MANY = 2  # times `n_near` rows are too few for a far field
+_MANY = 4  # times `n_near` rows are too few for a far field
 _SPREAD = 1e-12  # variance of the likeness of distant rows below which they are all alike
 _ROW_BLOCK = 4096  # training rows processed at a time
 _UNIT = 1e-3  # by which the squared length of a row of length 1 may differ from 1

@@ -343,7 +343,7 @@ class Linear(Kernel):
 class RBF(Kernel):
     """exp(−γ‖x − x'‖²); with "auto", γ is chosen on held-out training rows.
 
-    Where there are more than twice `n_near` training rows, all of length 1, a prediction sums the kernel of about
+    Where there are more than four times `n_near` training rows, all of length 1, a prediction sums the kernel of about
     `n_near` rows exactly, the nearest ones. For the others it takes a line, fitted to their kernel values: from far
     away the kernel is nearly linear in ⟨x, x'⟩, so that their sum is one product with x. None sums all rows.
     """
@@ -351,7 +351,7 @@ class RBF(Kernel):
     word: ClassVar[str] = "rbf"
 
     gamma: float | str = "auto"
-    n_near: int | None = 3000
+    n_near: int | None = 1500
 
     def __post_init__(self) -> None:
         check_positive("gamma", self.gamma)

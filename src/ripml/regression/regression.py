@@ -30,6 +30,7 @@ from ripml.regression.incremental import IncrementalRidge
 from ripml.regression.incremental_kernel import IncrementalDualRidge, IncrementalKernelRidge
 from ripml.regression.inverse import RowChange
 from ripml.regression.kernels import Kernel, Linear, Rows, squared_lengths
+from ripml.regression.label_coefficients import LazyLabelCoefficients
 from ripml.regression.solver import CLOSED_FORM_LIMIT
 from ripml.regression.sums import PackedSums, Sums
 
@@ -72,6 +73,17 @@ class Regression(ABC):
 
         `alive` (n_rows,) says which of these were not forgotten; None for all of them.
         """
+
+    def likely_labels(self, X: Any, Z: Floats, Phi: Floats, present: NDArray[np.bool_], k: int) -> Ints | None:
+        """The k labels of the largest ⟨Φ_l, ẑ⟩ (n, k), of those `present` (L,), by the coefficients of labels.
+
+        X are feature rows with predictions Z, and Phi (L, M) the columns of labels. None where there are no such
+        coefficients: then the values of all labels are compared.
+        """
+        return None
+
+    def expect(self, n_rows: int, Phi: Floats) -> None:  # noqa: B027 - most have nothing to make
+        """Make what `likely_labels` needs, if it pays with so many more rows."""
 
     @abstractmethod
     def contributions(self, x: Any, read: Read, rows: Rows | None, likeness: NDArray[Any] | None) -> Contributions:
@@ -210,6 +222,9 @@ class LinearRegression(Regression):
     intercept: Floats  # (M,)
     with_intercept: bool
     unit: float | None = None  # of Psi in float16, in values that only predict; None for float32
+    _of_labels: LazyLabelCoefficients = field(
+        default_factory=LazyLabelCoefficients, init=False, repr=False, compare=False
+    )
 
     @property
     def n_targets(self) -> int:
@@ -240,6 +255,17 @@ class LinearRegression(Regression):
         if not scipy.sparse.issparse(X):
             return predict_embedding(X, self._wide, n_jobs) + self.intercept
         return sparse_half_product(X, self.Psi) * np.float32(self.unit) + self.intercept
+
+    def likely_labels(self, X: Any, Z: Floats, Phi: Floats, present: NDArray[np.bool_], k: int) -> Ints | None:
+        """By x Psi Phiᵀ, for sparse X."""
+        if not scipy.sparse.issparse(X) or X.dtype != np.float32:
+            return None
+        made = self._of_labels.get(Phi)
+        return None if made is None else made.largest(X, Z, Phi, present, k)
+
+    def expect(self, n_rows: int, Phi: Floats) -> None:
+        """Make the coefficients of labels once they pay."""
+        self._of_labels.expect(n_rows, self._lines, len(self.Psi), self.intercept, Phi)
 
     @cached_property
     def _wide(self) -> Floats:
