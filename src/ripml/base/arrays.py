@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -241,9 +242,15 @@ def csr_from(
 
 def csr_of(data: NDArray[Any], indices: NDArray[Any], indptr: NDArray[Any], n_columns: int) -> Any:
     """A CSR matrix of these arrays. SciPy's constructor would read all numbers to see how few bits they need."""
-    matrix = scipy.sparse.csr_array((len(indptr) - 1, n_columns), dtype=data.dtype)
+    matrix = copy(_empty_csr(len(indptr) - 1, n_columns))
     matrix.data, matrix.indices, matrix.indptr = data, indices, indptr
     return matrix
+
+
+@lru_cache(maxsize=64)
+def _empty_csr(n: int, m: int) -> Any:
+    """A CSR matrix (n, m) without entries, to be copied: that takes a tenth of the time of making one."""
+    return scipy.sparse.csr_array((n, m))
 
 
 def narrowed(array: NDArray[Any]) -> NDArray[Any]:

@@ -92,6 +92,22 @@ def sparse_dense(indptr, indices, data, matrix, out):
 
 
 @_loop
+def dense_rows(rows, matrix, out):
+    """Dense rows times a matrix, four of its rows at a time (`ripml.base.products.dense_rows_product`)."""
+    m = rows.shape[1]
+    for i in range(len(rows)):
+        line, row = out[i], rows[i]
+        line[:] = 0
+        for t in range(0, m - m % 4, 4):
+            a, b, c, d = matrix[t], matrix[t + 1], matrix[t + 2], matrix[t + 3]
+            for j in range(len(line)):
+                line[j] += (row[t] * a[j] + row[t + 1] * b[j]) + (row[t + 2] * c[j] + row[t + 3] * d[j])
+        for t in range(m - m % 4, m):
+            for j in range(len(line)):
+                line[j] += row[t] * matrix[t, j]
+
+
+@_loop
 def sparse_half(indptr, indices, data, matrix, out):
     """CSR rows times a matrix of float16 bits (`ripml.base.products.sparse_half_product`)."""
     for i in range(len(indptr) - 1):

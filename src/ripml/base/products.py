@@ -28,6 +28,7 @@ __all__ = [
     "by_frequency",
     "column_counts",
     "dense",
+    "dense_rows_product",
     "gram_of",
     "predict_embedding",
     "product",
@@ -39,6 +40,7 @@ Floats = NDArray[np.floating[Any]]
 
 BLAS_GAIN = 16  # operations of a dense product in the time of one of a sparse product
 FREQUENT = 1 / 25  # share of rows past which a feature is cheaper in a dense product than in a sparse one
+_ROWS = 512  # rows of a product on one thread
 _ROW_BLOCK = 4096  # rows multiplied at a time; sums over blocks are kept in float64
 _COMMON = 1 / 10  # the same for products of features with features
 _FEATURE_BLOCKS = 32  # in which rare features are multiplied
@@ -205,7 +207,7 @@ def product(X: Any, V: Floats, n_jobs: int | None) -> Floats:
     def fill(rows: slice) -> None:
         out[rows] = X[rows] @ V
 
-    map_blocks(fill, blocks(X.shape[0], 512), n_jobs)
+    map_blocks(fill, blocks(X.shape[0], _ROWS), n_jobs)
     return out
 
 
@@ -313,17 +315,30 @@ def sparse_half_product(X: Any, V: NDArray[np.float16]) -> Floats:
     return out
 
 
+def dense_rows_product(Z: NDArray[np.float32], V: NDArray[np.float32]) -> Floats:
+    """Z V (n, M) of a few dense rows; with compiled loops a row has the same product alone and among others."""
+    compiled = loops()
+    if compiled is None:
+        return Z @ V
+    out = np.empty((len(Z), V.shape[1]), np.float32)
+    compiled.dense_rows(np.ascontiguousarray(Z), V, out)
+    return out
+
+
 def predict_embedding(X: Any, Psi: Floats, n_jobs: int | None = None) -> Floats:
     """Ẑ = X Psi, (n, M), in blocks of rows on threads; with sparse X only the rows of Psi that it needs are read."""
     compiled = loops()
     if compiled is not None and scipy.sparse.issparse(X) and X.dtype == Psi.dtype:
         out = np.empty((X.shape[0], Psi.shape[1]), X.dtype)
+        if X.shape[0] <= _ROWS:
+            compiled.sparse_dense(X.indptr, X.indices, X.data, Psi, out)
+            return out
 
         def fill(rows: slice) -> None:
             some = X.indptr[rows.start : rows.stop + 1]
             compiled.sparse_dense(some, X.indices, X.data, Psi, out[rows])
 
-        map_blocks(fill, blocks(X.shape[0], 512), n_jobs)
+        map_blocks(fill, blocks(X.shape[0], _ROWS), n_jobs)
         return out
     if scipy.sparse.issparse(X) and X.nnz < X.shape[1]:
         used = np.unique(X.indices)

@@ -20,6 +20,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import NDArray
 
 from ripml.base.arrays import csr_of
@@ -312,14 +313,25 @@ class FittedBlend(FittedSignals):
         """The trees' probability."""
         return candidates.scores(self.trees, n_jobs)
 
+    @cached_property
+    def _compiled(self) -> bool:
+        """Whether there is one call for all that follows the examples."""
+        known = self.sketch.exact or self.sketch.columns.table is not None
+        few = self.choices.n_candidates <= self.sketch.n_targets
+        return loops() is not None and self.trees is not None and known and few
+
+    def needs_blas(self, X: Any) -> bool:
+        """Not for sparse rows, where loops are compiled."""
+        return not (scipy.sparse.issparse(X) and self._compiled and self.local is None)
+
     def cluster_scores(self, cluster: Cluster, X: Any, n_jobs: int | None) -> Any:
         """Scores of the candidates; where loops are compiled, from the examples on in one call."""
-        compiled, trees, columns, choices = loops(), self.trees, self.sketch.columns, self.choices
-        no_table = not self.sketch.exact and columns.table is None
-        if compiled is None or trees is None or no_table or choices.n_candidates > self.sketch.n_targets:
+        if not self._compiled:
             return super().cluster_scores(cluster, X, n_jobs)
-        sets, n_kept, nothing = cluster.index.sets, choices.n_candidates, np.empty((0, 0), np.float32)
-        Phi = nothing if self.sketch.exact else columns.table
+        compiled, trees, choices, sets = loops(), self.trees, self.choices, cluster.index.sets
+        n_kept, nothing = choices.n_candidates, np.empty((0, 0), np.float32)
+        Phi = nothing if self.sketch.exact else self.sketch.columns.table
+        assert trees is not None
 
         def of_block(rows: Any, block: slice) -> tuple[Ints, NDArray[np.float64], Ints]:
             Z, likeness = self._predicted(cluster, rows, None, 1)

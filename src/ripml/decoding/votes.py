@@ -116,10 +116,10 @@ class FittedVotes(FittedDecoder):
         """Votes for ẑ."""
         return self.votes(cluster, cluster.regression.predict(X, None, None, n_jobs), n_jobs)
 
-    def scores(self, clusters: Sequence[Cluster], X: Any, near: Ints, n_jobs: int | None) -> Any:
+    def _scores(self, clusters: Sequence[Cluster], X: Any, near: Ints, n_jobs: int | None) -> Any:
         """Of the nearest cluster, or of all that are `near`, (n, p)."""
         if near.shape[1] == 1:
-            return super().scores(clusters, X, near, n_jobs)
+            return super()._scores(clusters, X, near, n_jobs)
         rows = np.flatnonzero(near[:, 0] >= 0)
         parts = [rows[block] for block in blocks(len(rows), _QUERY_BLOCK)]
         sets = [cluster.index.sets for cluster in clusters]

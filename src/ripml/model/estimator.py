@@ -28,7 +28,7 @@ from ripml.base.errors import (
     check_ridge,
     is_number,
 )
-from ripml.base.parallel import exclusive, one_blas_thread
+from ripml.base.parallel import exclusive
 from ripml.base.workspace import DiskWorkspace, Workspace
 from ripml.decoding.decoders import Blend, Decoder
 from ripml.labels.encoding import LabelColumns, check_names, label_keys
@@ -363,8 +363,7 @@ class RIPML(Updatable):
         return self._scores_of(self._answering(), X)
 
     def _scores_of(self, model: Model, X: Any) -> Any:
-        with one_blas_thread():  # once for all blocks
-            return model.scores(self._validated(X, reset=False), self.n_jobs, self.n_probe)
+        return model.scores(self._validated(X, reset=False), self.n_jobs, self.n_probe)
 
     def _answering(self) -> Model:
         """The model, with the number of neighbours as it is set now."""

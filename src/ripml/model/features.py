@@ -22,6 +22,9 @@ from ripml.base.parallel import blocks, map_blocks
 
 __all__ = ["is_empty", "relevance", "unit_rows", "weighted"]
 
+# A row is divided by its largest entry, so that squares neither overflow nor vanish, and then by its length.
+_SCALES: Any = ((np.maximum, np.abs, np.abs), (np.add, np.square, np.sqrt))
+_FIRST = np.zeros(1, np.intp)  # where the entries of a single row begin
 _ROW_BLOCK = 1024  # dense rows at a time: they stay in the cache from the first pass to the last
 
 
@@ -55,9 +58,13 @@ def _unit_rows(X: Any) -> Any:
 
 def _unit_entries(data: NDArray[Any], indptr: NDArray[Any]) -> NDArray[Any]:
     """The entries of CSR rows of length 1."""
+    if len(indptr) == 2 and len(data):
+        for operation, transform, finish in _SCALES:
+            data = data / _or_one(finish(operation.reduceat(transform(data), _FIRST)))
+        return data
     lengths = np.diff(indptr)
     filled = np.flatnonzero(lengths)
-    for operation, transform, finish in ((np.maximum, np.abs, np.abs), (np.add, np.square, np.sqrt)):
+    for operation, transform, finish in _SCALES:
         scale = np.ones(len(lengths), data.dtype)
         if len(filled):
             scale[filled] = _or_one(finish(operation.reduceat(transform(data), indptr[filled])))
@@ -78,6 +85,8 @@ def is_empty(X: Any) -> NDArray[np.bool_]:
     """
     if not scipy.sparse.issparse(X):
         return np.asarray(~X.any(axis=1))
+    if X.data.all():
+        return np.asarray(X.indptr[1:] == X.indptr[:-1])
     before = np.concatenate([[0], np.cumsum(X.data != 0)])
     return np.asarray(before[X.indptr[1:]] == before[X.indptr[:-1]])
 

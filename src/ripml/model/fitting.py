@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import scipy.sparse
@@ -48,6 +48,7 @@ from ripml.model.tuning import Choice, choose
 from ripml.neighbors import Index
 from ripml.neighbors.exact import BlockwiseExact
 from ripml.regression import RidgeSolver, Solution, Solve, Sums, resolve_solver
+from ripml.regression.far_field import FarField
 from ripml.regression.kernel_ridge import require_kernel_memory, solve_kernel
 from ripml.regression.kernels import Kernel, Linear, Local, Rows, squared_lengths
 from ripml.regression.regression import KernelRegression, LinearRegression, with_ones
@@ -158,6 +159,10 @@ def fit(
         choice = replace(choice, kernel=local)
         fits = [replace(one, cluster=_compared_by(one.cluster, local)) for one in fits]
         draft = decoder.fitted(replace(parts, kernel=local))
+    elif choice.kernel.n_near == "auto":
+        chosen = max((one.cluster.regression.kernel for one in fits), key=lambda kernel: cast(int, kernel.n_near))
+        choice = replace(choice, kernel=chosen)
+        fits = [replace(one, cluster=_compared_by(one.cluster, chosen)) for one in fits]
     return assemble(settings, choice, draft, fits, centres, weights, vocabulary, n, n_unlabelled, seed, workspace)
 
 
@@ -527,8 +532,10 @@ class SignalsFitting(ClusterFitting):
         _log.info("%s", reason)
         K = kernel.lower_triangle(X, self.settings.n_jobs)
         solution = solve_kernel(K, dense(targets[order]).astype(np.float32, copy=False), ridge, len(asked))
-        regression = KernelRegression.of(kernel, ridge, solution.coefficients, X)
         rows = TrainingRows(Rows(X), of_row, numbers, kernel)
+        if kernel.n_near == "auto":
+            kernel = FarField.enough_near(kernel, rows.X, solution.coefficients, asked, solution.left_out)
+        regression = KernelRegression.of(kernel, ridge, solution.coefficients, rows.X)
         facts = {"ridge": ridge, "solver": "kernel", "reason": reason, "converged": True, "steps": 0, "residual": 0.0}
         held = LeftOut(index.sets[of_row[asked]], None, X[asked], solution.left_out, asked, of_row[asked])
         return ClusterFit(Cluster(regression, index, rows), facts, held)

@@ -104,6 +104,8 @@ class Model:
 
     def nearest_clusters(self, X: Any, n_probe: int, n_jobs: int | None) -> Ints:
         """The clusters near to each row, (n, p), nearest first, of those that have rows."""
+        if len(self.clusters) == 1:
+            return np.zeros((X.shape[0], 1), np.int64)
         occupied = np.flatnonzero([cluster.n_sets > 0 for cluster in self.clusters])
         if len(occupied) == len(self.clusters):
             return nearest_centres(X, self.centres, n_probe, n_jobs)

@@ -86,6 +86,9 @@ _WHOLE = {name for name, spec in _SPECS.items() if spec.dtype == "iu"} | {
 }
 
 _ONE = np.ones(1)
+_READ_BY_EVERY_ANSWER = frozenset(
+    ("weights", "frequency", "intercept", "far_sums", "tree_feature", "tree_threshold", "tree_value")
+)
 _REMADE_BYTES = 1 << 28  # arrays in float32 up to which they are made again and not stored
 
 
@@ -261,6 +264,8 @@ def from_state(settings: Settings, values: Mapping[str, Any], arrays: Arrays) ->
         raise ValueError(f"n_dims is {settings.n_dims} in the settings and {n_dims} in what was learnt")
     projection = Projection(ensemble, n_dims, settings.n_learners, _whole(values, "seed"))
     arrays = _checked(settings, kernel, arrays, n_features, len(vocabulary))
+    # Small arrays that every answer reads are not mapped: a mapped one takes longer to look at than to use.
+    arrays = {name: np.array(array) if name in _READ_BY_EVERY_ANSWER else array for name, array in arrays.items()}
     if "far_clusters" in arrays and "far_slope" not in arrays and not values["compact"]:
         raise ValueError("the array 'far_slope' is missing, but the model is not compact")
     chosen = dict(values["chosen"])
@@ -429,7 +434,7 @@ def _kernel_regression(
         return KernelRegression(kernel, ridge, coefficients, unit, far)
     if Psi.dtype == np.float16:
         raise ValueError("the array 'Psi' is in float16, but the far field of a cluster is missing")
-    return KernelRegression.of(kernel, ridge, Psi, rows.X.all())
+    return KernelRegression.of(kernel, ridge, Psi, rows.X)
 
 
 def _slope(arrays: Arrays, at: int, X: Rows, Psi: NDArray[Any], unit: float) -> NDArray[Any] | LazyArray:

@@ -21,18 +21,24 @@ from ripml.base.arrays import LazyArray, as_array, as_half, from_half
 from ripml.base.compiled import loops
 from ripml.base.parallel import blocks
 from ripml.base.products import sparse_half_product, transposed_product
-from ripml.regression.kernels import Kernel
+from ripml.regression.kernels import Kernel, Rows
 
 __all__ = ["FarField"]
 
 Floats = NDArray[np.float32]
 Halves = NDArray[np.float16]
+Ints = NDArray[np.int64]
 
 _BORDER = 0.01  # by how much the likeness of a row must exceed that of the border to be taken in as a whole
 _BINS = 1024  # of the histogram that finds the border
-_MANY = 4  # times `n_near` rows are too few for a far field
+_MANY = 2  # times `n_near` rows are too few for a far field
 _SPREAD = 1e-12  # variance of the likeness of distant rows below which they are all alike
 _ROW_BLOCK = 4096  # training rows processed at a time
+_LEAST_ROWS = 6000  # rows from which "auto" has a far field
+_TRIED = (500, 1000, 1500, 2000, 2500, 3000, 4000, 6000, 8000)  # numbers of near rows
+_USUAL = 3000  # of a model that comes to have a far field while in use
+_ERROR = 0.05  # of a kernel sum, relative to its length: half of what was seen to cost precision
+_SAMPLE = 64  # rows on which it is measured
 _UNIT = 1e-3  # by which the squared length of a row of length 1 may differ from 1
 
 
@@ -71,9 +77,31 @@ class FarField:
     @staticmethod
     def serves(squares: NDArray[Any], kernel: Kernel) -> bool:
         """Whether rows of these squared lengths are many, and of length 1: then most are far from any query."""
-        if kernel.n_near is None or len(squares) <= _MANY * kernel.n_near:
+        if not isinstance(kernel.n_near, int) or len(squares) <= _MANY * kernel.n_near:
             return False
         return bool(((np.abs(squares - 1) <= _UNIT) | (squares == 0)).all())
+
+    @classmethod
+    def enough_near(cls, kernel: Kernel, rows: Rows, C: NDArray[Any], left_out: Ints, Z: Floats) -> Kernel:
+        """The kernel with the fewest near rows that change sums over rows, with coefficients C (n, M), by at most 5 %.
+
+        That is measured on some of the rows, those `left_out`, relative to the length of the predictions Z for them.
+        """
+        n, squares = len(rows), rows.squares
+        few = n <= _LEAST_ROWS or not len(left_out)
+        if few or not cls.serves(squares, kernel.with_near(1)):
+            return kernel.with_near(_USUAL)
+        sample = left_out[:_SAMPLE]
+        X, (half, unit), far = rows.take(sample), as_half(C), cls.of(rows.all(), squares, C)
+        likeness, allowed = kernel.likeness(X, rows), _ERROR * np.linalg.norm(Z, axis=1).mean()
+        exact = kernel.of_likeness(likeness, squares[sample]) @ C.astype(np.float32, copy=False)
+        for n_near in _TRIED:
+            tried = kernel.with_near(n_near)
+            if n > _MANY * n_near:
+                found = far.kernel_sum(X, likeness, squares[sample], tried, half, unit)
+                if np.linalg.norm(found - exact, axis=1).mean() <= allowed:
+                    return tried
+        return kernel.with_near(n)  # there is no far field
 
     def with_targets(self, kept: Any) -> FarField:
         """With only these targets."""
@@ -98,7 +126,7 @@ class FarField:
         `likeness` (b, n) is h, −∞ for rows that do not count; C (n, M) is in units of `unit`.
         """
         n_near, compiled, linear = kernel.n_near, loops(), self._products(X)
-        assert n_near is not None
+        assert isinstance(n_near, int)
         linear *= np.float32(self.unit / unit)
         total, moment = self.total / np.float32(unit), self.moment / np.float32(unit)
         if compiled is None:

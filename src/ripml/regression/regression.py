@@ -350,12 +350,11 @@ class KernelRegression(Regression):
     far: FarField | None = None
 
     @classmethod
-    def of(cls, kernel: Kernel, ridge: float, C: NDArray[Any], X: Any) -> KernelRegression:
-        """With coefficients C (n, M) of training rows X (n, d)."""
-        squares = squared_lengths(X)
-        if not FarField.serves(squares, kernel):
+    def of(cls, kernel: Kernel, ridge: float, C: NDArray[Any], rows: Rows) -> KernelRegression:
+        """With coefficients C (n, M) of training rows."""
+        if not FarField.serves(rows.squares, kernel):
             return cls(kernel, ridge, np.ascontiguousarray(C, np.float32))
-        return cls(kernel, ridge, *as_half(C), FarField.of(X, squares, C))
+        return cls(kernel, ridge, *as_half(C), FarField.of(rows.all(), rows.squares, C))
 
     @property
     def n_targets(self) -> int:
