@@ -18,18 +18,20 @@ from numpy.typing import NDArray
 from ripml import RIPML, load
 from ripml.base import compiled
 from ripml.base.arrays import as_half, from_half
-from ripml.base.products import RoundedRows, predict_embedding
+from ripml.base.products import RoundedRows, dense_rows_product, predict_embedding
 from ripml.decoding import scores as scoring
 from ripml.decoding.blend import Trees
-from ripml.decoding.signals import Examples, _standing, best_candidates
+from ripml.decoding.signals import Examples, FittedSignals, _standing, best_candidates
 from ripml.decoding.sketch import least_squares
 from ripml.decoding.training_rows import TrainingRows
+from ripml.decoding.votes import softmax
 from ripml.labels.ensembles import Gaussian
 from ripml.labels.projection import LabelVectors, Projection
 from ripml.model.features import unit_rows
 from ripml.neighbors import Exact
 from ripml.regression.far_field import FarField
 from ripml.regression.kernels import RBF, Linear, Rows, squared_lengths
+from ripml.regression.label_coefficients import LabelCoefficients
 
 pytest.importorskip("numba")
 
@@ -198,6 +200,48 @@ def test_the_best_candidates_and_their_signals(seed: int, known: bool) -> None:
     np.testing.assert_allclose(fast[2][fast[0] >= 0], slow[2][slow[0] >= 0], atol=1e-5)
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_weights_of_examples_sum_to_one_where_there_are_any(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    similarity, rows = random.random((7, 9)) * 4, random.integers(0, 4, (7, 9))
+    rows[2] = 0
+    similarity[rows == 0] = -np.inf
+    fast, slow = both(softmax, similarity, 0.1, rows)
+    np.testing.assert_allclose(fast, slow, atol=1e-12)
+    np.testing.assert_allclose(fast.sum(axis=1), rows.any(axis=1))
+
+
+def test_squared_lengths_of_sparse_rows() -> None:
+    X = sparse_rows(np.random.default_rng(0), 30, 20)
+    fast, slow = both(squared_lengths, X)
+    np.testing.assert_allclose(fast, slow, rtol=1e-6)
+
+
+def test_dense_rows_times_a_matrix_are_the_same_alone_and_together() -> None:
+    random = np.random.default_rng(0)
+    Z, V = (random.standard_normal(shape).astype(np.float32) for shape in ((5, 11), (11, 6)))
+    fast, slow = both(dense_rows_product, Z, V)
+    np.testing.assert_allclose(fast, slow, atol=1e-5)
+    assert np.array_equal(fast, np.vstack([dense_rows_product(row[None], V) for row in Z]))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("scale", [1.0, 1e-4, 300.0])
+def test_the_coefficients_of_labels_find_the_labels_of_the_largest_values(seed: int, scale: float) -> None:
+    random = np.random.default_rng(seed)
+    X, Phi = sparse_rows(random, 20, 50), random.standard_normal((300, 16)).astype(np.float32)
+    Phi[40:60] = Phi[:20] * np.float32(1 + 1e-4)  # closer than float16 can tell
+    Psi, intercept = (scale * random.standard_normal(shape).astype(np.float32) for shape in ((50, 16), (16,)))
+    Psi, intercept = Psi.astype(np.float32), intercept.astype(np.float32)
+    present = random.random(300) > 0.1
+    Z = predict_embedding(X, Psi) + intercept
+    values = np.where(present, Z.astype(np.float64) @ Phi.T.astype(np.float64), -np.inf)
+    found = LabelCoefficients(lambda features: Psi[features], 50, intercept, Phi).largest(X, Z, Phi, present, 12)
+    assert present[found].all()
+    chosen, best = np.take_along_axis(values, found, axis=1), -np.sort(-values, axis=1)[:, :12]
+    np.testing.assert_allclose(chosen, best, rtol=1e-5, atol=1e-5 * scale)
+
+
 @pytest.mark.parametrize("epsilon", [0.1, 3.0])
 def test_least_squares_on_candidates(epsilon: float) -> None:
     _, _, columns, Z = label_world(0)
@@ -265,6 +309,51 @@ def test_a_model_answers_the_same_with_and_without_compiled_loops(preset: str) -
     model = make(random_state=0).fit(X, Y)
     fast, slow = both(lambda: pickle.loads(pickle.dumps(model)).decision_function(X[:50]))
     assert abs(fast - slow).max() < 1e-3
+
+
+@pytest.mark.parametrize("preset", ["default", "linear"])
+@pytest.mark.parametrize("n_dims", ["auto", 40])
+def test_one_call_gives_the_scores_of_all_steps(preset: str, n_dims: Any) -> None:
+    random = np.random.default_rng(0)
+    X = sparse_rows(random, 1000, 60)
+    Y = [[f"label {j % 43}" for j in row.indices[:3]] or ["none"] for row in X]
+    make: Any = {"default": RIPML, "linear": RIPML.linear}[preset]
+    model = make(random_state=0, n_dims=n_dims).fit(X, Y).model_
+    assert model.decoder.trees is not None
+    rows, cluster = model.features(unit_rows(X[:50])), model.clusters[0]
+    one_call = model.decoder.cluster_scores(cluster, rows, 1)
+    steps = FittedSignals.cluster_scores(model.decoder, cluster, rows, 1)
+    assert np.array_equal(one_call.indptr, steps.indptr)
+    assert np.array_equal(one_call.indices, steps.indices)
+    np.testing.assert_allclose(one_call.data, steps.data, atol=2e-6)
+
+
+def test_answers_are_the_same_before_and_after_the_coefficients_of_labels_are_made() -> None:
+    random = np.random.default_rng(0)
+    X = sparse_rows(random, 1000, 60)
+    Y = [[f"label {j % 43}" for j in row.indices[:3]] or ["none"] for row in X]
+    model = RIPML.linear(random_state=0, n_dims=40).fit(X, Y)
+    regression: Any = model.clusters_[0].regression
+    Phi = model.model_.decoder.embedding.columns.table
+    before = model.decision_function(X[:3])
+    assert regression._of_labels.get(Phi) is None
+    model.decision_function(X[:200])
+    assert regression._of_labels.get(Phi) is not None
+    after = model.decision_function(X[:3])
+    assert abs(before - after).max() == 0
+    model.partial_fit(X[:1], Y[:1])
+    changed: Any = model.clusters_[0].regression
+    assert changed._of_labels.get(Phi) is None  # those that were made are of another regression
+
+
+def test_as_few_rows_are_near_as_keep_predictions() -> None:
+    X, _, C = unit_world(0, 7000, 40)
+    rows, left_out = Rows(X), np.arange(6900, 7000)
+    kernel, Z = RBF(0.5), np.ones((100, 6), np.float32)
+    chosen = FarField.enough_near(kernel, rows, C, left_out, Z * 1e9)
+    assert chosen.n_near == 500
+    assert FarField.enough_near(kernel, rows, C, left_out, Z * 0).n_near == 7000  # no far field is good enough
+    assert FarField.enough_near(kernel, Rows(X[:100]), C[:100], left_out[:0], Z[:0]).n_near == 3000
 
 
 def test_near_rows_alone_are_summed_in_a_fitted_model() -> None:

@@ -91,6 +91,16 @@ def sparse_dense(indptr, indices, data, matrix, out):
                 line[j] += value * row[j]
 
 
+@_ordered_loop
+def squared_lengths(indptr, data, out):
+    """‖x‖² of CSR rows (`ripml.regression.kernels.squared_lengths`)."""
+    for i in range(len(out)):
+        total = 0.0
+        for t in range(indptr[i], indptr[i + 1]):
+            total += np.float64(data[t]) * np.float64(data[t])
+        out[i] = total
+
+
 @_loop
 def dense_rows(rows, matrix, out):
     """Dense rows times a matrix, four of its rows at a time (`ripml.base.products.dense_rows_product`)."""
@@ -361,6 +371,21 @@ def _add_half_rows(rows, weights, matrix, out):
 
 
 @_loop
+def softmax(similarity, temperature, rows, out):
+    """Weights rows·exp(similarity/temperature) that sum to 1 in each line (`ripml.decoding.votes.softmax`)."""
+    for i in range(len(out)):
+        highest, total = -np.inf, 0.0
+        for j in range(out.shape[1]):
+            if rows[i, j] > 0:
+                highest = max(highest, similarity[i, j])
+        for j in range(out.shape[1]):
+            out[i, j] = rows[i, j] * np.exp((similarity[i, j] - highest) / temperature) if rows[i, j] > 0 else 0.0
+            total += out[i, j]
+        for j in range(out.shape[1]):
+            out[i, j] /= total if total > 0 else 1.0
+
+
+@_loop
 def candidates(
     set_starts, set_labels, examples, weights, bounds, proposed, values, Z, Phi, scale, labels, signals, margin
 ):
@@ -469,7 +494,7 @@ def likely_labels(indptr, indices, data, matrix, unit, errors, intercept, Phi, Z
             exact[p] = -_dot(Phi[places[p]], Z[i])
         first = _order(exact)
         for p in range(k):
-            out[i, p] = places[first[p]]
+            out[i, p] = places[first[p]] if p < len(places) else -1
 
 
 @_loop

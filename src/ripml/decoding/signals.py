@@ -102,8 +102,14 @@ class FittedSignals(FittedDecoder):
         if (choices.n_similar or self.local) and any(c.rows is None or not c.rows.searched for c in clusters):
             raise ValueError("the rows that vote are missing")
 
+    def _expect(self, cluster: Cluster, n_rows: int) -> None:
+        """Have the regression make what proposes candidates, once that pays."""
+        if not self.choices.n_neighbors and self.few_labels and self.sketch.columns.table is not None:
+            cluster.regression.expect(n_rows, self.sketch.columns.table)
+
     def cluster_scores(self, cluster: Cluster, X: Any, n_jobs: int | None) -> Any:
         """Scores of the candidates."""
+        self._expect(cluster, X.shape[0])
         candidates = self.candidates(cluster, X, n_jobs)
         return scoring.as_scores(candidates.labels, self.combined(candidates, n_jobs), len(self.frequency))
 
@@ -134,8 +140,6 @@ class FittedSignals(FittedDecoder):
         n = X.shape[0]
         if self.choices.n_neighbors:
             cluster.index.searchers.get()  # made before threads need them
-        elif self.few_labels and self.sketch.columns.table is not None:
-            cluster.regression.expect(n, self.sketch.columns.table)
         if n <= _LEAST_BLOCK:
             return [function(X, slice(0, n))]
         size = min(self._rows_at_a_time(cluster), max(_LEAST_BLOCK, -(-n // _PARTS)))
@@ -328,6 +332,7 @@ class FittedBlend(FittedSignals):
         """Scores of the candidates; where loops are compiled, from the examples on in one call."""
         if not self._compiled:
             return super().cluster_scores(cluster, X, n_jobs)
+        self._expect(cluster, X.shape[0])
         compiled, trees, choices, sets = loops(), self.trees, self.choices, cluster.index.sets
         n_kept, nothing = choices.n_candidates, np.empty((0, 0), np.float32)
         Phi = nothing if self.sketch.exact else self.sketch.columns.table

@@ -212,6 +212,11 @@ def _stacked(parts: list[Any]) -> Any:
 def squared_lengths(X: Any) -> Floats:
     """‖x‖² of each row, (n,)."""
     if scipy.sparse.issparse(X):
+        compiled = loops()
+        if compiled is not None:
+            out = np.empty(X.shape[0], np.float32)
+            compiled.squared_lengths(X.indptr, X.data, out)
+            return out
         summed = np.concatenate([[0.0], np.cumsum(np.square(X.data, dtype=np.float64))])
         return np.asarray(np.diff(summed[X.indptr]), np.float32)
     return np.asarray(np.einsum("ij,ij->i", X, X), np.float32)

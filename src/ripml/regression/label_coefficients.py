@@ -28,6 +28,7 @@ Lines = Callable[[slice], Floats]  # features ↦ their lines of Psi
 _MOST = 1 << 26  # coefficients: 128 MB
 _PAYS = 4  # they are made after as many rows as a fourth of the features: about what the product costs
 _FEATURES = 256  # made at a time
+_LARGEST = 2.0**15  # float16 ends at 65,504
 _ROUNDING = np.float32(1e-6)  # of a float32 sum, relative to the sum of absolute values
 
 
@@ -35,10 +36,15 @@ class LabelCoefficients:
     """Psi Phiᵀ in float16, in units of `unit`, of regressions with `lines` of Psi (d, M) and columns Phi (L, M)."""
 
     def __init__(self, lines: Lines, d: int, intercept: Floats, Phi: Floats) -> None:
-        self.matrix, self.unit = np.empty((d, len(Phi)), np.float16), 2.0**-10
+        parts = blocks(d, _FEATURES)
+        longest = max((float(np.linalg.norm(lines(part), axis=1).max()) for part in parts), default=0.0)
+        # A coefficient is at most the product of two lengths, so that none exceeds the range of float16.
+        most = longest * float(np.linalg.norm(Phi, axis=1).max(initial=0))
+        self.unit = 2.0 ** np.ceil(np.log2(max(most, 1e-30) / _LARGEST))
+        self.matrix = np.empty((d, len(Phi)), np.float16)
         self.errors = np.empty(d, np.float32)  # the most that a coefficient of each feature is off
         self.intercept = Phi @ intercept
-        for features in blocks(d, _FEATURES):
+        for features in parts:
             exact = lines(features) @ Phi.T
             self.matrix[features] = as_half(exact, self.unit)[0]
             off = np.abs(from_half(self.matrix[features]) * np.float32(self.unit) - exact).max(axis=1, initial=0)
