@@ -549,3 +549,135 @@ def as_scores(labels, values, indices, data, indptr):
                 data[count] = np.rint(np.float64(values[i, p]) * 1e6) / 1e6
                 count += 1
         indptr[i + 1] = count
+
+
+# ----------------------------------------------------------------------------------------------------------- local rows
+
+
+@_loop
+def nearest_rows(
+    indptr, indices, data, starts, rows, values, place, block, lengths, halves, gone, left_out, late, numbers, k, tied,
+    ids, found
+):  # fmt: skip
+    """The k rows nearest to each CSR row, the nearest first, and their likeness (`TrainingRows.nearest`).
+
+    The products with rare features are added up by their lists. What the frequent ones add, `block` (n, F), is at most
+    the product of two `lengths`, so that it is computed only for rows that may be among the k nearest. `late` (b, r) is
+    the likeness of further rows; `gone` (n + r,) marks rows that do not count.
+    """
+    n, width = block.shape
+    n_all = n + late.shape[1]
+    partial, query = np.empty(n, np.float32), np.empty(width, np.float32)
+    places, likeness = np.empty(n_all, np.int64), np.empty(n_all, np.float32)
+    best_ids, best = np.empty((1, k), np.int64), np.empty((1, k), np.float32)
+    for i in range(len(indptr) - 1):
+        partial[:] = -halves
+        query[:] = 0
+        for t in range(indptr[i], indptr[i + 1]):
+            feature, value = indices[t], data[t]
+            if place[feature] >= 0:
+                query[place[feature]] += value
+            else:
+                for e in range(starts[feature], starts[feature + 1]):
+                    partial[rows[e]] += value * values[e]
+        for r in range(n if len(gone) else 0):
+            if gone[r]:
+                partial[r] = -np.inf
+        own = left_out[i] if len(left_out) else -1
+        if 0 <= own < n:
+            partial[own] = -np.inf
+        square = np.float32(0)
+        for j in range(width):
+            square += query[j] * query[j]
+        length = np.sqrt(square) * np.float32(1.0001)  # rounding must not leave out a row
+        # The k-th largest likeness of the rows that look best so far is a lower bound of the k-th largest of all.
+        least, limit = _kth_largest(partial, min(k, n)), np.float32(-np.inf)
+        if least > -np.inf and k <= n:
+            count = 0
+            for r in range(n):
+                if partial[r] >= least:
+                    likeness[count] = partial[r] + _dot(query, block[r])
+                    count += 1
+            limit = _kth_largest(likeness[:count], k)
+            limit -= tied + np.float32(1e-5) * abs(limit)
+        count = 0
+        for r in range(n):
+            if partial[r] + length * lengths[r] >= limit:
+                places[count], likeness[count] = r, partial[r] + _dot(query, block[r])
+                count += 1
+        for e in range(late.shape[1]):
+            places[count] = n + e
+            likeness[count] = -np.inf if own == n + e or (len(gone) and gone[n + e]) else late[i, e]
+            count += 1
+        most_similar(likeness[:count].reshape(1, count), numbers[places[:count]], k, tied, best_ids, best)
+        for e in range(k):
+            ids[i, e], found[i, e] = places[best_ids[0, e]], best[0, e]
+
+
+@_loop
+def _dot(one, other):
+    total = np.float32(0)
+    for j in range(len(one)):
+        total += one[j] * other[j]
+    return total
+
+
+@_loop
+def products_among(indptr, indices, data, ids, n_features, many, out):
+    """⟨row, row'⟩ of all pairs of CSR rows `ids` (k,), but for the diagonal (`Rows.products_among`).
+
+    A feature that one row has adds nothing. Those of `many` rows go through a dense matrix; each other one has a list of
+    the rows that have it, which an entry is multiplied with as it is added.
+    """
+    k = len(ids)
+    count, place = np.zeros(n_features, np.int32), np.empty(n_features, np.int32)
+    for a in range(k):
+        for t in range(indptr[ids[a]], indptr[ids[a] + 1]):
+            count[indices[t]] += 1
+    width, total = 0, 0
+    for a in range(k):
+        for t in range(indptr[ids[a]], indptr[ids[a] + 1]):
+            feature = indices[t]
+            if count[feature] >= many:
+                place[feature] = width
+                width += 1
+                count[feature] = -1  # dense
+            elif count[feature] > 1:
+                place[feature] = total
+                total += count[feature]
+                count[feature] = -2  # in a list, which is empty so far
+    dense = np.zeros((k, width), np.float32)
+    listed, values = np.empty(total, np.int32), np.empty(total, np.float32)
+    for a in range(k):
+        line = out[a]
+        line[:a] = 0
+        for t in range(indptr[ids[a]], indptr[ids[a] + 1]):
+            feature, value = indices[t], data[t]
+            if count[feature] == -1:
+                dense[a, place[feature]] = value
+            elif count[feature] < -1:
+                start, end = place[feature], place[feature] - count[feature] - 2
+                for e in range(start, end):
+                    line[listed[e]] += value * values[e]
+                listed[end], values[end] = a, value
+                count[feature] -= 1
+    for a in range(k):
+        line, row, b = out[a], dense[a], 0
+        while b + 4 <= a:
+            s0, s1, s2, s3 = np.float32(0), np.float32(0), np.float32(0), np.float32(0)
+            d0, d1, d2, d3 = dense[b], dense[b + 1], dense[b + 2], dense[b + 3]
+            for j in range(width):
+                s0 += row[j] * d0[j]
+                s1 += row[j] * d1[j]
+                s2 += row[j] * d2[j]
+                s3 += row[j] * d3[j]
+            line[b] += s0
+            line[b + 1] += s1
+            line[b + 2] += s2
+            line[b + 3] += s3
+            b += 4
+        while b < a:
+            line[b] += _dot(row, dense[b])
+            b += 1
+        for b in range(a):
+            out[b, a] = line[b]

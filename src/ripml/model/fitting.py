@@ -547,8 +547,7 @@ def _tuned_local(kernel: Local, fits: Sequence[ClusterFit], n_jobs: int | None) 
     assert rows is not None
 
     def of_block(block: slice) -> list[Any]:
-        likeness = rows.likeness(sample.X[block], 1)
-        ids, similarity = rows.most_similar(likeness, kernel.n_rows, sample.rows[block])
+        ids, similarity = rows.nearest(sample.X[block], kernel.n_rows, sample.rows[block])
         weights = rows.local_weights(ids, similarity, squared_lengths(sample.X[block]), options)
         return [tally(rows.set_of_row[ids], some, sets) for some in weights]
 
