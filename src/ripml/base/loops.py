@@ -265,7 +265,7 @@ def best_rows(queries, Z, penalty, rounded, units, cut, longest, by_distance, k,
 
 
 @_loop
-def near_sum(likeness, squares, grade, n_near, width, coefficients, total, moment, linear, out):
+def near_sum(likeness, squares, grade, n_near, width, coefficients, units, total, moment, linear, out):
     """Σ_i K(x, x_i) C_i with the kernel of distant rows as a line (`FarField.kernel_sum`)."""
     n = likeness.shape[1]
     n_bins = 1024
@@ -315,7 +315,7 @@ def near_sum(likeness, squares, grade, n_near, width, coefficients, total, momen
         for c in range(count):
             likely = line[near[c]]
             value = np.exp(np.float32(min(grade * (likely - squares[i] / 2), 0.0)))
-            weights[c] = (value - start - slope * likely) * min(1.0, (likely - cut) / width)
+            weights[c] = (value - start - slope * likely) * min(1.0, (likely - cut) / width) * units[near[c]]
         result = out[i]
         for j in range(len(result)):
             result[j] = start * total[j] + slope * (linear[i, j] - moment[j])
@@ -325,14 +325,14 @@ def near_sum(likeness, squares, grade, n_near, width, coefficients, total, momen
             c2, c3 = coefficients[near[r + 2]], coefficients[near[r + 3]]
             w0, w1, w2, w3 = weights[r], weights[r + 1], weights[r + 2], weights[r + 3]
             for j in range(len(result)):
-                result[j] += (w0 * _from_half(c0[j]) + w1 * _from_half(c1[j])) + (
-                    w2 * _from_half(c2[j]) + w3 * _from_half(c3[j])
+                result[j] += (w0 * np.float32(c0[j]) + w1 * np.float32(c1[j])) + (
+                    w2 * np.float32(c2[j]) + w3 * np.float32(c3[j])
                 )
             r += 4
         while r < count:
             c0, w0 = coefficients[near[r]], weights[r]
             for j in range(len(result)):
-                result[j] += w0 * _from_half(c0[j])
+                result[j] += w0 * np.float32(c0[j])
             r += 1
 
 
@@ -626,8 +626,8 @@ def _dot(one, other):
 def products_among(indptr, indices, data, ids, n_features, many, out):
     """⟨row, row'⟩ of all pairs of CSR rows `ids` (k,), but for the diagonal (`Rows.products_among`).
 
-    A feature that one row has adds nothing. Those of `many` rows go through a dense matrix; each other one has a list of
-    the rows that have it, which an entry is multiplied with as it is added.
+    A feature that one row has adds nothing. Those of `many` rows go through a dense matrix; each other one has a list
+    of the rows that have it, which an entry is multiplied with as it is added.
     """
     k = len(ids)
     count, place = np.zeros(n_features, np.int32), np.empty(n_features, np.int32)
@@ -681,3 +681,43 @@ def products_among(indptr, indices, data, ids, n_features, many, out):
             b += 1
         for b in range(a):
             out[b, a] = line[b]
+
+
+# -------------------------------------------------------------------------------------------------------- in few bytes
+
+
+@_loop
+def sparse_bytes(indptr, indices, data, matrix, units, out):
+    """CSR rows times a matrix of lines in 8 bits (`ripml.base.products.sparse_bytes_product`)."""
+    for i in range(len(indptr) - 1):
+        line = out[i]
+        line[:] = 0
+        for t in range(indptr[i], indptr[i + 1]):
+            row, value = matrix[indices[t]], np.float32(data[t] * units[indices[t]])
+            for j in range(len(line)):
+                line[j] += value * np.float32(row[j])
+
+
+@_loop
+def unpack_indices(packed, indptr, n_columns, out):
+    """Whether packed indices are those of columns; then `out` has them (`ripml.base.arrays.unpacked_indices`).
+
+    There are as many last bytes of steps as entries, and the last byte is one of them.
+    """
+    at = 0
+    for i in range(len(indptr) - 1):
+        index = np.int64(-1)
+        for t in range(indptr[i], indptr[i + 1]):
+            step, shift = np.int64(0), 0
+            while packed[at] >= 128:
+                step |= np.int64(packed[at] & 127) << shift
+                shift += 7
+                at += 1
+                if shift > 28:
+                    return False
+            index += 1 + (step | np.int64(packed[at]) << shift)
+            at += 1
+            if index >= n_columns:
+                return False
+            out[t] = index
+    return True

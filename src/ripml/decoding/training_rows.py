@@ -63,8 +63,8 @@ class TrainingRows:
     def nearest(self, X: Any, k: int, left_out: Ints | None = None) -> tuple[Ints, Floats]:
         """The k rows that feature rows are most similar to, the most similar first, and their likeness: both (n, k).
 
-        `left_out` has each query's own row, which is left out. The same as `most_similar` of the likeness, most of which
-        need not be computed where loops are compiled.
+        `left_out` has each query's own row, which is left out. The same as `most_similar` of the likeness, most of
+        which need not be computed where loops are compiled.
         """
         found = None
         if 0 < k < len(self):

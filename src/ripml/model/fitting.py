@@ -504,7 +504,7 @@ class SignalsFitting(ClusterFitting):
         elif len(asked):
             left_out = np.asarray(predict_embedding(wide[asked], solution.Psi, settings.n_jobs), np.float32)
         Psi, intercept = solution.Psi[:-1].astype(np.float32), solution.Psi[-1].astype(np.float32)
-        regression = LinearRegression(kernel, ridge, np.ascontiguousarray(Psi), intercept, True)
+        regression = LinearRegression.of(kernel, ridge, Psi, intercept)
         # Rows are kept where answers need them, or where the regression can go on learning from them.
         rows = None
         if self.draft.choices.n_similar or kernel.nearby:

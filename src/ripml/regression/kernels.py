@@ -176,6 +176,7 @@ class _Prepared(ABC):
     def products(self, X: Any, out: Floats) -> None:
         """⟨x, row⟩ for each of X (b, d) and the first rows, as many as `out` (b, n) has columns."""
 
+    @abstractmethod
     def prepare(self) -> None:
         """Make what products need, before threads start."""
 
@@ -267,6 +268,9 @@ class _Split(_Prepared):
     @cached_property
     def _sparse_transposed(self) -> Any:
         return self.sparse.T.tocsr()
+
+    def prepare(self) -> None:
+        _ = self._sparse_transposed
 
     def products(self, X: Any, out: Floats) -> None:
         n = out.shape[1]
