@@ -299,13 +299,15 @@ def from_half(values: NDArray[np.float16]) -> NDArray[np.float32]:
 def as_bytes(values: NDArray[Any]) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
     """Lines (n, M) in 8 bits: whole numbers from −127 to 127, and the unit (n,) of each line.
 
-    >>> as_bytes(np.array([[127.0, -1.0], [0.5, 0.25]]))
-    (array([[127,  -1], [127,  64]], dtype=int8), array([1.        , 0.00393701], dtype=float32))
+    >>> as_bytes(np.array([[127.0, -1.0], [254.0, 2.0]]))
+    (array([[127,  -1], [127,   1]], dtype=int8), array([1., 2.], dtype=float32))
     """
     rounded, units = np.empty(values.shape, np.int8), np.empty(len(values), np.float32)
     for some in blocks(len(values), _LINES):
         lines = np.asarray(values[some], np.float32)
         unit = np.maximum(lines.max(axis=1, initial=0), -lines.min(axis=1, initial=0)) / np.float32(127)
+        # Sixteen bits, so that 127 units are exact, and lines that were rounded once are rounded to themselves.
+        unit = ((unit.view(np.int32) + 0xFF) & ~0xFF).view(np.float32)
         units[some] = np.where(unit > _LEAST_UNIT, unit, np.float32(1))
         rounded[some] = np.rint(lines / units[some, None])
     return rounded, units
