@@ -329,7 +329,7 @@ def packed_indices(indices: NDArray[Any], indptr: NDArray[Any]) -> NDArray[np.ui
     >>> packed_indices(np.array([2, 3, 300]), np.array([0, 2, 3])).tolist()
     [2, 0, 172, 2]
     """
-    steps = np.diff(indices.astype(np.int64, copy=False), prepend=-1) - 1
+    steps = np.asarray(np.diff(indices.astype(np.int64), prepend=-1) - 1, np.int64)
     first = indptr[:-1][np.diff(indptr) > 0]
     steps[first] = indices[first]
     if len(steps) and not 0 <= steps.min() <= steps.max() < 2**32:
@@ -337,13 +337,15 @@ def packed_indices(indices: NDArray[Any], indptr: NDArray[Any]) -> NDArray[np.ui
     parts = []
     for some in blocks(len(steps), _ENTRIES):
         step = steps[some]
-        lengths = 1 + sum((step >= 1 << 7 * more).astype(np.int64) for more in range(1, _MOST_BYTES))
+        lengths = np.ones(len(step), np.int64)
+        for more in range(1, _MOST_BYTES):
+            lengths += step >= 1 << 7 * more
         ends = np.cumsum(lengths)
         part = np.empty(int(ends[-1]), np.uint8)
         for place in range(_MOST_BYTES):
             has = np.flatnonzero(lengths > place)
-            more = np.where(lengths[has] > place + 1, 128, 0)
-            part[(ends - lengths)[has] + place] = (step[has] >> 7 * place) & 127 | more
+            high = np.where(lengths[has] > place + 1, 128, 0)
+            part[(ends - lengths)[has] + place] = (step[has] >> 7 * place) & 127 | high
         parts.append(part)
     return np.concatenate(parts) if parts else np.empty(0, np.uint8)
 

@@ -55,7 +55,7 @@ Ints = NDArray[np.int64]
 # to go on learning, s clusters with sums over D = d or d + 1 features.
 _SPECS = {
     # Psi is (C, d, M), or (n, M) with a kernel, and its `units` are (C, d) or (n,); Z is (F, e, m) in the type in which
-    # the index stores it. f clusters have a far field. Older models have Psi in float16, and one `unit` a cluster.
+    # the index stores it. f clusters have a far field. Psi in float16 has one `unit` a cluster.
     "unit": ArraySpec("float64", ("C",), above=0, finite=True, optional=True),
     "far_clusters": ArraySpec("iu", ("f",), least=0, distinct=True, optional=True),
     "far_sums": ArraySpec("float32", ("f", 2, "M"), finite=True, optional=True),
@@ -203,7 +203,9 @@ def _coefficients_to_arrays(regressions: Sequence[Regression]) -> dict[str, NDAr
         "Psi": (np.stack if linear else np.concatenate)([some["Psi"] for some in arrays]),
         "intercept": np.stack([some["intercept"] for some in arrays]),
     }
-    if all("units" in some for some in arrays):
+    if all("unit" in some for some in arrays):
+        found["unit"] = np.concatenate([some["unit"] for some in arrays])
+    elif all("units" in some for some in arrays):
         found["units"] = (np.stack if linear else np.concatenate)([some["units"] for some in arrays])
     elif any("units" in some for some in arrays):  # some clusters are large: all coefficients in float32
         lines = [from_bytes(some["Psi"], some["units"]) if "units" in some else some["Psi"] for some in arrays]
@@ -426,24 +428,35 @@ def _regressions(
             for c, (ridge, place, one) in enumerate(zip(ridges, _places(arrays["row_ends"]), rows, strict=True))
         ]
     sums, intercept, with_intercept = _sums(arrays, len(Psi)), arrays["intercept"], embedding.with_intercept
-    lines = [(Psi[c], None) if Psi.dtype.itemsize > 2 else _in_bytes(arrays, c, c) for c in range(len(Psi))]
+    units: Any = _units(arrays)
+    units = [None] * len(Psi) if units is None else units.reshape(len(Psi), -1).astype(np.float32, copy=False)
     return [
-        LinearRegression(kernel, ridge, np.ascontiguousarray(Psi), one, with_intercept, units, sums=sums.get(c))
-        for c, (ridge, (Psi, units), one) in enumerate(zip(ridges, lines, intercept, strict=True))
+        LinearRegression(
+            kernel, ridge, np.ascontiguousarray(Psi[c]), intercept[c], with_intercept, units[c], sums=sums.get(c)
+        )
+        for c, ridge in enumerate(ridges)
     ]
 
 
-def _in_bytes(arrays: Arrays, c: int, place: Any) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The coefficients of cluster c, which are `place` of all, in 8 bits, and the units of their lines."""
-    Psi = arrays["Psi"][place]
-    name = "unit" if Psi.dtype == np.float16 else "units"
-    if Psi.dtype not in (np.int8, np.float16, np.float32):
-        raise ValueError(f"the array 'Psi' has dtype {Psi.dtype.name}, but int8 is expected")
-    if Psi.dtype != np.float32 and name not in arrays:
-        raise ValueError(f"the array {name!r} is missing, but 'Psi' is in units of it")
-    if Psi.dtype == np.int8:
-        return np.ascontiguousarray(Psi), arrays["units"][place]
-    return as_bytes(from_half(Psi) * np.float32(arrays["unit"][c]) if Psi.dtype == np.float16 else Psi)
+def _units(arrays: Arrays) -> NDArray[Any] | None:
+    """The units of coefficients in 8 bits or float16; None for wider ones."""
+    dtype = arrays["Psi"].dtype
+    if dtype.itemsize > 2:
+        return None
+    name = {np.dtype(np.int8): "units", np.dtype(np.float16): "unit"}.get(dtype)
+    if name is None or name not in arrays:
+        raise ValueError(f"the array {name!r} is missing, but 'Psi', of dtype {dtype.name}, is in units of it")
+    return arrays[name]
+
+
+def _in_bytes(arrays: Arrays, c: int, place: slice) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The coefficients of cluster c, the lines `place` of all, in 8 bits, and the units of their lines."""
+    Psi, units = np.ascontiguousarray(arrays["Psi"][place]), _units(arrays)
+    if units is None:
+        return as_bytes(Psi)
+    if Psi.dtype == np.float16:  # of older models
+        return as_bytes(from_half(Psi) * np.float32(units[c]))
+    return Psi, units[place]
 
 
 def _kernel_regression(

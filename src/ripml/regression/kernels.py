@@ -357,7 +357,7 @@ class Kernel(ABC):
 
     def halves(self, rows: Rows) -> Floats:
         """½‖x'‖² of training rows, where the kernel is one of distances; else 0, (n,)."""
-        return rows.squares / 2
+        return np.asarray(rows.squares / 2, np.float32)
 
     def of_likeness(self, likeness: NDArray[Any], left: Floats) -> Floats:
         """The similarity that belongs to a likeness (b, k) of rows of squared lengths `left` (b,)."""

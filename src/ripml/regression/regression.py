@@ -21,10 +21,10 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from ripml.base.arrays import as_bytes, from_bytes
+from ripml.base.arrays import as_bytes, as_half, from_bytes, from_half
 from ripml.base.errors import DataError, ParameterError
 from ripml.base.parallel import blocks
-from ripml.base.products import dense, predict_embedding, sparse_bytes_product
+from ripml.base.products import dense, predict_embedding, sparse_bytes_product, sparse_half_product
 from ripml.regression.far_field import FarField
 from ripml.regression.incremental import IncrementalRidge
 from ripml.regression.incremental_kernel import IncrementalDualRidge, IncrementalKernelRidge
@@ -210,7 +210,7 @@ class LinearRegression(Regression):
     Psi: NDArray[Any]  # (d, M), C-contiguous: the memory order affects the rounding of products
     intercept: Floats  # (M,)
     with_intercept: bool
-    units: Floats | None = None  # (d,) of the lines of Psi in 8 bits; None for float32
+    units: Floats | None = None  # (d,) of lines of Psi in 8 bits, (1,) of all Psi in float16; None for float32
 
     @classmethod
     def of(cls, kernel: Kernel, ridge: float, Psi: Floats, intercept: Floats) -> LinearRegression:
@@ -228,14 +228,18 @@ class LinearRegression(Regression):
         return len(self.Psi if self.sums is None else self.sums.moment)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Psi (d, M), the units of its lines if they have any, and the intercept (M,)."""
+        """Psi (d, M), its units if it has any, and the intercept (M,)."""
         arrays: dict[str, NDArray[Any]] = {"Psi": self.Psi, "intercept": self.intercept}
-        return arrays if self.units is None else arrays | {"units": self.units}
+        if self.units is None:
+            return arrays
+        return arrays | ({"units": self.units} if self.Psi.dtype == np.int8 else {"unit": self.units.astype(float)})
 
     def answering(self) -> Regression:
-        """With Psi in 8 bits."""
-        Psi, units = (self.Psi, self.units) if self.units is not None else as_bytes(self.Psi)
-        return replace(self, Psi=Psi, units=units, sums=None, system=None)
+        """With Psi in float16, unless it is in 8 bits: votes of few neighbours need more than these."""
+        if self.units is not None:
+            return replace(self, sums=None, system=None)
+        Psi, unit = as_half(self.Psi)
+        return replace(self, Psi=Psi, units=np.array([unit], np.float32), sums=None, system=None)
 
     def predict(self, X: Any, likeness: Floats | None, alive: NDArray[np.bool_] | None, n_jobs: int | None) -> Any:
         """x Psi + intercept."""
@@ -243,6 +247,8 @@ class LinearRegression(Regression):
             return predict_embedding(X, self.Psi, n_jobs) + self.intercept
         if not scipy.sparse.issparse(X):
             return predict_embedding(X, self._wide, n_jobs) + self.intercept
+        if self.Psi.dtype == np.float16:
+            return sparse_half_product(X, self.Psi) * self.units + self.intercept
         return sparse_bytes_product(X, self.Psi, self.units) + self.intercept
 
     @cached_property
@@ -253,7 +259,9 @@ class LinearRegression(Regression):
     def _lines(self, features: Any) -> Floats:
         """The lines of Psi of these features."""
         lines = self.Psi[features]
-        return np.asarray(lines if self.units is None else from_bytes(lines, self.units[features]))
+        if self.units is None:
+            return np.asarray(lines)
+        return from_half(lines) * self.units if lines.dtype == np.float16 else from_bytes(lines, self.units[features])
 
     def contributions(self, x: Any, read: Read, rows: Rows | None, likeness: NDArray[Any] | None) -> Contributions:
         """x_j·⟨Psi_j, g_l⟩ for each feature j of x and label l; there are no terms of rows."""
