@@ -630,32 +630,34 @@ def products_among(indptr, indices, data, ids, n_features, many, out):
     of the rows that have it, which an entry is multiplied with as it is added.
     """
     k = len(ids)
+    # Of each feature: the rows that have it; later −1 for a column of the matrix, or −2 less the length of its list.
     count, place = np.zeros(n_features, np.int32), np.empty(n_features, np.int32)
-    for a in range(k):
-        for t in range(indptr[ids[a]], indptr[ids[a] + 1]):
-            count[indices[t]] += 1
     width, total = 0, 0
     for a in range(k):
         for t in range(indptr[ids[a]], indptr[ids[a] + 1]):
-            feature = indices[t]
-            if count[feature] >= many:
-                place[feature] = width
-                width += 1
-                count[feature] = -1  # dense
-            elif count[feature] > 1:
-                place[feature] = total
-                total += count[feature]
-                count[feature] = -2  # in a list, which is empty so far
+            count[indices[t]] += 1
+            width += count[indices[t]] == many
+        total += indptr[ids[a] + 1] - indptr[ids[a]]
     dense = np.zeros((k, width), np.float32)
     listed, values = np.empty(total, np.int32), np.empty(total, np.float32)
+    width, total = 0, 0
     for a in range(k):
         line = out[a]
         line[:a] = 0
         for t in range(indptr[ids[a]], indptr[ids[a] + 1]):
             feature, value = indices[t], data[t]
+            if count[feature] == 1:
+                continue
+            if count[feature] >= many:
+                place[feature], count[feature] = width, -1
+                width += 1
+            elif count[feature] > 1:
+                place[feature] = total
+                total += count[feature]
+                count[feature] = -2
             if count[feature] == -1:
                 dense[a, place[feature]] = value
-            elif count[feature] < -1:
+            else:
                 start, end = place[feature], place[feature] - count[feature] - 2
                 for e in range(start, end):
                     line[listed[e]] += value * values[e]

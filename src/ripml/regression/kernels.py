@@ -37,7 +37,7 @@ _GROUPS = 8  # groups per value to find, see `most_alike`
 _LATE = 256  # rows added later, or a sixteenth of all rows, up to which they are kept apart from the prepared ones
 _SINGLE = 16  # sparse queries up to which only their nonzero features are multiplied, which reads less memory
 _DENSE = 1 / 5  # share of rows past which adding a line of all rows is faster than adding a list
-_MANY_ROWS = 50  # rows among a few hundred that have a feature, from which it goes through a dense matrix
+_MANY_ROWS = 24  # rows among a few hundred that have a feature, from which it goes through a dense matrix
 _FREQUENT_LAST = 0.3  # share of rows past which a feature is multiplied only with rows that may be nearest
 _STRIPES = 8  # stripes of rows in which the lower triangle of a kernel matrix is computed
 
@@ -190,32 +190,37 @@ class _Prepared(ABC):
 class _Lists(_Prepared):
     """Sparse rows by features: a list of the rows that have it, or a line of all rows where many have it."""
 
-    columns: Any  # CSC (n, d), rows in order
+    shape: tuple[int, int]
+    starts: NDArray[Any]  # (d + 1,) where the list of each feature begins
+    rows: NDArray[Any]
+    values: Floats
+    X: Any  # the rows themselves
 
     @classmethod
     def of(cls, X: Any) -> _Lists:
         columns = X.tocsc()
         columns.sort_indices()
-        return cls(columns)
+        # As few bytes as possible are read for each query.
+        rows = columns.indices.astype(np.uint16) if X.shape[0] <= 2**16 else columns.indices
+        return cls(X.shape, columns.indptr, rows, columns.data, X)
 
     @cached_property
     def _lines(self) -> tuple[NDArray[np.int32], Floats]:
         """The line (d,) of each frequent feature, −1 for others, and these lines, (F, n)."""
         place, frequent = self._more_frequent(_DENSE)
-        return place, self.columns[:, frequent].T.toarray(order="C")
+        return place, self.X[:, frequent].T.toarray(order="C")
 
     @cached_property
     def _block(self) -> tuple[NDArray[np.int32], Floats, Floats]:
         """The place (d,) of each very frequent feature, −1 for others, the rows of these, (n, F), and their lengths."""
         place, frequent = self._more_frequent(_FREQUENT_LAST)
-        block = self.columns[:, frequent].toarray(order="C")
+        block = self.X[:, frequent].toarray(order="C")
         return place, block, np.sqrt(squared_lengths(block))
 
     def _more_frequent(self, share: float) -> tuple[NDArray[np.int32], Ints]:
         """The features that more than a share of the rows have, and the place (d,) of each among them, else −1."""
-        n, d = self.columns.shape
-        frequent = np.flatnonzero(np.diff(self.columns.indptr) > share * n)
-        place = np.full(d, -1, np.int32)
+        frequent = np.flatnonzero(np.diff(self.starts) > share * self.shape[0])
+        place = np.full(self.shape[1], -1, np.int32)
         place[frequent] = np.arange(len(frequent))
         return place, frequent
 
@@ -225,8 +230,7 @@ class _Lists(_Prepared):
     def products(self, X: Any, out: Floats) -> None:
         if not scipy.sparse.issparse(X):
             X = scipy.sparse.csr_array(X)
-        lists = self.columns
-        loops().sparse_products(X.indptr, X.indices, X.data, lists.indptr, lists.indices, lists.data, *self._lines, out)
+        loops().sparse_products(X.indptr, X.indices, X.data, self.starts, self.rows, self.values, *self._lines, out)
 
     def nearest(
         self,
@@ -241,9 +245,8 @@ class _Lists(_Prepared):
         likeness: Floats,
     ) -> None:
         """The nearest rows of CSR rows X, see `ripml.base.loops.nearest_rows`."""
-        lists = self.columns
         loops().nearest_rows(
-            X.indptr, X.indices, X.data, lists.indptr, lists.indices, lists.data, *self._block, halves, gone, left_out,
+            X.indptr, X.indices, X.data, self.starts, self.rows, self.values, *self._block, halves, gone, left_out,
             late, numbers, ids.shape[1], tied, ids, likeness
         )  # fmt: skip
 
