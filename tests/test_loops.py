@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from ripml import RIPML, load
 from ripml.base import compiled
-from ripml.base.arrays import as_half, from_half
-from ripml.base.products import RoundedRows, dense_rows_product, predict_embedding
+from ripml.base.arrays import as_bytes, as_half, from_bytes, from_half, packed_indices, unpacked_indices
+from ripml.base.products import RoundedRows, dense_rows_product, predict_embedding, sparse_bytes_product
 from ripml.decoding import scores as scoring
 from ripml.decoding.blend import Trees
 from ripml.decoding.signals import Examples, FittedSignals, _standing, best_candidates
@@ -30,7 +30,7 @@ from ripml.labels.projection import LabelVectors, Projection
 from ripml.model.features import unit_rows
 from ripml.neighbors import Exact
 from ripml.regression.far_field import FarField
-from ripml.regression.kernels import RBF, Linear, Rows, squared_lengths
+from ripml.regression.kernels import RBF, Linear, Local, Rows, squared_lengths
 from ripml.regression.label_coefficients import LabelCoefficients
 
 pytest.importorskip("numba")
@@ -96,6 +96,109 @@ def test_float16_keeps_eleven_bits_whatever_the_scale(scale: float) -> None:
     np.testing.assert_allclose(from_half(fast) * unit, values, rtol=2**-10, atol=1e-6 * scale)
 
 
+def test_lines_in_8_bits_are_within_half_a_step_and_zero_stays_zero() -> None:
+    values = np.random.default_rng(0).standard_normal((60, 7)) * 10.0 ** np.linspace(-30, 30, 60)[:, None]
+    values[7] = 0
+    lines, units = as_bytes(values)
+    step = np.abs(values).max(axis=1, keepdims=True) / 127
+    assert (np.abs(from_bytes(lines, units) - values) <= 0.501 * step).all()
+    assert (np.abs(lines).max(axis=1) == np.where(np.arange(60) == 7, 0, 127)).all()
+    again, same = as_bytes(from_bytes(lines, units))
+    assert np.array_equal(again, lines)
+    assert np.array_equal(same, units)
+
+
+def test_a_product_with_lines_in_8_bits() -> None:
+    random = np.random.default_rng(0)
+    X, (lines, units) = sparse_rows(random, 40, 30), as_bytes(random.standard_normal((30, 9)))
+    fast, slow = both(sparse_bytes_product, X, lines, units)
+    np.testing.assert_allclose(fast, slow, atol=1e-5)
+    np.testing.assert_allclose(fast, X @ from_bytes(lines, units), atol=1e-5)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_packed_indices_come_back_as_they_were(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    d = int(10 ** (2 * seed + 1))  # steps of up to five bytes
+    rows = [np.unique(random.integers(0, d, random.integers(0, 9))) for _ in range(50)]
+    indices, indptr = np.concatenate(rows), np.cumsum([0, *map(len, rows)])
+    packed = packed_indices(indices, indptr)
+    assert packed is not None
+    assert packed.nbytes <= 5 * len(indices)
+    fast, slow = both(unpacked_indices, packed, indptr, d)
+    assert np.array_equal(fast, indices)
+    assert np.array_equal(slow, indices)
+
+
+@pytest.mark.parametrize(
+    ("packed", "indptr", "sentence"),
+    [
+        ([1], [0, 2], "not as many as the entries"),
+        ([1, 128], [0, 1], "not as many as the entries"),
+        ([5], [0, 1], "not those of 5 columns"),
+        ([2, 2], [0, 2], "not those of 5 columns"),
+        ([255] * 9 + [1], [0, 1], "not those of 5 columns"),
+    ],
+)
+def test_packed_indices_that_are_damaged_are_refused(packed: list[int], indptr: list[int], sentence: str) -> None:
+    def unpack() -> str:
+        with pytest.raises(ValueError, match=sentence) as caught:
+            unpacked_indices(np.array(packed, np.uint8), np.array(indptr), 5)
+        return str(caught.value)
+
+    fast, slow = both(unpack)
+    assert fast == slow
+
+
+def test_indices_that_do_not_rise_are_not_packed() -> None:
+    assert packed_indices(np.array([3, 2]), np.array([0, 2])) is None
+    assert packed_indices(np.array([3, 3]), np.array([0, 2])) is None
+    assert packed_indices(np.array([3, 2]), np.array([0, 1, 2])) is not None
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("kernel", [Linear(), Local(0.5, 0.1)], ids=str)
+@pytest.mark.parametrize("k", [1, 30, 219])
+def test_the_nearest_rows_are_the_most_similar_of_all(seed: int, kernel: Any, k: int) -> None:
+    random = np.random.default_rng(seed)
+    X, queries = sparse_rows(random, 200, 40, 0.1), sparse_rows(random, 6, 40, 0.3)
+    X.data[X.indices < 9] *= np.float32(0.05 * seed)
+    X = scipy.sparse.csr_array(X + (np.arange(40) < 5) * np.float32(0.1))  # some features that all rows have
+    X.data[::7] *= -1
+    X = scipy.sparse.vstack([X[:50], X[:30], X[80:]], format="csr")  # ties
+    late, numbers, left_out = sparse_rows(random, 20, 40, 0.1), random.permutation(200), random.integers(0, 220, 6)
+    nothing = np.zeros(0, np.int64)
+
+    def nearest(queries: Any, own: Any) -> Any:
+        """Among rows of which some were forgotten and some were learnt later."""
+        rows = TrainingRows(Rows(X), np.zeros(200, np.int64), numbers, kernel)
+        rows = rows.changed(np.array([3, 60]), nothing, nothing, late, np.zeros(20, np.int64), 200 + np.arange(20))
+        assert rows.alive is not None
+        return replace(rows, alive=np.append(rows.alive[:-1], False)).nearest(queries, k, own)
+
+    for own in (None, left_out):
+        (ids, values), (slow_ids, slow_values) = both(nearest, queries, own)
+        np.testing.assert_allclose(values, slow_values, atol=1e-5)
+        for one, other, some in zip(ids, slow_ids, np.isfinite(values), strict=True):
+            assert set(one[some].tolist()) == set(other[some].tolist())
+        alone = [nearest(queries[i : i + 1], None if own is None else own[i : i + 1]) for i in range(6)]
+        assert np.array_equal(np.vstack([one[0] for one in alone]), ids)
+        assert np.array_equal(np.vstack([one[1] for one in alone]), values)
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 120])
+def test_products_among_some_rows(n: int) -> None:
+    random = np.random.default_rng(n)
+    X = sparse_rows(random, 300, 400, 0.15)
+    X.data[(X.indices > 10) & (random.random(X.nnz) < 0.8)] = 0
+    X.eliminate_zeros()
+    rows, ids = Rows(X).followed_by(sparse_rows(random, 30, 400)), random.permutation(330)[:n]
+    fast, slow = both(rows.products_among, ids)
+    np.testing.assert_allclose(fast, slow, atol=1e-5)
+    first = ids[ids < 300]
+    np.testing.assert_allclose(Rows(X).products_among(first), (X[first] @ X[first].T).toarray(), atol=1e-5)
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("k", [1, 5, 49])
 def test_the_most_similar_rows_with_ties_to_the_earliest(seed: int, k: int) -> None:
@@ -141,21 +244,21 @@ def unit_world(seed: int, n: int, d: int) -> tuple[Any, Any, NDArray[Any]]:
 def test_a_kernel_sum_of_near_rows_and_a_line(seed: int, n_near: int) -> None:
     X, queries, C = unit_world(seed, 300, 40)
     kernel, squares = RBF(0.7, n_near), np.ones(5, np.float32)
-    far, (half, unit) = FarField.of(X, squared_lengths(X), C), as_half(C)
+    far, (lines, units) = FarField.of(X, squared_lengths(X), C), as_bytes(C)
     likeness = kernel.likeness(queries, Rows(X))
     likeness[:, :3] = -np.inf  # forgotten
-    fast, slow = both(far.kernel_sum, queries, likeness, squares, kernel, half, unit)
+    fast, slow = both(far.kernel_sum, queries, likeness, squares, kernel, lines, units)
     np.testing.assert_allclose(fast, slow, atol=2e-3 * np.abs(slow).max())
 
 
 def test_more_near_rows_are_closer_to_the_exact_sum() -> None:
     X, queries, C = unit_world(0, 2000, 40)
     kernel, squares = RBF(1.0), np.ones(5, np.float32)
-    far, (half, unit) = FarField.of(X, squared_lengths(X), C), as_half(C)
+    far, (lines, units) = FarField.of(X, squared_lengths(X), C), as_bytes(C)
     likeness = kernel.likeness(queries, Rows(X))
     whole = kernel.of_likeness(likeness, squares) @ C
     errors = [
-        np.linalg.norm(far.kernel_sum(queries, likeness, squares, RBF(1.0, n), half, unit) - whole)
+        np.linalg.norm(far.kernel_sum(queries, likeness, squares, RBF(1.0, n), lines, units) - whole)
         for n in (20, 200, 900)
     ]
     assert errors[0] > 1.5 * errors[1] > 2 * errors[2]
@@ -164,11 +267,11 @@ def test_more_near_rows_are_closer_to_the_exact_sum() -> None:
 def test_the_kernel_sum_does_not_jump_when_rounding_moves_a_row_across_the_border() -> None:
     X, queries, C = unit_world(1, 500, 40)
     kernel, squares = RBF(1.0), np.ones(5, np.float32)
-    far, (half, unit) = FarField.of(X, squared_lengths(X), C), as_half(C)
+    far, (lines, units) = FarField.of(X, squared_lengths(X), C), as_bytes(C)
     likeness = kernel.likeness(queries, Rows(X))
     noise = np.float32(1e-6) * np.random.default_rng(0).standard_normal(likeness.shape).astype(np.float32)
     one, other = (
-        far.kernel_sum(queries, some, squares, RBF(1.0, 50), half, unit) for some in (likeness, likeness + noise)
+        far.kernel_sum(queries, some, squares, RBF(1.0, 50), lines, units) for some in (likeness, likeness + noise)
     )
     assert np.abs(one - other).max() < 1e-3 * np.abs(one).max()
 
@@ -373,7 +476,7 @@ def test_clusters_with_and_without_a_far_field_are_saved_together(tmp_path: Path
     X.data[: X.indptr[330]] *= (X.indices[: X.indptr[330]] < 30) + np.float32(0.01)  # 330 rows of other features
     Y = [[f"label {j % 23}" for j in row.indices[:3]] or ["none"] for row in X]
     model = RIPML(kernel=RBF(n_near=100), n_clusters=2, random_state=0).fit(X, Y)
-    assert {cluster.regression.arrays()["Psi"].dtype.name for cluster in model.clusters_} == {"float16", "float32"}
+    assert {cluster.regression.arrays()["Psi"].dtype.name for cluster in model.clusters_} == {"int8", "float32"}
     model.save(tmp_path / "model")
     loaded = load(tmp_path / "model")
     assert abs(loaded.decision_function(X) - model.decision_function(X)).max() == 0

@@ -289,7 +289,7 @@ def best_rows(queries, Z, penalty, rounded, units, cut, longest, by_distance, k,
 
 
 @_loop
-def near_sum(likeness, squares, grade, n_near, width, coefficients, total, moment, linear, out):
+def near_sum(likeness, squares, grade, n_near, width, coefficients, units, total, moment, linear, out):
     """Σ_i K(x, x_i) C_i with the kernel of distant rows as a line (`FarField.kernel_sum`)."""
     n = likeness.shape[1]
     n_bins = 1024
@@ -339,11 +339,11 @@ def near_sum(likeness, squares, grade, n_near, width, coefficients, total, momen
         for c in range(count):
             likely = line[near[c]]
             value = np.exp(np.float32(min(grade * (likely - squares[i] / 2), 0.0)))
-            weights[c] = (value - start - slope * likely) * min(1.0, (likely - cut) / width)
+            weights[c] = (value - start - slope * likely) * min(1.0, (likely - cut) / width) * units[near[c]]
         result = out[i]
         for j in range(len(result)):
             result[j] = start * total[j] + slope * (linear[i, j] - moment[j])
-        _add_half_rows(near[:count], weights[:count], coefficients, result)
+        _add_byte_rows(near[:count], weights[:count], coefficients, result)
 
 
 @_loop
@@ -364,6 +364,27 @@ def _add_half_rows(rows, weights, matrix, out):
         row, weight = matrix[rows[r]], weights[r]
         for j in range(len(out)):
             out[j] += weight * _from_half(row[j])
+        r += 1
+
+
+@_loop
+def _add_byte_rows(rows, weights, matrix, out):
+    """Add the sum of these rows of a matrix in 8 bits, with these weights; eight rows at a time."""
+    r = 0
+    while r + 8 <= len(rows):
+        c0, c1, c2, c3 = matrix[rows[r]], matrix[rows[r + 1]], matrix[rows[r + 2]], matrix[rows[r + 3]]
+        c4, c5, c6, c7 = matrix[rows[r + 4]], matrix[rows[r + 5]], matrix[rows[r + 6]], matrix[rows[r + 7]]
+        w0, w1, w2, w3 = weights[r], weights[r + 1], weights[r + 2], weights[r + 3]
+        w4, w5, w6, w7 = weights[r + 4], weights[r + 5], weights[r + 6], weights[r + 7]
+        for j in range(len(out)):
+            out[j] += (
+                (w0 * np.float32(c0[j]) + w1 * np.float32(c1[j])) + (w2 * np.float32(c2[j]) + w3 * np.float32(c3[j]))
+            ) + ((w4 * np.float32(c4[j]) + w5 * np.float32(c5[j])) + (w6 * np.float32(c6[j]) + w7 * np.float32(c7[j])))
+        r += 8
+    while r < len(rows):
+        row, weight = matrix[rows[r]], weights[r]
+        for j in range(len(out)):
+            out[j] += weight * np.float32(row[j])
         r += 1
 
 
@@ -672,3 +693,167 @@ def blended_scores(
             sure = min(max(margin[i, p] / border, np.float32(0)), np.float32(1))
             scores[i, p] = (learnt * scores[i, p] + (np.float32(1) - learnt) * simple) * sure
     as_scores(labels, scores, indices, data, indptr)
+
+
+# ----------------------------------------------------------------------------------------------------------- local rows
+
+
+@_loop
+def nearest_rows(
+    indptr, indices, data, starts, rows, values, place, block, lengths, halves, gone, left_out, late, numbers, k, tied,
+    ids, found
+):  # fmt: skip
+    """The k rows nearest to each CSR row, the nearest first, and their likeness (`TrainingRows.nearest`).
+
+    The products with rare features are added up by their lists. What the frequent ones add, `block` (n, F), is at most
+    the product of two `lengths`, so that it is computed only for rows that may be among the k nearest. `late` (b, r) is
+    the likeness of further rows; `gone` (n + r,) marks rows that do not count.
+    """
+    n, width = block.shape
+    n_all = n + late.shape[1]
+    partial, query = np.empty(n, np.float32), np.empty(width, np.float32)
+    places, likeness = np.empty(n_all, np.int64), np.empty(n_all, np.float32)
+    best_ids, best = np.empty((1, k), np.int64), np.empty((1, k), np.float32)
+    for i in range(len(indptr) - 1):
+        partial[:] = -halves
+        query[:] = 0
+        for t in range(indptr[i], indptr[i + 1]):
+            feature, value = indices[t], data[t]
+            if place[feature] >= 0:
+                query[place[feature]] += value
+            else:
+                for e in range(starts[feature], starts[feature + 1]):
+                    partial[rows[e]] += value * values[e]
+        for r in range(n if len(gone) else 0):
+            if gone[r]:
+                partial[r] = -np.inf
+        own = left_out[i] if len(left_out) else -1
+        if 0 <= own < n:
+            partial[own] = -np.inf
+        square = np.float32(0)
+        for j in range(width):
+            square += query[j] * query[j]
+        length = np.sqrt(square) * np.float32(1.0001)  # rounding must not leave out a row
+        # The k-th largest likeness of the rows that look best so far is a lower bound of the k-th largest of all.
+        least, limit = _kth_largest(partial, min(k, n)), np.float32(-np.inf)
+        if least > -np.inf and k <= n:
+            count = 0
+            for r in range(n):
+                if partial[r] >= least:
+                    likeness[count] = partial[r] + _dot(query, block[r])
+                    count += 1
+            limit = _kth_largest(likeness[:count], k)
+            limit -= tied + np.float32(1e-5) * abs(limit)
+        count = 0
+        for r in range(n):
+            if partial[r] + length * lengths[r] >= limit:
+                places[count], likeness[count] = r, partial[r] + _dot(query, block[r])
+                count += 1
+        for e in range(late.shape[1]):
+            places[count] = n + e
+            likeness[count] = -np.inf if own == n + e or (len(gone) and gone[n + e]) else late[i, e]
+            count += 1
+        most_similar(likeness[:count].reshape(1, count), numbers[places[:count]], k, tied, best_ids, best)
+        for e in range(k):
+            ids[i, e], found[i, e] = places[best_ids[0, e]], best[0, e]
+
+
+@_loop
+def products_among(indptr, indices, data, ids, n_features, many, out):
+    """⟨row, row'⟩ of all pairs of CSR rows `ids` (k,), but for the diagonal (`Rows.products_among`).
+
+    A feature that one row has adds nothing. Those of `many` rows go through a dense matrix; each other one has a list
+    of the rows that have it, which an entry is multiplied with as it is added.
+    """
+    k = len(ids)
+    # Of each feature: the rows that have it; later −1 for a column of the matrix, or −2 less the length of its list.
+    count, place = np.zeros(n_features, np.int32), np.empty(n_features, np.int32)
+    width, total = 0, 0
+    for a in range(k):
+        for t in range(indptr[ids[a]], indptr[ids[a] + 1]):
+            count[indices[t]] += 1
+            width += count[indices[t]] == many
+        total += indptr[ids[a] + 1] - indptr[ids[a]]
+    dense = np.zeros((k, width), np.float32)
+    listed, values = np.empty(total, np.int32), np.empty(total, np.float32)
+    width, total = 0, 0
+    for a in range(k):
+        line = out[a]
+        line[:a] = 0
+        for t in range(indptr[ids[a]], indptr[ids[a] + 1]):
+            feature, value = indices[t], data[t]
+            if count[feature] == 1:
+                continue
+            if count[feature] >= many:
+                place[feature], count[feature] = width, -1
+                width += 1
+            elif count[feature] > 1:
+                place[feature] = total
+                total += count[feature]
+                count[feature] = -2
+            if count[feature] == -1:
+                dense[a, place[feature]] = value
+            else:
+                start, end = place[feature], place[feature] - count[feature] - 2
+                for e in range(start, end):
+                    line[listed[e]] += value * values[e]
+                listed[end], values[end] = a, value
+                count[feature] -= 1
+    for a in range(k):
+        line, row, b = out[a], dense[a], 0
+        while b + 4 <= a:
+            s0, s1, s2, s3 = np.float32(0), np.float32(0), np.float32(0), np.float32(0)
+            d0, d1, d2, d3 = dense[b], dense[b + 1], dense[b + 2], dense[b + 3]
+            for j in range(width):
+                s0 += row[j] * d0[j]
+                s1 += row[j] * d1[j]
+                s2 += row[j] * d2[j]
+                s3 += row[j] * d3[j]
+            line[b] += s0
+            line[b + 1] += s1
+            line[b + 2] += s2
+            line[b + 3] += s3
+            b += 4
+        while b < a:
+            line[b] += _dot(row, dense[b])
+            b += 1
+        for b in range(a):
+            out[b, a] = line[b]
+
+
+# -------------------------------------------------------------------------------------------------------- in few bytes
+
+
+@_loop
+def sparse_bytes(indptr, indices, data, matrix, units, out):
+    """CSR rows times a matrix of lines in 8 bits (`ripml.base.products.sparse_bytes_product`)."""
+    for i in range(len(indptr) - 1):
+        line = out[i]
+        line[:] = 0
+        entries = slice(indptr[i], indptr[i + 1])
+        _add_byte_rows(indices[entries], data[entries] * units[indices[entries]], matrix, line)
+
+
+@_loop
+def unpack_indices(packed, indptr, n_columns, out):
+    """Whether packed indices are those of columns; then `out` has them (`ripml.base.arrays.unpacked_indices`).
+
+    There are as many last bytes of steps as entries, and the last byte is one of them.
+    """
+    at = 0
+    for i in range(len(indptr) - 1):
+        index = np.int64(-1)
+        for t in range(indptr[i], indptr[i + 1]):
+            step, shift = np.int64(0), 0
+            while packed[at] >= 128:
+                step |= np.int64(packed[at] & 127) << shift
+                shift += 7
+                at += 1
+                if shift > 28:
+                    return False
+            index += 1 + (step | np.int64(packed[at]) << shift)
+            at += 1
+            if index >= n_columns:
+                return False
+            out[t] = index
+    return True

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from ripml.base.arrays import GrowingArray, from_half
+from ripml.base.arrays import GrowingArray, from_bytes, from_half
 from ripml.base.compiled import loops
 from ripml.base.parallel import blocks, map_blocks
 from ripml.base.workspace import read_rows, release
@@ -322,6 +322,17 @@ def dense_rows_product(Z: NDArray[np.float32], V: NDArray[np.float32]) -> Floats
         return Z @ V
     out = np.empty((len(Z), V.shape[1]), np.float32)
     compiled.dense_rows(np.ascontiguousarray(Z), V, out)
+    return out
+
+
+def sparse_bytes_product(X: Any, V: NDArray[np.int8], units: NDArray[np.float32]) -> Floats:
+    """X V (n, M) float32 of CSR rows X and a matrix in 8 bits, see `as_bytes`; only the lines that X needs are read."""
+    compiled = loops()
+    if compiled is None:
+        used = np.unique(X.indices)
+        return np.asarray(X[:, used] @ from_bytes(V[used], units[used]), np.float32)
+    out = np.empty((X.shape[0], V.shape[1]), np.float32)
+    compiled.sparse_bytes(X.indptr, X.indices, X.data, V, units, out)
     return out
 
 

@@ -154,9 +154,9 @@ class FittedSignals(FittedDecoder):
     def _predicted(
         cluster: Cluster, X: Any, embedding: Floats | None, n_jobs: int | None
     ) -> tuple[Floats, Floats | None]:
-        """ẑ, unless it is given, and the likeness of rows X with the training rows, where these are searched."""
+        """ẑ, unless it is given, and the likeness of rows X with the training rows, where the regression needs it."""
         rows = cluster.rows
-        likeness = rows.likeness(X, n_jobs) if rows is not None and rows.searched else None
+        likeness = None if rows is None or cluster.regression.kernel.linear else rows.likeness(X, n_jobs)
         if embedding is None:
             embedding = cluster.regression.predict(X, likeness, None if rows is None else rows.alive, n_jobs)
         return embedding.astype(np.float32, copy=False), likeness
@@ -175,9 +175,10 @@ class FittedSignals(FittedDecoder):
             weights = softmax(near.similarity, choices.temperature, near.rows)
             found["votes"] = Examples(near.sets, weights, near.sets)
         local = self.local
-        if rows is not None and likeness is not None and (choices.n_similar or local):
+        if rows is not None and rows.searched and (choices.n_similar or local):
             k = max(choices.n_similar, local.n_rows if local else 0)
-            ids, similarity = rows.most_similar(likeness, k, None if left_out is None else left_out.rows)
+            own = None if left_out is None else left_out.rows
+            ids, similarity = rows.nearest(X, k, own) if likeness is None else rows.most_similar(likeness, k, own)
             lengths = squared_lengths(X)
             if choices.n_similar:
                 near_ids, value = rows.first(ids, similarity, choices.n_similar)
@@ -271,7 +272,7 @@ class FittedSignals(FittedDecoder):
             yield Contributions(
                 cluster=c,
                 examples=said,
-                likeness=None if likeness is None or cluster.regression.kernel.linear else likeness[i],
+                likeness=None if likeness is None else likeness[i],
                 candidates=None if labels is None else labels[i][labels[i] >= 0],
             )
 

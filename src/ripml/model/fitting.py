@@ -509,7 +509,7 @@ class SignalsFitting(ClusterFitting):
         elif len(asked):
             left_out = np.asarray(predict_embedding(wide[asked], solution.Psi, settings.n_jobs), np.float32)
         Psi, intercept = solution.Psi[:-1].astype(np.float32), solution.Psi[-1].astype(np.float32)
-        regression = LinearRegression(kernel, ridge, np.ascontiguousarray(Psi), intercept, True)
+        regression = LinearRegression.of(kernel, ridge, Psi, intercept)
         # Rows are kept where answers need them, or where the regression can go on learning from them.
         rows = None
         if self.draft.choices.n_similar or kernel.nearby:
@@ -554,8 +554,7 @@ def _tuned_local(kernel: Local, fits: Sequence[ClusterFit], n_jobs: int | None) 
     assert rows is not None
 
     def of_block(block: slice) -> list[Any]:
-        likeness = rows.likeness(sample.X[block], 1)
-        ids, similarity = rows.most_similar(likeness, kernel.n_rows, sample.rows[block])
+        ids, similarity = rows.nearest(sample.X[block], kernel.n_rows, sample.rows[block])
         weights = rows.local_weights(ids, similarity, squared_lengths(sample.X[block]), options)
         return [tally(rows.set_of_row[ids], some, sets) for some in weights]
 

@@ -17,7 +17,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from ripml.base.arrays import LazyArray, as_array, as_half, from_half
+from ripml.base.arrays import LazyArray, as_array, as_bytes, as_half, from_bytes, from_half
 from ripml.base.compiled import loops
 from ripml.base.parallel import blocks
 from ripml.base.products import sparse_half_product, transposed_product
@@ -28,6 +28,7 @@ __all__ = ["FarField"]
 Floats = NDArray[np.float32]
 Halves = NDArray[np.float16]
 Ints = NDArray[np.int64]
+Bytes = NDArray[np.int8]
 
 _BORDER = 0.01  # by how much the likeness of a row must exceed that of the border to be taken in as a whole
 _BINS = 1024  # of the histogram that finds the border
@@ -60,9 +61,9 @@ class FarField:
         return cls(total.astype(np.float32), moment.astype(np.float32), slope, unit)
 
     @staticmethod
-    def slope_of(X: Any, C: Halves, unit: float) -> Floats:
-        """XᵀC (d, M) of rows X (n, d) and coefficients C (n, M), which are rounded, in units of `unit`."""
-        return np.asarray(transposed_product(X, from_half(C), None) * np.float32(unit), np.float32)
+    def slope_of(X: Any, C: Bytes, units: Floats) -> Floats:
+        """XᵀC (d, M) of rows X (n, d) and coefficients C (n, M) in 8 bits."""
+        return np.asarray(transposed_product(X, from_bytes(C, units), None), np.float32)
 
     @property
     def slope(self) -> Halves:
@@ -92,13 +93,13 @@ class FarField:
         if few or not cls.serves(squares, kernel.with_near(1)):
             return kernel.with_near(_USUAL)
         sample = left_out[:_SAMPLE]
-        X, (half, unit), far = rows.take(sample), as_half(C), cls.of(rows.all(), squares, C)
+        X, (rounded, units), far = rows.take(sample), as_bytes(C), cls.of(rows.all(), squares, C)
         likeness, allowed = kernel.likeness(X, rows), _ERROR * np.linalg.norm(Z, axis=1).mean()
         exact = kernel.of_likeness(likeness, squares[sample]) @ C.astype(np.float32, copy=False)
         for n_near in _TRIED:
             tried = kernel.with_near(n_near)
             if n > _MANY * n_near:
-                found = far.kernel_sum(X, likeness, squares[sample], tried, half, unit)
+                found = far.kernel_sum(X, likeness, squares[sample], tried, rounded, units)
                 if np.linalg.norm(found - exact, axis=1).mean() <= allowed:
                     return tried
         return kernel.with_near(n)  # there is no far field
@@ -120,23 +121,20 @@ class FarField:
         slope[features] = 0
         return replace(self, slopes=slope)
 
-    def kernel_sum(self, X: Any, likeness: Floats, squares: Floats, kernel: Kernel, C: Halves, unit: float) -> Floats:
+    def kernel_sum(self, X: Any, likeness: Floats, squares: Floats, kernel: Kernel, C: Bytes, units: Floats) -> Floats:
         """Σ_i K(x, xᵢ) Cᵢ (b, M) of rows X (b, d) with these squared lengths.
 
-        `likeness` (b, n) is h, −∞ for rows that do not count; C (n, M) is in units of `unit`.
+        `likeness` (b, n) is h, −∞ for rows that do not count; C (n, M) is in 8 bits, its lines in `units` (n,).
         """
         n_near, compiled, linear = kernel.n_near, loops(), self._products(X)
         assert isinstance(n_near, int)
-        linear *= np.float32(self.unit / unit)
-        total, moment = self.total / np.float32(unit), self.moment / np.float32(unit)
+        linear *= np.float32(self.unit)
         if compiled is None:
-            out = _near_and_far(likeness, squares, kernel.grade, n_near, C, total, moment, linear)
-        else:
-            out = np.empty((len(likeness), C.shape[1]), np.float32)
-            compiled.near_sum(
-                likeness, squares, kernel.grade, n_near, _BORDER, C.view(np.uint16), total, moment, linear, out
-            )
-        out *= np.float32(unit)
+            return _near_and_far(likeness, squares, kernel.grade, n_near, C, units, self.total, self.moment, linear)
+        out = np.empty((len(likeness), C.shape[1]), np.float32)
+        compiled.near_sum(
+            likeness, squares, kernel.grade, n_near, _BORDER, C, units, self.total, self.moment, linear, out
+        )
         return out
 
     def _products(self, X: Any) -> Floats:
@@ -151,7 +149,8 @@ def _near_and_far(
     squares: Floats,
     grade: float,
     n_near: int,
-    C: Halves,
+    C: Bytes,
+    units: Floats,
     total: Floats,
     moment: Floats,
     linear: Floats,
@@ -177,9 +176,9 @@ def _near_and_far(
     out = lines[0] * total + lines[1] * (linear - moment)
     if len(likeness) == 1:
         near = weights[0] != 0
-        return np.asarray(out + weights[:, near] @ from_half(C[near]), np.float32)
+        return np.asarray(out + weights[:, near] @ from_bytes(C[near], units[near]), np.float32)
     for rows in blocks(len(C), _ROW_BLOCK):  # one product for all, as few rows are near to none of them
-        out += weights[:, rows] @ from_half(C[rows])
+        out += weights[:, rows] @ from_bytes(C[rows], units[rows])
     return np.asarray(out, np.float32)
 
 
