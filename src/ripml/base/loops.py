@@ -549,3 +549,50 @@ def as_scores(labels, values, indices, data, indptr):
                 data[count] = np.rint(np.float64(values[i, p]) * 1e6) / 1e6
                 count += 1
         indptr[i + 1] = count
+
+
+# ------------------------------------------------------------------------------------------------------------- training
+
+
+@_ordered_loop
+def gram_lines(indptr, indices, data, dense, start, stop, rare, common, out):
+    """The lines of XᵀX of the rare features numbered `start` to `stop`, in its upper triangle
+    (`ripml.base.products.gram_of`).
+
+    The rare features of X are CSR rows with sorted indices, its common features a matrix (n, C); `rare` and `common`
+    are their places in X. A row is read once for all these features, and each entry is added up in the order of rows.
+    """
+    with_rare = np.zeros((stop - start, len(rare)), out.dtype)
+    with_common = np.zeros((stop - start, len(common)), out.dtype)
+    for i in range(len(indptr) - 1):
+        low, high, end = indptr[i], indptr[i + 1], indptr[i + 1]
+        while low < high:  # where the entries of these features begin
+            middle = (low + high) // 2
+            if indices[middle] < start:
+                low = middle + 1
+            else:
+                high = middle
+        others = dense[i]
+        while low < end and indices[low] < stop:
+            value, line = data[low], with_rare[indices[low] - start]
+            for e in range(low, end):
+                line[indices[e]] += value * data[e]
+            line = with_common[indices[low] - start]
+            for c in range(len(others)):
+                line[c] += value * others[c]
+            low += 1
+    for f in range(start, stop):
+        place = rare[f]
+        for g in range(f, len(rare)):
+            out[place, rare[g]] = with_rare[f - start, g]
+        for c in range(len(common)):
+            out[min(place, common[c]), max(place, common[c])] = with_common[f - start, c]
+
+
+@_ordered_loop
+def mirror(out, start, stop):
+    """Lines of a symmetric matrix to the left of the diagonal, from `start` to `stop`, from the upper triangle."""
+    for first in range(0, stop, 64):  # a tile of so many lines stays in the cache
+        for i in range(max(start, first), stop):
+            for j in range(first, min(first + 64, i)):
+                out[i, j] = out[j, i]

@@ -42,6 +42,7 @@ FREQUENT = 1 / 25  # share of rows past which a feature is cheaper in a dense pr
 _ROW_BLOCK = 4096  # rows multiplied at a time; sums over blocks are kept in float64
 _COMMON = 1 / 10  # the same for products of features with features
 _FEATURE_BLOCKS = 32  # in which rare features are multiplied
+_MIRRORED = 256  # lines of a symmetric matrix completed at a time
 _EMBEDDED_ROWS = 1 << 16  # whose labels' columns are held at a time
 _TARGETS, _LONG_TARGETS = 64, 128  # columns of V that a sparse matrix is multiplied with at a time, at most
 _CACHED_LINES = 1 << 16  # of 64 columns: 16 MB
@@ -176,13 +177,18 @@ def gram_of(X: Any, n_jobs: int | None, dtype: Any = np.float64, XT: Any = None)
             out += block.T @ block  # BLAS on all its threads; NumPy takes the symmetric product here
         return out
     X = X.astype(dtype, copy=False)
+    XT = X.T.tocsr() if XT is None else XT.astype(dtype, copy=False)
     frequent = np.bincount(X.indices, minlength=d) > _COMMON * X.shape[0]
     common, rare = np.flatnonzero(frequent), np.flatnonzero(~frequent)
-    columns = X.tocsc() if XT is None else XT.astype(dtype, copy=False).T
-    dense_part, sparse_part = columns[:, common].toarray(order="C"), columns[:, rare].tocsr()
-    transposed = sparse_part.T.tocsr()
+    dense_part, transposed = XT[common].T.toarray(order="C"), XT[rare]
+    sparse_part = transposed.T.tocsr()
     out = np.empty((d, d), dtype)
     out[np.ix_(common, common)] = gram_of(dense_part, n_jobs, dtype)
+    compiled = loops()
+
+    def fill_compiled(features: slice) -> None:
+        rows = sparse_part.indptr, sparse_part.indices, sparse_part.data
+        compiled.gram_lines(*rows, dense_part, features.start, features.stop, rare, common, out)
 
     def fill(features: slice) -> None:
         block, others = rare[features], rare[features.start :]
@@ -193,7 +199,10 @@ def gram_of(X: Any, n_jobs: int | None, dtype: Any = np.float64, XT: Any = None)
         with_rare = (some @ sparse_part[:, features.start :]).toarray()
         out[np.ix_(block, others)], out[np.ix_(others, block)] = with_rare, with_rare.T
 
-    map_blocks(fill, blocks(len(rare), max(64, len(rare) // _FEATURE_BLOCKS)), n_jobs)
+    parts = blocks(len(rare), max(64, len(rare) // _FEATURE_BLOCKS))
+    map_blocks(fill if compiled is None else fill_compiled, parts, n_jobs)
+    if compiled is not None:
+        map_blocks(lambda lines: compiled.mirror(out, lines.start, lines.stop), blocks(d, _MIRRORED), n_jobs)
     return out
 
 
