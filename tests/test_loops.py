@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from ripml import RIPML, load
 from ripml.base import compiled
 from ripml.base.arrays import as_half, from_half
-from ripml.base.products import RoundedRows, predict_embedding
+from ripml.base.products import RoundedRows, gram_of, predict_embedding, transposed_product
 from ripml.decoding import scores as scoring
 from ripml.decoding.blend import Trees
+from ripml.decoding.boosting import grow_tree
 from ripml.decoding.signals import Examples, _standing, best_candidates
 from ripml.decoding.sketch import least_squares
 from ripml.decoding.training_rows import TrainingRows
@@ -304,3 +305,42 @@ def test_without_the_compiler_a_fresh_process_answers() -> None:
         check=True,
     )
     assert done.stdout == "a\n"
+
+
+# ------------------------------------------------------------------------------------------------------------- training
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_features_are_multiplied_with_features_to_the_last_bit(seed: int, dtype: Any) -> None:
+    random = np.random.default_rng(seed)
+    X = sparse_rows(random, 300, 700, 0.03)
+    X = scipy.sparse.hstack([X, sparse_rows(random, 300, 5, 0.9), scipy.sparse.csr_array((300, 2))], format="csr")
+    fast, slow = both(gram_of, X[:, random.permutation(X.shape[1])], None, dtype)
+    np.testing.assert_array_equal(fast, slow)
+    np.testing.assert_array_equal(fast, fast.T)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_features_are_multiplied_with_targets_to_the_last_bit(seed: int, dtype: Any) -> None:
+    random = np.random.default_rng(seed)
+    X = sparse_rows(random, 200, 600, 0.05)
+    V = np.asfortranarray(random.standard_normal((200, 7))).astype(dtype)
+    fast, slow = both(transposed_product, X, V, None, X.T.tocsr())
+    np.testing.assert_array_equal(fast, slow)
+    assert fast.dtype == dtype
+
+
+@pytest.mark.parametrize("depth", [1, 4])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_tree_grows_alike(seed: int, depth: int) -> None:
+    random = np.random.default_rng(seed)
+    bins = random.integers(0, [2, 255, 30, 1], (900, 4)).astype(np.uint8)
+    g, h = random.standard_normal(900).astype(np.float32), random.random(900).astype(np.float32)
+    g += bins[:, 1] / np.float32(200) - bins[:, 2] / np.float32(40)
+    rising = np.array([False, True, False, True])
+    fast, slow = both(grow_tree, bins, g, h, rising, depth, 40)
+    assert (fast.cut >= 0).any()
+    for name in ("feature", "cut", "value", "leaf"):
+        np.testing.assert_array_equal(getattr(fast, name), getattr(slow, name))

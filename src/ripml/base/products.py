@@ -38,11 +38,12 @@ __all__ = [
 Floats = NDArray[np.floating[Any]]
 
 BLAS_GAIN = 16  # operations of a dense product in the time of one of a sparse product
+_BLAS_GAIN_COMPILED = 8  # the same where that one is compiled
 FREQUENT = 1 / 25  # share of rows past which a feature is cheaper in a dense product than in a sparse one
 _ROW_BLOCK = 4096  # rows multiplied at a time; sums over blocks are kept in float64
 _COMMON = 1 / 10  # the same for products of features with features
-_FEATURE_BLOCKS = 32  # in which rare features are multiplied
-_MIRRORED = 256  # lines of a symmetric matrix completed at a time
+_FEATURE_BLOCKS = 32  # in which rare features are multiplied, by sparse products
+_LINES = 256  # lines of a result that compiled loops add up at a time
 _EMBEDDED_ROWS = 1 << 16  # whose labels' columns are held at a time
 _TARGETS, _LONG_TARGETS = 64, 128  # columns of V that a sparse matrix is multiplied with at a time, at most
 _CACHED_LINES = 1 << 16  # of 64 columns: 16 MB
@@ -199,10 +200,11 @@ def gram_of(X: Any, n_jobs: int | None, dtype: Any = np.float64, XT: Any = None)
         with_rare = (some @ sparse_part[:, features.start :]).toarray()
         out[np.ix_(block, others)], out[np.ix_(others, block)] = with_rare, with_rare.T
 
-    parts = blocks(len(rare), max(64, len(rare) // _FEATURE_BLOCKS))
-    map_blocks(fill if compiled is None else fill_compiled, parts, n_jobs)
-    if compiled is not None:
-        map_blocks(lambda lines: compiled.mirror(out, lines.start, lines.stop), blocks(d, _MIRRORED), n_jobs)
+    if compiled is None:
+        map_blocks(fill, blocks(len(rare), max(64, len(rare) // _FEATURE_BLOCKS)), n_jobs)
+    else:
+        map_blocks(fill_compiled, blocks(len(rare), _LINES), n_jobs)
+        map_blocks(lambda lines: compiled.mirror(out, lines.start, lines.stop), blocks(d, _LINES), n_jobs)
     return out
 
 
@@ -252,7 +254,7 @@ def transposed_product(X: Any, V: Any, n_jobs: int | None, XT: Any = None) -> Fl
     """XᵀV in the wider of the two types, on threads; dense X in blocks of rows.
 
     With sparse X the rows of V are read one after the other and added to those of the result, a block of columns at a
-    time; where `XT`, its transpose in CSR, is known, rows of V are gathered in blocks of features.
+    time; where `XT`, its transpose in CSR, is known, in blocks of features.
     """
     if isinstance(V, FactoredEmbedding):
         return _factored_product(X, V, n_jobs, XT)
@@ -261,7 +263,7 @@ def transposed_product(X: Any, V: Any, n_jobs: int | None, XT: Any = None) -> Fl
     if scipy.sparse.issparse(V):
         return (V.T.tocsr() @ X).T.toarray() if scipy.sparse.issparse(X) else np.asarray((V.T.tocsr() @ X).T)
     if scipy.sparse.issparse(X):
-        return _scattered(X, V, n_jobs) if XT is None else product(XT, V, n_jobs)
+        return _scattered(X, V, n_jobs) if XT is None else _by_features(X, V, n_jobs, XT)
     total = np.zeros((X.shape[1], V.shape[1]))
     for rows in blocks(X.shape[0], _ROW_BLOCK):
         total += X[rows].T @ V[rows]
@@ -278,11 +280,26 @@ def _scattered(X: Any, V: Floats, n_jobs: int | None) -> Floats:
     return out
 
 
+def _by_features(X: Any, V: Floats, n_jobs: int | None, XT: Any) -> Floats:
+    compiled = loops()
+    if compiled is None or not X.has_sorted_indices:
+        return product(XT, V, n_jobs)
+    out = np.empty((X.shape[1], V.shape[1]), np.result_type(X.dtype, V.dtype))
+    X, V = X.astype(out.dtype, copy=False), np.ascontiguousarray(V, out.dtype)
+
+    def fill(features: slice) -> None:
+        compiled.scattered(X.indptr, X.indices, X.data, V, features.start, features.stop, out)
+
+    map_blocks(fill, blocks(X.shape[1], _LINES), n_jobs)
+    return out
+
+
 def _factored_product(X: Any, Z: FactoredEmbedding, n_jobs: int | None, XT: Any) -> Floats:
     """XᵀZ = (XᵀY)Phiᵀ where that is less work: features are summed per label before labels are embedded."""
     d, L = X.shape[1], Z.Y.shape[1]
-    cost = X.nnz if scipy.sparse.issparse(X) else X.size / BLAS_GAIN
-    if d * L > BLAS_GAIN * cost:
+    gain = BLAS_GAIN if loops() is None else _BLAS_GAIN_COMPILED
+    cost = X.nnz if scipy.sparse.issparse(X) else X.size / gain
+    if d * L > gain * cost:
         return transposed_product(X, Z.toarray(), n_jobs, XT)
     Phi = Z.columns(slice(None)).astype(Z.dtype, copy=False)
     Y = Z.Y.astype(Phi.dtype)
