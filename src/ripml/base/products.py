@@ -254,7 +254,7 @@ def transposed_product(X: Any, V: Any, n_jobs: int | None, XT: Any = None) -> Fl
     """XᵀV in the wider of the two types, on threads; dense X in blocks of rows.
 
     With sparse X the rows of V are read one after the other and added to those of the result, a block of columns at a
-    time; where `XT`, its transpose in CSR, is known, in blocks of features.
+    time; where `XT`, its transpose in CSR, is known, in blocks of features, by gathering rows of V.
     """
     if isinstance(V, FactoredEmbedding):
         return _factored_product(X, V, n_jobs, XT)
