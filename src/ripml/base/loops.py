@@ -626,26 +626,34 @@ def grow_tree(bins, gradient, hessian, rising, leaf, least_hessian, tiny, featur
     last bins that go left of all inner nodes, −1 where a node is not split, and the values of the leaves
     (`ripml.decoding.boosting.grow_tree`)."""
     n_signals, n_leaves = bins.shape[1], len(value)
-    sums = np.empty((n_leaves // 2, n_signals, 255, 3))
+    sums, before = np.empty((2, (n_leaves + 1) // 2, n_signals, 255, 3))
+    counted = np.ones(n_leaves, np.bool_)
     lower, upper = np.full(n_leaves, -np.inf), np.full(n_leaves, np.inf)
     total_gradient = np.zeros(n_leaves)
     value[:] = 0
     node[:] = 0
     width = 1
     while width < n_leaves:
+        # Of two children only the smaller one is counted; the other is the rest of their parent.
+        sums, before = before, sums
         sums[:width] = 0
         for i in range(len(bins)):
-            of_node = sums[node[i]]
+            if not counted[node[i]]:
+                continue
+            of_node, g, h = sums[node[i]], np.float64(gradient[i]), np.float64(hessian[i])
             for s in range(n_signals):
                 cell = of_node[s, bins[i, s]]
-                cell[0] += gradient[i]
-                cell[1] += hessian[i]
+                cell[0] += g
+                cell[1] += h
                 cell[2] += 1
+        for n in range(width):
+            if not counted[n]:
+                sums[n] = before[n // 2] - sums[n ^ 1]
         for n in range(width - 1, -1, -1):  # children take the places 2n and 2n + 1
             place, best, node_value = width - 1 + n, 0.0, value[n]
             low, high = lower[n], upper[n]
             left_value, right_value, left_gradient, right_gradient = node_value, node_value, total_gradient[n], 0.0
-            feature[place], cut[place] = 0, -1
+            feature[place], cut[place], fewer_left = 0, -1, False
             for s in range(n_signals):
                 all_g, all_h, all_n = 0.0, 0.0, 0.0
                 for b in range(255):
@@ -668,8 +676,10 @@ def grow_tree(bins, gradient, hessian, rising, leaf, least_hessian, tiny, featur
                         best = gain
                         feature[place], cut[place] = s, b
                         left_value, right_value, left_gradient, right_gradient = of_left, of_right, g, all_g - g
+                        fewer_left = 2 * count <= all_n
             middle = (left_value + right_value) / 2
             bounded = cut[place] >= 0 and rising[feature[place]]
+            counted[2 * n], counted[2 * n + 1] = fewer_left, not fewer_left
             value[2 * n], value[2 * n + 1] = left_value, right_value
             total_gradient[2 * n], total_gradient[2 * n + 1] = left_gradient, right_gradient
             lower[2 * n], upper[2 * n] = low, middle if bounded else high
