@@ -332,6 +332,16 @@ def test_features_are_multiplied_with_targets_to_the_last_bit(seed: int, dtype: 
     assert fast.dtype == dtype
 
 
+@pytest.mark.parametrize("n_learners", [1, 3])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_labels_are_embedded_to_the_last_bit(seed: int, n_learners: int) -> None:
+    random = np.random.default_rng(seed)
+    Y = scipy.sparse.csr_array(random.random((90, 40)) < 0.1).astype(np.float64)
+    projection = Projection(Gaussian(), 13, n_learners, seed)
+    fast, slow = both(projection.embed, Y, np.arange(40, dtype=np.uint64), None)
+    np.testing.assert_array_equal(fast, slow)
+
+
 @pytest.mark.parametrize("depth", [1, 4])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_tree_grows_alike(seed: int, depth: int) -> None:

@@ -79,7 +79,7 @@ class FactoredEmbedding:
             Y = self.Y[rows]
             used, place = np.unique(Y.indices, return_inverse=True)
             local = type(Y)((Y.data.astype(self.dtype), place, Y.indptr), shape=(Y.shape[0], len(used)))
-            out[rows] = product(local, self.columns(used), self.n_jobs)
+            out[rows] = predict_embedding(local, self.columns(used), self.n_jobs)
         return out
 
 
