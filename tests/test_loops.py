@@ -18,9 +18,17 @@ from numpy.typing import NDArray
 from ripml import RIPML, load
 from ripml.base import compiled
 from ripml.base.arrays import as_bytes, as_half, from_bytes, from_half, packed_indices, unpacked_indices
-from ripml.base.products import RoundedRows, dense_rows_product, predict_embedding, sparse_bytes_product
+from ripml.base.products import (
+    RoundedRows,
+    dense_rows_product,
+    gram_of,
+    predict_embedding,
+    sparse_bytes_product,
+    transposed_product,
+)
 from ripml.decoding import scores as scoring
 from ripml.decoding.blend import Trees
+from ripml.decoding.boosting import grow_tree
 from ripml.decoding.signals import Examples, FittedSignals, _standing, best_candidates
 from ripml.decoding.sketch import least_squares
 from ripml.decoding.training_rows import TrainingRows
@@ -496,3 +504,52 @@ def test_without_the_compiler_a_fresh_process_answers() -> None:
         check=True,
     )
     assert done.stdout == "a\n"
+
+
+# ------------------------------------------------------------------------------------------------------------- training
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_features_are_multiplied_with_features_to_the_last_bit(seed: int, dtype: Any) -> None:
+    random = np.random.default_rng(seed)
+    X = sparse_rows(random, 300, 700, 0.03)
+    X = scipy.sparse.hstack([X, sparse_rows(random, 300, 5, 0.9), scipy.sparse.csr_array((300, 2))], format="csr")
+    fast, slow = both(gram_of, X[:, random.permutation(X.shape[1])], None, dtype)
+    np.testing.assert_array_equal(fast, slow)
+    np.testing.assert_array_equal(fast, fast.T)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_features_are_multiplied_with_targets_to_the_last_bit(seed: int, dtype: Any) -> None:
+    random = np.random.default_rng(seed)
+    X = sparse_rows(random, 200, 600, 0.05)
+    V = np.asfortranarray(random.standard_normal((200, 7))).astype(dtype)
+    fast, slow = both(transposed_product, X, V, None, X.T.tocsr())
+    np.testing.assert_array_equal(fast, slow)
+    assert fast.dtype == dtype
+
+
+@pytest.mark.parametrize("n_learners", [1, 3])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_labels_are_embedded_to_the_last_bit(seed: int, n_learners: int) -> None:
+    random = np.random.default_rng(seed)
+    Y = scipy.sparse.csr_array(random.random((90, 40)) < 0.1).astype(np.float64)
+    projection = Projection(Gaussian(), 13, n_learners, seed)
+    fast, slow = both(projection.embed, Y, np.arange(40, dtype=np.uint64), None)
+    np.testing.assert_array_equal(fast, slow)
+
+
+@pytest.mark.parametrize("depth", [1, 4])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_tree_grows_alike(seed: int, depth: int) -> None:
+    random = np.random.default_rng(seed)
+    bins = random.integers(0, [2, 255, 30, 1], (900, 4)).astype(np.uint8)
+    g, h = random.standard_normal(900).astype(np.float32), random.random(900).astype(np.float32)
+    g += bins[:, 1] / np.float32(200) - bins[:, 2] / np.float32(40)
+    rising = np.array([False, True, False, True])
+    fast, slow = both(grow_tree, bins, g, h, rising, depth, 40)
+    assert (fast.cut >= 0).any()
+    for name in ("feature", "cut", "value", "leaf"):
+        np.testing.assert_array_equal(getattr(fast, name), getattr(slow, name))

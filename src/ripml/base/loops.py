@@ -1,4 +1,4 @@
-"""The hot loops of an answer, compiled by Numba. `ripml.base.compiled.loops` imports this module where it can.
+"""The hot loops of training and answering, compiled by Numba. `ripml.base.compiled.loops` imports it where it can.
 
 Each loop treats the rows of a block one by one, so that a row has the same result alone and in a batch, on any number
 of threads. All release the interpreter lock. The NumPy form of a loop is named in its docstring; tests/test_loops.py
@@ -857,3 +857,143 @@ def unpack_indices(packed, indptr, n_columns, out):
                 return False
             out[t] = index
     return True
+
+
+# ------------------------------------------------------------------------------------------------------------- training
+
+
+@_ordered_loop
+def _first_from(indices, low, high, feature):
+    """The first place from `low` to `high` of sorted indices whose index is not below `feature`."""
+    while low < high:
+        middle = (low + high) // 2
+        if indices[middle] < feature:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@_ordered_loop
+def scattered(indptr, indices, data, matrix, start, stop, out):
+    """The lines `start` to `stop` of XᵀV, for CSR rows X with sorted indices and a matrix V
+    (`ripml.base.products.transposed_product`). Each entry is added up in the order of rows."""
+    out[start:stop] = 0
+    for i in range(len(indptr) - 1):
+        row, end = matrix[i], indptr[i + 1]
+        for e in range(_first_from(indices, indptr[i], end, start), end):
+            if indices[e] >= stop:
+                break
+            line, value = out[indices[e]], data[e]
+            for j in range(len(row)):
+                line[j] += value * row[j]
+
+
+@_ordered_loop
+def gram_lines(indptr, indices, data, dense, start, stop, rare, common, out):
+    """The lines of XᵀX of the rare features numbered `start` to `stop`, in its upper triangle
+    (`ripml.base.products.gram_of`).
+
+    The rare features of X are CSR rows with sorted indices, its common features a matrix (n, C); `rare` and `common`
+    are their places in X. A row is read once for all these features, and each entry is added up in the order of rows.
+    """
+    with_rare = np.zeros((stop - start, len(rare)), out.dtype)
+    with_common = np.zeros((stop - start, len(common)), out.dtype)
+    for i in range(len(indptr) - 1):
+        others, end = dense[i], indptr[i + 1]
+        for place in range(_first_from(indices, indptr[i], end, start), end):
+            f, value = indices[place] - start, data[place]
+            if indices[place] >= stop:
+                break
+            line = with_rare[f]
+            for e in range(place, end):
+                line[indices[e]] += value * data[e]
+            line = with_common[f]
+            for c in range(len(others)):
+                line[c] += value * others[c]
+    for f in range(start, stop):
+        place = rare[f]
+        for g in range(f, len(rare)):
+            out[place, rare[g]] = with_rare[f - start, g]
+        for c in range(len(common)):
+            out[min(place, common[c]), max(place, common[c])] = with_common[f - start, c]
+
+
+@_ordered_loop
+def mirror(out, start, stop):
+    """Lines of a symmetric matrix to the left of the diagonal, from `start` to `stop`, from the upper triangle."""
+    for first in range(0, stop, 64):  # a tile of so many lines stays in the cache
+        for i in range(max(start, first), stop):
+            for j in range(first, min(first + 64, i)):
+                out[i, j] = out[j, i]
+
+
+@_ordered_loop
+def grow_tree(bins, gradient, hessian, rising, leaf, least_hessian, tiny, feature, cut, value, node):
+    """One tree of full depth on binned signals (n, S), as the node of each line in the last level, the signals and the
+    last bins that go left of all inner nodes, −1 where a node is not split, and the values of the leaves
+    (`ripml.decoding.boosting.grow_tree`)."""
+    n_signals, n_leaves = bins.shape[1], len(value)
+    sums, before = np.empty((2, (n_leaves + 1) // 2, n_signals, 255, 3))
+    counted = np.ones(n_leaves, np.bool_)
+    lower, upper = np.full(n_leaves, -np.inf), np.full(n_leaves, np.inf)
+    total_gradient = np.zeros(n_leaves)
+    value[:] = 0
+    node[:] = 0
+    width = 1
+    while width < n_leaves:
+        # Of two children only the smaller one is counted; the other is the rest of their parent.
+        sums, before = before, sums
+        sums[:width] = 0
+        for i in range(len(bins)):
+            if not counted[node[i]]:
+                continue
+            of_node, g, h = sums[node[i]], np.float64(gradient[i]), np.float64(hessian[i])
+            for s in range(n_signals):
+                cell = of_node[s, bins[i, s]]
+                cell[0] += g
+                cell[1] += h
+                cell[2] += 1
+        for n in range(width):
+            if not counted[n]:
+                sums[n] = before[n // 2] - sums[n ^ 1]
+        for n in range(width - 1, -1, -1):  # children take the places 2n and 2n + 1
+            place, best, node_value = width - 1 + n, 0.0, value[n]
+            low, high = lower[n], upper[n]
+            left_value, right_value, left_gradient, right_gradient = node_value, node_value, total_gradient[n], 0.0
+            feature[place], cut[place], fewer_left = 0, -1, False
+            for s in range(n_signals):
+                all_g, all_h, all_n = 0.0, 0.0, 0.0
+                for b in range(255):
+                    all_g += sums[n, s, b, 0]
+                    all_h += sums[n, s, b, 1]
+                    all_n += sums[n, s, b, 2]
+                g, h, count = 0.0, 0.0, 0.0
+                for b in range(254):
+                    g += sums[n, s, b, 0]
+                    h += sums[n, s, b, 1]
+                    count += sums[n, s, b, 2]
+                    if count < leaf or h < least_hessian:
+                        continue
+                    if all_n - count < leaf or all_h - h < least_hessian:
+                        break
+                    of_left = min(max(-g / (h + tiny), low), high)
+                    of_right = min(max(-(all_g - g) / (all_h - h + tiny), low), high)
+                    gain = total_gradient[n] * node_value - g * of_left - (all_g - g) * of_right
+                    if gain > best and (of_left <= of_right or not rising[s]):
+                        best = gain
+                        feature[place], cut[place] = s, b
+                        left_value, right_value, left_gradient, right_gradient = of_left, of_right, g, all_g - g
+                        fewer_left = 2 * count <= all_n
+            middle = (left_value + right_value) / 2
+            bounded = cut[place] >= 0 and rising[feature[place]]
+            counted[2 * n], counted[2 * n + 1] = fewer_left, not fewer_left
+            value[2 * n], value[2 * n + 1] = left_value, right_value
+            total_gradient[2 * n], total_gradient[2 * n + 1] = left_gradient, right_gradient
+            lower[2 * n], upper[2 * n] = low, middle if bounded else high
+            lower[2 * n + 1], upper[2 * n + 1] = middle if bounded else low, high
+        for i in range(len(bins)):
+            place = width - 1 + node[i]
+            right = cut[place] >= 0 and bins[i, feature[place]] > cut[place]
+            node[i] = 2 * node[i] + (1 if right else 0)
+        width *= 2

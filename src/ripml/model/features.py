@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from ripml.base.arrays import csr_of
 from ripml.base.parallel import blocks, map_blocks
+from ripml.base.products import transposed_product
 
 __all__ = ["is_empty", "relevance", "unit_rows", "weighted"]
 
@@ -102,14 +103,12 @@ def relevance(X: Any, Z: NDArray[Any], n_jobs: int | None = None) -> NDArray[np.
         return np.ones(X.shape[1], np.float32)
     deviation = Z - Z.mean(axis=0, dtype=np.float64).astype(Z.dtype)
     spread = float(np.einsum("ij,ij->", deviation, deviation, dtype=np.float64)) / len(Z)
-    rows = X.T.tocsr() if scipy.sparse.issparse(X) else np.asarray(X).T
-
-    def squared_moment(features: slice) -> NDArray[np.float64]:
-        moment = rows[features] @ deviation
-        return np.asarray(np.einsum("ij,ij->i", moment, moment, dtype=np.float64))
-
-    moments = np.concatenate(map_blocks(squared_moment, blocks(X.shape[1], 1024), n_jobs))
-    squares = np.asarray((X.multiply(X) if scipy.sparse.issparse(X) else np.square(X)).sum(axis=0), np.float64).ravel()
+    moment = transposed_product(X, deviation, n_jobs)
+    moments = np.einsum("ij,ij->i", moment, moment, dtype=np.float64)
+    if scipy.sparse.issparse(X):
+        squares = np.bincount(X.indices, np.square(X.data, dtype=np.float64), X.shape[1])
+    else:
+        squares = np.square(X).sum(axis=0, dtype=np.float64)
     chance = squares * spread
     ratio = np.divide(moments, chance, out=np.ones(len(chance)), where=chance > 0)
     return np.asarray(np.maximum(ratio, 1), np.float32)

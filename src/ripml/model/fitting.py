@@ -182,7 +182,7 @@ def assemble(
     """The model of fitted clusters, with the decoder and the calibration that their left-out rows decide."""
     asked = [one for one in fits if one.left_out.truth.shape[0]]
     clusters, left_out = [one.cluster for one in asked], [one.left_out for one in asked]
-    decoder, scores = settings.decoder.fit(draft, settings.n_neighbors, clusters, left_out, seed, settings.n_jobs)
+    decoder, scores = settings.decoder.fit(draft, settings.n_neighbors, clusters, left_out, settings.n_jobs)
     truth = scipy.sparse.vstack([rows.truth for rows in left_out], format="csr")
     return Model(
         vocabulary=vocabulary,
