@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import inspect
 import reprlib
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 __all__ = ["Estimator", "check_fitted"]
 
@@ -33,6 +33,13 @@ class Estimator:
     >>> nested.get_params()["inner__amount"]
     0.2
     """
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """What a fit adds."""
+
+        def __setattr__(self, name: str, value: Any) -> None: ...
 
     @classmethod
     def _get_param_names(cls) -> list[str]:

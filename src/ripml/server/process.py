@@ -12,14 +12,16 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import uvicorn
 from fastapi import FastAPI
 
+from ripml.base.compiled import loops
 from ripml.base.errors import ParameterError, StoreLockedError
 from ripml.server.app import create_app
 from ripml.server.settings import Settings, is_loopback
@@ -27,6 +29,8 @@ from ripml.server.workers import is_worker
 from ripml.store import Store
 
 __all__ = ["bound_socket", "run", "store_folders", "uvicorn_config"]
+
+T = TypeVar("T")
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _BACKLOG = 2048  # connections that wait while models are loaded
@@ -72,11 +76,14 @@ def run(stores: Sequence[str], settings: Settings | None = None) -> None:
     if settings.workers > 1:
         with bound_socket(replace(settings, workers=1)) as listener:  # a port in use is reported once
             settings = replace(settings, port=listener.getsockname()[1])
+        loops()  # now, so that the workers share their memory
         if not is_worker(settings.workers, (signal.SIGINT, signal.SIGTERM, *_hangup())):
             return  # all workers have ended
     deadline = _Deadline(settings.stop_seconds)
     with _stopped_by_signals(deadline), contextlib.ExitStack() as stack, bound_socket(settings) as listener:
-        opened = {name: stack.enter_context(_open_store(folder, settings)) for name, folder in folders.items()}
+        opened = _interruptible(
+            lambda: {name: stack.enter_context(_open_store(folder, settings)) for name, folder in folders.items()}
+        )
         app = create_app(opened, settings)
         config = uvicorn_config(app, settings)
         _log_to_stderr(settings)
@@ -107,12 +114,34 @@ def uvicorn_config(app: Any, settings: Settings) -> uvicorn.Config:
 
 
 def _open_store(folder: Path, settings: Settings) -> Store:
-    if settings.read_only:
-        return Store.open(folder, readonly=True, light=True)
     try:
-        return Store.open(folder, readonly=False)
+        store = Store.open(folder, readonly=settings.read_only, light=settings.read_only)
     except StoreLockedError as error:
         raise StoreLockedError(f"{error} Serve it with --read-only.") from None
+    store.prepare_answers()
+    return store
+
+
+def _interruptible(work: Callable[[], T]) -> T:
+    """The result of some work in another thread, while this one loads the compiled loops.
+
+    Python handles a signal between two steps of the main thread, and a step of opening a store can take minutes. The
+    process ends at a signal to stop: nothing was acknowledged.
+    """
+    result: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            result.set_result(work())
+        except BaseException as error:
+            result.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    try:
+        loops()
+        return result.result()
+    except _Stop:
+        os._exit(0)
 
 
 @contextlib.contextmanager

@@ -31,6 +31,7 @@ from pydantic_core import to_json, to_jsonable_python
 
 from ripml.base.errors import DataError, ParameterError
 from ripml.base.parallel import blocks
+from ripml.base.platform import trim_memory
 from ripml.model.explain import Example
 from ripml.server.access import Caller
 from ripml.server.batching import Batcher
@@ -159,6 +160,7 @@ class ServedStore:
         """Load what a first request loads; then, if it should be warm, prepare for changes in the background."""
         names = self.store.model.columns or ["text"]
         await self._batcher.submit(_Query(" ".join(names[:_FIRST_WORDS]), {}))
+        await asyncio.to_thread(trim_memory)  # of what was needed to load the model
         if self._warm:
             self._writer.submit(self._warm_up)
 

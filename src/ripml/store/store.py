@@ -662,6 +662,10 @@ class Store:
             reason = str(error) if known else f"{self._folder}: no snapshot was taken ({error!r})."
             warnings.warn(f"{reason} All changes are stored, but opening will take longer.", RuntimeWarning, 3)
 
+    def prepare_answers(self) -> None:
+        """Make now what the first answer would make, so that it is as quick as later ones."""
+        self._version.estimator.model_.prepare_rows()
+
     def warm_up(self) -> None:
         """Compute now what the first change needs, so that it is as quick as later ones; see `RIPML.warm_up`."""
         with self._writing():
