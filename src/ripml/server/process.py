@@ -81,15 +81,21 @@ def run(stores: Sequence[str], settings: Settings | None = None) -> None:
             return  # all workers have ended
     deadline = _Deadline(settings.stop_seconds)
     with _stopped_by_signals(deadline), contextlib.ExitStack() as stack, bound_socket(settings) as listener:
-        opened = _interruptible(
-            lambda: {name: stack.enter_context(_open_store(folder, settings)) for name, folder in folders.items()}
-        )
-        app = create_app(opened, settings)
+
+        def load() -> FastAPI:
+            opened = {name: stack.enter_context(_open_store(folder, settings)) for name, folder in folders.items()}
+            app = create_app(opened, settings)
+            for store in app.state.stores.values():
+                with contextlib.suppress(Exception):  # reported when the app starts, which does the same
+                    store.answer_once()
+            return app
+
+        app = _interruptible(load, deadline)
         config = uvicorn_config(app, settings)
         _log_to_stderr(settings)
         host, port = listener.getsockname()[:2]
         url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-        print(f"Serving {', '.join(opened)} on {url}; Ctrl+C stops it.", file=sys.stderr, flush=True)
+        print(f"Serving {', '.join(folders)} on {url}; Ctrl+C stops it.", file=sys.stderr, flush=True)
         sys.setswitchinterval(min(sys.getswitchinterval(), _SWITCH_SECONDS))
         gc.freeze()  # what is loaded stays, and need not be searched
         gc.set_threshold(*_GARBAGE_THRESHOLDS)
@@ -114,19 +120,18 @@ def uvicorn_config(app: Any, settings: Settings) -> uvicorn.Config:
 
 
 def _open_store(folder: Path, settings: Settings) -> Store:
+    if settings.read_only:
+        return Store.open(folder, readonly=True, light=True)
     try:
-        store = Store.open(folder, readonly=settings.read_only, light=settings.read_only)
+        return Store.open(folder, readonly=False)
     except StoreLockedError as error:
         raise StoreLockedError(f"{error} Serve it with --read-only.") from None
-    store.prepare_answers()
-    return store
 
 
-def _interruptible(work: Callable[[], T]) -> T:
+def _interruptible(work: Callable[[], T], deadline: _Deadline) -> T:
     """The result of some work in another thread, while this one loads the compiled loops.
 
-    Python handles a signal between two steps of the main thread, and a step of opening a store can take minutes. The
-    process ends at a signal to stop: nothing was acknowledged.
+    Python handles a signal between two steps of the main thread, and a step of the work can take minutes.
     """
     result: Future[T] = Future()
 
@@ -141,7 +146,8 @@ def _interruptible(work: Callable[[], T]) -> T:
         loops()
         return result.result()
     except _Stop:
-        os._exit(0)
+        deadline.final = True  # Python does not end before threads that work has started
+        raise
 
 
 @contextlib.contextmanager
@@ -217,6 +223,7 @@ class _Deadline:
     def __init__(self, seconds: float) -> None:
         self._timer = threading.Timer(seconds, self._end)
         self._timer.daemon = True
+        self.final = False  # whether `cancel` does nothing
 
     def start(self) -> None:
         """Start to count, unless it has begun."""
@@ -225,7 +232,8 @@ class _Deadline:
 
     def cancel(self) -> None:
         """Do not end the process."""
-        self._timer.cancel()
+        if not self.final:
+            self._timer.cancel()
 
     @staticmethod
     def _end() -> None:

@@ -158,11 +158,16 @@ class ServedStore:
 
     async def start(self) -> None:
         """Load what a first request loads; then, if it should be warm, prepare for changes in the background."""
-        names = self.store.model.columns or ["text"]
-        await self._batcher.submit(_Query(" ".join(names[:_FIRST_WORDS]), {}))
-        await asyncio.to_thread(trim_memory)  # of what was needed to load the model
+        await asyncio.to_thread(self.answer_once)
         if self._warm:
             self._writer.submit(self._warm_up)
+
+    def answer_once(self) -> None:
+        """Load what a first request loads, and return to the system the memory that only loading needed."""
+        self.store.prepare_answers()
+        names = self.store.model.columns or ["text"]
+        self._suggest_together([_Query(" ".join(names[:_FIRST_WORDS]), {})])
+        trim_memory()
 
     def _warm_up(self) -> None:
         try:
