@@ -978,6 +978,8 @@ def test_parameters_of_a_nested_estimator_are_set_and_cloned() -> None:
     assert copied.model is not model
     assert copied.model.n_dims == 16
     assert not hasattr(copied.model, "model_")
+    scaled = clone(Tagger(features=MaxAbsScaler().fit(np.eye(2))))
+    assert not hasattr(scaled.features, "scale_")
     with pytest.raises(ValueError, match="Invalid parameter 'colour' for estimator Tagger"):
         tagger.set_params(colour=1)
 

@@ -105,7 +105,13 @@ class Estimator:
 
 
 def _copied(value: Any) -> Any:
-    return value.cloned() if isinstance(value, Estimator) else copy.deepcopy(value)
+    if isinstance(value, Estimator):
+        return value.cloned()
+    if hasattr(value, "get_params") and not isinstance(value, type):  # an estimator of another library
+        from sklearn.base import clone
+
+        return clone(value)
+    return copy.deepcopy(value)
 
 
 def check_fitted(estimator: Any, attribute: str) -> None:
