@@ -152,13 +152,16 @@ class ArraySpec:
 
 
 def check_arrays(
-    specs: Mapping[str, ArraySpec], arrays: Mapping[str, NDArray[Any]], sizes: dict[str, int] | None = None
+    specs: Mapping[str, ArraySpec],
+    arrays: Mapping[str, NDArray[Any]],
+    sizes: dict[str, int] | None = None,
+    wide: bool = True,
 ) -> dict[str, NDArray[Any]]:
     """The arrays that `specs` names, checked in the order of `specs`; an optional array that is missing is left out.
 
     `sizes` maps symbols to their numbers. A symbol that it does not know is bound by its first use in a shape and added
-    to it. Whole numbers ("iu") are returned as int64, other arrays as they are. Arrays without a specification are
-    ignored. ValueError for the first array that does not fit.
+    to it. Whole numbers ("iu") are returned as int64 if `wide`, other arrays as they are. Arrays that `specs` does not
+    name are ignored. ValueError for the first array that does not fit.
 
     >>> specs = {"Psi": ArraySpec("f", ("d", "M")), "intercept": ArraySpec("f", ("M",), finite=True)}
     >>> sizes = {"d": 3}
@@ -172,13 +175,15 @@ def check_arrays(
     checked = {}
     for name, spec in specs.items():
         if name in arrays:
-            checked[name] = _checked(name, spec, arrays[name], sizes)
+            _check(name, spec, arrays[name], sizes)
+            whole = wide and spec.dtype == "iu"
+            checked[name] = arrays[name].astype(np.int64, copy=False) if whole else arrays[name]
         elif not spec.optional:
             raise ValueError(f"the array {name!r} is missing")
     return checked
 
 
-def _checked(name: str, spec: ArraySpec, array: NDArray[Any], sizes: dict[str, int]) -> NDArray[Any]:
+def _check(name: str, spec: ArraySpec, array: NDArray[Any], sizes: dict[str, int]) -> None:
     found = array.dtype
     if not (found.kind in spec.dtype if set(spec.dtype) <= _KINDS else found.name == spec.dtype):
         raise ValueError(f"the array {name!r} has dtype {found.name}, but {_dtype_name(spec)} is expected")
@@ -206,7 +211,6 @@ def _checked(name: str, spec: ArraySpec, array: NDArray[Any], sizes: dict[str, i
         raise ValueError(f"the array {name!r} has values that are smaller than the one before")
     if spec.distinct and len(np.unique(array)) < array.size:
         raise ValueError(f"the array {name!r} has the same value twice")
-    return array.astype(np.int64, copy=False) if spec.dtype == "iu" else array
 
 
 def _dtype_name(spec: ArraySpec) -> str:
@@ -236,10 +240,14 @@ def csr_from(
         ends_name: ArraySpec("iu", (n + 1,), least=0, rising=True),
         indices_name: ArraySpec("iu", ("entries",), least=0, below=m),
     }
-    checked = check_arrays(specs, arrays)
-    ends, indices = checked[ends_name], checked[indices_name]
-    if max(m, len(indices)) < 2**31:  # as SciPy has them itself
-        ends, indices = (arrays[name].astype(np.int32, copy=False) for name in (ends_name, indices_name))
+    check_arrays(specs, arrays, wide=False)
+    ends, indices = arrays[ends_name], arrays[indices_name]
+    if max(m, len(indices)) < 2**31:  # as SciPy has them itself; mapped as they were saved, if they have 32 bits
+        ends, indices = (
+            array.view(np.int32) if array.itemsize == 4 else array.astype(np.int32) for array in (ends, indices)
+        )
+    else:
+        ends, indices = ends.astype(np.int64, copy=False), indices.astype(np.int64, copy=False)
     if ends[0] != 0 or ends[-1] != len(indices):
         raise ValueError(f"the array {ends_name!r} must run from 0 to the {len(indices)} entries of {indices_name!r}")
     if data is None:

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils import check_random_state
 
 from ripml.base import registry
 from ripml.base.errors import (
@@ -281,6 +280,8 @@ class RIPML(Updatable):
                     f"`{name}` = {value} is more than the {n_rows} rows that carry labels "
                     f"(n_samples = {n_rows + n_unlabelled})."
                 )
+        from sklearn.utils import check_random_state
+
         return int(check_random_state(self.random_state).randint(2**62, dtype=np.int64))
 
     def stages(self) -> Settings:

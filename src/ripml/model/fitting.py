@@ -22,7 +22,6 @@ from typing import Any, cast
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
-from sklearn.exceptions import ConvergenceWarning
 
 from ripml.base.parallel import blocks, map_blocks
 from ripml.base.products import IndexedEmbedding, column_counts, dense, predict_embedding
@@ -501,6 +500,8 @@ class SignalsFitting(ClusterFitting):
         seen = slice(None) if solver.exact else np.flatnonzero(rank >= most)
         with warnings.catch_warnings():
             if settings.solver == "auto":  # stopped on purpose
+                from sklearn.exceptions import ConvergenceWarning
+
                 warnings.simplefilter("ignore", ConvergenceWarning)
             solution = solver.prepare(wide[seen], targets[seen], settings.n_jobs, once=True)(ridge)
         left_out = np.zeros((0, targets.shape[1]), np.float32)

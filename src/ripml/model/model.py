@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from ripml.base import registry
 from ripml.base.errors import DataError, ParameterError
+from ripml.base.workspace import release
 from ripml.decoding import scores as scoring
 from ripml.decoding.calibration import Calibration
 from ripml.decoding.fitted import FittedDecoder
@@ -195,6 +196,14 @@ class Model:
         for cluster in clusters:
             cluster.regression.warm()
         return replace(self, clusters=clusters)
+
+    def prepare_rows(self) -> None:
+        """Make now what answers need of sparse rows, and drop the memory pages of the rows if they are mapped."""
+        for cluster in self.clusters:
+            rows = cluster.searched_rows
+            if rows is not None and scipy.sparse.issparse(X := rows.X.X):
+                rows.X.prepare()
+                release(X.data, X.indices)
 
     @property
     def n_unprepared(self) -> int:
