@@ -82,11 +82,10 @@ class Candidates:
 
     def scores(self, trees: Trees | None, n_jobs: int | None = None) -> Floats:
         """The score of each candidate, (n, K) in [0, 1]."""
-        simple = self.simple_score()
-        if trees is None:
-            return simple
-        learnt = trees.probabilities(self.table(), n_jobs, _widths(self.signals)).reshape(simple.shape)
-        scores = np.asarray(LEARNT * learnt + (1 - LEARNT) * simple, np.float32)
+        scores = simple = self.simple_score()
+        if trees is not None:
+            learnt = trees.probabilities(self.table(), n_jobs, _widths(self.signals)).reshape(simple.shape)
+            scores = np.asarray(LEARNT * learnt + (1 - LEARNT) * simple, np.float32)
         return scores if self.margin is None else scores * np.clip(self.margin / SLOPE, 0, 1)
 
 
@@ -236,9 +235,9 @@ def fit_blend(candidates: Candidates, right: NDArray[np.bool_], n_jobs: int | No
     """The mean of trees learnt on each half of the rows, and the scores of each half by the trees of the other."""
     half = np.arange(len(right)) % 2 == 0
     first, second = map_blocks(lambda rows: fit_trees(candidates[rows], right[rows]), (half, ~half), n_jobs)
-    values = candidates.simple_score()
     if first is None or second is None:
-        return None, values
+        return None, candidates.scores(None)
+    values = np.empty(candidates.labels.shape, np.float32)
     values[~half] = candidates[~half].scores(first, n_jobs)
     values[half] = candidates[half].scores(second, n_jobs)
     return first.averaged(second), values
