@@ -23,6 +23,7 @@ from ripml.base.arrays import (
     as_half,
     check_arrays,
     csr_from,
+    csr_of,
     from_bytes,
     from_half,
     narrowed,
@@ -255,10 +256,14 @@ def _sparse_rows(arrays: Arrays, name: str, shape: tuple[int, int]) -> Any:
     specs = {
         f"{name}_steps": ArraySpec("uint8", (None,)),
         f"{name}_indptr": ArraySpec("iu", (shape[0] + 1,), least=0, rising=True),
+        f"{name}_data": ArraySpec("f", (None,)),
     }
-    checked = check_arrays(specs, arrays)
-    indices = unpacked_indices(np.asarray(checked[f"{name}_steps"]), checked[f"{name}_indptr"], shape[1])
-    return csr_from({**arrays, f"{name}_indices": indices}, name, shape)
+    packed, ends, data = check_arrays(specs, arrays).values()
+    if ends[0] != 0 or ends[-1] != len(data):
+        raise ValueError(f"the array '{name}_indptr' must run from 0 to the {len(data)} entries of '{name}_data'")
+    indices = unpacked_indices(np.asarray(packed), ends, shape[1])
+    index = np.int32 if len(data) < 2**31 else np.int64
+    return csr_of(data, indices.astype(index, copy=False), ends.astype(index), shape[1])
 
 
 def _end_to_end(pieces: Sequence[NDArray[Any]], axis: int = 0) -> NDArray[Any]:
