@@ -265,7 +265,7 @@ def best_rows(queries, Z, penalty, rounded, units, cut, longest, by_distance, k,
 
 
 @_loop
-def near_sum(likeness, squares, grade, n_near, width, coefficients, units, total, moment, linear, out):
+def near_sum(likeness, squares, grade, n_near, width, coefficients, total, moment, linear, out):
     """Σ_i K(x, x_i) C_i with the kernel of distant rows as a line (`FarField.kernel_sum`)."""
     n = likeness.shape[1]
     n_bins = 1024
@@ -315,7 +315,7 @@ def near_sum(likeness, squares, grade, n_near, width, coefficients, units, total
         for c in range(count):
             likely = line[near[c]]
             value = np.exp(np.float32(min(grade * (likely - squares[i] / 2), 0.0)))
-            weights[c] = (value - start - slope * likely) * min(1.0, (likely - cut) / width) * units[near[c]]
+            weights[c] = (value - start - slope * likely) * min(1.0, (likely - cut) / width)
         result = out[i]
         for j in range(len(result)):
             result[j] = start * total[j] + slope * (linear[i, j] - moment[j])
@@ -325,14 +325,14 @@ def near_sum(likeness, squares, grade, n_near, width, coefficients, units, total
             c2, c3 = coefficients[near[r + 2]], coefficients[near[r + 3]]
             w0, w1, w2, w3 = weights[r], weights[r + 1], weights[r + 2], weights[r + 3]
             for j in range(len(result)):
-                result[j] += (w0 * np.float32(c0[j]) + w1 * np.float32(c1[j])) + (
-                    w2 * np.float32(c2[j]) + w3 * np.float32(c3[j])
+                result[j] += (w0 * _from_half(c0[j]) + w1 * _from_half(c1[j])) + (
+                    w2 * _from_half(c2[j]) + w3 * _from_half(c3[j])
                 )
             r += 4
         while r < count:
             c0, w0 = coefficients[near[r]], weights[r]
             for j in range(len(result)):
-                result[j] += w0 * np.float32(c0[j])
+                result[j] += w0 * _from_half(c0[j])
             r += 1
 
 

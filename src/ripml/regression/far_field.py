@@ -17,7 +17,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from ripml.base.arrays import LazyArray, as_array, as_half, from_bytes, from_half
+from ripml.base.arrays import LazyArray, as_array, as_half, from_half
 from ripml.base.compiled import loops
 from ripml.base.parallel import blocks
 from ripml.base.products import sparse_half_product, transposed_product
@@ -27,7 +27,6 @@ __all__ = ["FarField"]
 
 Floats = NDArray[np.float32]
 Halves = NDArray[np.float16]
-Bytes = NDArray[np.int8]
 
 _BORDER = 0.01  # by how much the likeness of a row must exceed that of the border to be taken in as a whole
 _BINS = 1024  # of the histogram that finds the border
@@ -45,19 +44,20 @@ class FarField:
     moment: Floats  # (M,) ½Σ‖xᵢ‖²Cᵢ
     slopes: Halves | LazyArray  # (d, M) XᵀC in units of `unit`
     unit: float
+    follows: bool = False  # whether the slope is that of the rows and the rounded coefficients, to the last bit
 
     @classmethod
-    def of(cls, X: Any, squares: NDArray[Any], C: NDArray[Any], slope: Any = None) -> FarField:
-        """Of rows X (n, d) and their coefficients C (n, M); `slope` is XᵀC, if it is known."""
-        slope, unit = as_half(transposed_product(X, C, None) if slope is None else slope)
+    def of(cls, squares: NDArray[Any], C: NDArray[Any], slope: Any, follows: bool = False) -> FarField:
+        """Of rows of these squared lengths, their coefficients C (n, M) and the slope XᵀC."""
+        slope, unit = as_half(slope)
         total = C.sum(axis=0, dtype=np.float64)
         moment = np.asarray(squares, np.float64) / 2 @ C
-        return cls(total.astype(np.float32), moment.astype(np.float32), slope, unit)
+        return cls(total.astype(np.float32), moment.astype(np.float32), slope, unit, follows)
 
     @staticmethod
-    def slope_of(X: Any, C: Bytes, units: Floats) -> Floats:
-        """XᵀC (d, M) of rows X (n, d) and coefficients C (n, M) in 8 bits."""
-        return np.asarray(transposed_product(X, from_bytes(C, units), None), np.float32)
+    def slope_of(X: Any, C: Halves, unit: float) -> Floats:
+        """XᵀC (d, M) of rows X (n, d) and coefficients C (n, M), which are rounded, in units of `unit`."""
+        return np.asarray(transposed_product(X, from_half(C), None) * np.float32(unit), np.float32)
 
     @property
     def slope(self) -> Halves:
@@ -65,9 +65,8 @@ class FarField:
         return as_array(self.slopes)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """The arrays that are saved."""
-        sums, unit = np.stack([self.total, self.moment]), np.array([self.unit])
-        return {"far_sums": sums, "far_slope": self.slope, "far_unit": unit}
+        """The arrays that are saved, besides the slope."""
+        return {"far_sums": np.stack([self.total, self.moment]), "far_unit": np.array([self.unit])}
 
     @staticmethod
     def serves(squares: NDArray[Any], kernel: Kernel) -> bool:
@@ -79,34 +78,38 @@ class FarField:
     def with_targets(self, kept: Any) -> FarField:
         """With only these targets."""
         slope = np.ascontiguousarray(self.slope[:, kept])
-        return replace(self, total=self.total[kept], moment=self.moment[kept], slopes=slope)
+        return replace(self, total=self.total[kept], moment=self.moment[kept], slopes=slope, follows=False)
 
     def widened(self, n_targets: int) -> FarField:
         """With more targets, which are zero."""
         more = n_targets - len(self.total)
         total, moment = (np.pad(array, (0, more)) for array in (self.total, self.moment))
-        return replace(self, total=total, moment=moment, slopes=np.pad(self.slope, ((0, 0), (0, more))))
+        slope = np.pad(self.slope, ((0, 0), (0, more)))
+        return replace(self, total=total, moment=moment, slopes=slope, follows=False)
 
     def cleared(self, features: NDArray[np.bool_]) -> FarField:
         """Without what is left of features (d,) that no row has any more."""
         slope = self.slope.copy()
         slope[features] = 0
-        return replace(self, slopes=slope)
+        return replace(self, slopes=slope, follows=False)
 
-    def kernel_sum(self, X: Any, likeness: Floats, squares: Floats, kernel: Kernel, C: Bytes, units: Floats) -> Floats:
+    def kernel_sum(self, X: Any, likeness: Floats, squares: Floats, kernel: Kernel, C: Halves, unit: float) -> Floats:
         """Σ_i K(x, xᵢ) Cᵢ (b, M) of rows X (b, d) with these squared lengths.
 
-        `likeness` (b, n) is h, −∞ for rows that do not count; C (n, M) is in 8 bits, its lines in `units` (n,).
+        `likeness` (b, n) is h, −∞ for rows that do not count; C (n, M) is in units of `unit`.
         """
         n_near, compiled, linear = kernel.n_near, loops(), self._products(X)
         assert n_near is not None
-        linear *= np.float32(self.unit)
+        linear *= np.float32(self.unit / unit)
+        total, moment = self.total / np.float32(unit), self.moment / np.float32(unit)
         if compiled is None:
-            return _near_and_far(likeness, squares, kernel.grade, n_near, C, units, self.total, self.moment, linear)
-        out = np.empty((len(likeness), C.shape[1]), np.float32)
-        compiled.near_sum(
-            likeness, squares, kernel.grade, n_near, _BORDER, C, units, self.total, self.moment, linear, out
-        )
+            out = _near_and_far(likeness, squares, kernel.grade, n_near, C, total, moment, linear)
+        else:
+            out = np.empty((len(likeness), C.shape[1]), np.float32)
+            compiled.near_sum(
+                likeness, squares, kernel.grade, n_near, _BORDER, C.view(np.uint16), total, moment, linear, out
+            )
+        out *= np.float32(unit)
         return out
 
     def _products(self, X: Any) -> Floats:
@@ -121,8 +124,7 @@ def _near_and_far(
     squares: Floats,
     grade: float,
     n_near: int,
-    C: Bytes,
-    units: Floats,
+    C: Halves,
     total: Floats,
     moment: Floats,
     linear: Floats,
@@ -148,9 +150,9 @@ def _near_and_far(
     out = lines[0] * total + lines[1] * (linear - moment)
     if len(likeness) == 1:
         near = weights[0] != 0
-        return np.asarray(out + weights[:, near] @ from_bytes(C[near], units[near]), np.float32)
+        return np.asarray(out + weights[:, near] @ from_half(C[near]), np.float32)
     for rows in blocks(len(C), _ROW_BLOCK):  # one product for all, as few rows are near to none of them
-        out += weights[:, rows] @ from_bytes(C[rows], units[rows])
+        out += weights[:, rows] @ from_half(C[rows])
     return np.asarray(out, np.float32)
 
 
