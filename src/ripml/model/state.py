@@ -260,7 +260,7 @@ def _features_to_arrays(name: str, rows: Sequence[TrainingRows]) -> dict[str, ND
 
 def _sparse_rows(arrays: Arrays, name: str, shape: tuple[int, int]) -> Any:
     """The CSR matrix whose columns are packed, or in older models as they are."""
-    if f"{name}_steps" not in arrays:
+    if f"{name}_indices" in arrays:
         return csr_from(arrays, name, shape)
     specs = {
         f"{name}_steps": ArraySpec("uint8", (None,)),
@@ -270,7 +270,10 @@ def _sparse_rows(arrays: Arrays, name: str, shape: tuple[int, int]) -> Any:
     packed, ends, data = check_arrays(specs, arrays).values()
     if ends[0] != 0 or ends[-1] != len(data):
         raise ValueError(f"the array '{name}_indptr' must run from 0 to the {len(data)} entries of '{name}_data'")
-    indices = unpacked_indices(np.asarray(packed), ends, shape[1])
+    try:
+        indices = unpacked_indices(np.asarray(packed), ends, shape[1])
+    except ValueError as error:
+        raise ValueError(f"the array '{name}_steps' is damaged: {error}") from None
     index = np.int32 if len(data) < 2**31 else np.int64
     return csr_of(data, indices.astype(index, copy=False), ends.astype(index), shape[1])
 
@@ -371,8 +374,9 @@ def _checked(settings: Settings, kernel: Kernel, arrays: Arrays, d: int, L: int)
     found = dict(arrays)
     if "Z" in found and found["Z"].ndim == 2:  # of older models: the learners side by side
         found["Z"] = found["Z"].reshape(len(found["Z"]), settings.n_learners, -1).transpose(1, 0, 2)
+    rounded = kernel.linear and "units" in found
     specs = {
-        "Psi": ArraySpec("fi", ("C", "d", "M") if kernel.linear else ("n", "M")),
+        "Psi": ArraySpec("int8" if rounded else "f", ("C", "d", "M") if kernel.linear else ("n", "M")),
         "units": ArraySpec("float32", ("C", "d"), above=0, finite=True, optional=True),
         **_SPECS,
         "Z": ArraySpec(settings.index.storage, ("F", "e", "m"), optional=True),
@@ -452,13 +456,11 @@ def _regressions(
 
 def _units(arrays: Arrays) -> NDArray[Any] | None:
     """The units of coefficients in 8 bits or float16; None for wider ones."""
-    dtype = arrays["Psi"].dtype
-    if dtype.itemsize > 2:
-        return None
-    name = {np.dtype(np.int8): "units", np.dtype(np.float16): "unit"}.get(dtype)
-    if name is None or name not in arrays:
-        raise ValueError(f"the array {name!r} is missing, but 'Psi', of dtype {dtype.name}, is in units of it")
-    return arrays[name]
+    if "units" in arrays:
+        return arrays["units"]
+    if arrays["Psi"].dtype == np.float16 and "unit" not in arrays:
+        raise ValueError("the array 'unit' is missing, but 'Psi' is in units of it")
+    return arrays["unit"] if arrays["Psi"].dtype == np.float16 else None
 
 
 def _kernel_regression(
@@ -467,8 +469,6 @@ def _kernel_regression(
     """The regression of a cluster, of which these of all rows are."""
     Psi, units = np.ascontiguousarray(arrays["Psi"][place]), _units(arrays)
     assert rows is not None
-    if Psi.dtype == np.int8:
-        raise ValueError("the array 'Psi' has dtype int8, but coefficients of rows are floats")
     if "far_clusters" in arrays and c in arrays["far_clusters"]:
         at = int(np.flatnonzero(arrays["far_clusters"] == c)[0])
         total, moment = arrays["far_sums"][at]
