@@ -40,6 +40,7 @@ from ripml.neighbors import Exact
 from ripml.regression.far_field import FarField
 from ripml.regression.kernels import RBF, Linear, Local, Rows, squared_lengths
 from ripml.regression.label_coefficients import LabelCoefficients
+from ripml.regression.regression import KernelRegression
 
 pytest.importorskip("numba")
 
@@ -252,21 +253,21 @@ def unit_world(seed: int, n: int, d: int) -> tuple[Any, Any, NDArray[Any]]:
 def test_a_kernel_sum_of_near_rows_and_a_line(seed: int, n_near: int) -> None:
     X, queries, C = unit_world(seed, 300, 40)
     kernel, squares = RBF(0.7, n_near), np.ones(5, np.float32)
-    far, (lines, units) = FarField.of(X, squared_lengths(X), C), as_bytes(C)
+    far, (half, unit) = FarField.of(squared_lengths(X), C, X.T @ C), as_half(C)
     likeness = kernel.likeness(queries, Rows(X))
     likeness[:, :3] = -np.inf  # forgotten
-    fast, slow = both(far.kernel_sum, queries, likeness, squares, kernel, lines, units)
+    fast, slow = both(far.kernel_sum, queries, likeness, squares, kernel, half, unit)
     np.testing.assert_allclose(fast, slow, atol=2e-3 * np.abs(slow).max())
 
 
 def test_more_near_rows_are_closer_to_the_exact_sum() -> None:
     X, queries, C = unit_world(0, 2000, 40)
     kernel, squares = RBF(1.0), np.ones(5, np.float32)
-    far, (lines, units) = FarField.of(X, squared_lengths(X), C), as_bytes(C)
+    far, (half, unit) = FarField.of(squared_lengths(X), C, X.T @ C), as_half(C)
     likeness = kernel.likeness(queries, Rows(X))
     whole = kernel.of_likeness(likeness, squares) @ C
     errors = [
-        np.linalg.norm(far.kernel_sum(queries, likeness, squares, RBF(1.0, n), lines, units) - whole)
+        np.linalg.norm(far.kernel_sum(queries, likeness, squares, RBF(1.0, n), half, unit) - whole)
         for n in (20, 200, 900)
     ]
     assert errors[0] > 1.5 * errors[1] > 2 * errors[2]
@@ -275,11 +276,11 @@ def test_more_near_rows_are_closer_to_the_exact_sum() -> None:
 def test_the_kernel_sum_does_not_jump_when_rounding_moves_a_row_across_the_border() -> None:
     X, queries, C = unit_world(1, 500, 40)
     kernel, squares = RBF(1.0), np.ones(5, np.float32)
-    far, (lines, units) = FarField.of(X, squared_lengths(X), C), as_bytes(C)
+    far, (half, unit) = FarField.of(squared_lengths(X), C, X.T @ C), as_half(C)
     likeness = kernel.likeness(queries, Rows(X))
     noise = np.float32(1e-6) * np.random.default_rng(0).standard_normal(likeness.shape).astype(np.float32)
     one, other = (
-        far.kernel_sum(queries, some, squares, RBF(1.0, 50), lines, units) for some in (likeness, likeness + noise)
+        far.kernel_sum(queries, some, squares, RBF(1.0, 50), half, unit) for some in (likeness, likeness + noise)
     )
     assert np.abs(one - other).max() < 1e-3 * np.abs(one).max()
 
@@ -459,12 +460,15 @@ def test_answers_are_the_same_before_and_after_the_coefficients_of_labels_are_ma
 
 def test_as_few_rows_are_near_as_keep_predictions() -> None:
     X, _, C = unit_world(0, 7000, 40)
-    rows, left_out = Rows(X), np.arange(6900, 7000)
-    kernel, Z = RBF(0.5), np.ones((100, 6), np.float32)
-    chosen = FarField.enough_near(kernel, rows, C, left_out, Z * 1e9)
-    assert chosen.n_near == 500
-    assert FarField.enough_near(kernel, rows, C, left_out, Z * 0).n_near == 7000  # no far field is good enough
-    assert FarField.enough_near(kernel, Rows(X[:100]), C[:100], left_out[:0], Z[:0]).n_near == 3000
+    rows, left_out, Z = Rows(X), np.arange(6900, 7000), np.ones((100, 6), np.float32)
+
+    def near(length: float) -> Any:
+        return KernelRegression.of(RBF(0.5), 0.1, C, rows, left_out, Z * np.float32(length))
+
+    assert (near(1e9).kernel.n_near, near(1e9).far is None) == (500, False)
+    assert (near(0).kernel.n_near, near(0).far is None) == (7000, True)  # no far field is good enough
+    few = KernelRegression.of(RBF(0.5), 0.1, C[:100], Rows(X[:100]))
+    assert (few.kernel.n_near, few.far is None) == (3000, True)
 
 
 def test_near_rows_alone_are_summed_in_a_fitted_model() -> None:
@@ -474,7 +478,7 @@ def test_near_rows_alone_are_summed_in_a_fitted_model() -> None:
     model = RIPML(kernel=RBF(n_near=100), random_state=0).fit(X, Y)
     assert isinstance(model.kernel_, RBF)
     exact = RIPML(kernel=replace(model.kernel_, n_near=None), random_state=0).fit(X, Y)
-    assert model.clusters_[0].regression.arrays().keys() >= {"far_slope"}
+    assert model.clusters_[0].regression.arrays().keys() >= {"far_sums"}
     assert abs(model.decision_function(X) - exact.decision_function(X)).max() < 0.2
 
 
@@ -484,7 +488,7 @@ def test_clusters_with_and_without_a_far_field_are_saved_together(tmp_path: Path
     X.data[: X.indptr[330]] *= (X.indices[: X.indptr[330]] < 30) + np.float32(0.01)  # 330 rows of other features
     Y = [[f"label {j % 23}" for j in row.indices[:3]] or ["none"] for row in X]
     model = RIPML(kernel=RBF(n_near=100), n_clusters=2, random_state=0).fit(X, Y)
-    assert {cluster.regression.arrays()["Psi"].dtype.name for cluster in model.clusters_} == {"int8", "float32"}
+    assert {cluster.regression.arrays()["Psi"].dtype.name for cluster in model.clusters_} == {"float16", "float32"}
     model.save(tmp_path / "model")
     loaded = load(tmp_path / "model")
     assert abs(loaded.decision_function(X) - model.decision_function(X)).max() == 0

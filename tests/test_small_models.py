@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import laws
 import numpy as np
@@ -187,9 +187,21 @@ class TestCompact:
         with pytest.raises(ModelFolderError, match="'far_slope' is missing, and it is too large"):
             RIPML.from_state(parameters, arrays | {"Z": model.clusters_[0].index.Z})
         assert "far_slope" in model.to_state(compact=True)[1]
-        monkeypatch.undo()
-        with pytest.raises(ModelFolderError, match="'far_slope' is missing, but the model is not compact"):
-            RIPML.from_state({**parameters, "compact": False}, arrays)
+
+    def test_the_slope_of_a_fit_follows_to_the_last_bit_and_is_stored_once_rows_were_learnt(
+        self, tmp_path: Path
+    ) -> None:
+        model = RIPML(kernel=RBF(n_near=20), random_state=0).fit(scipy.sparse.csr_array(ZIPF.X), ZIPF.Y)
+        laws.saved_equals_loaded(model, ZIPF.X_new, tmp_path / "model")
+        arrays = model_folder.load(tmp_path / "model").arrays
+        assert "far_clusters" in arrays
+        assert "far_slope" not in arrays
+        loaded = ripml.load(tmp_path / "model")
+        slopes = [cast(Any, some.clusters_[0].regression).far.slope for some in (loaded, model)]
+        assert np.array_equal(*slopes)
+        loaded.partial_fit(ZIPF.X_new[:5], ZIPF.Y_new[:5]).save(tmp_path / "model")
+        assert "far_slope" in model_folder.load(tmp_path / "model").arrays
+        laws.saved_equals_loaded(loaded, ZIPF.X_new, tmp_path / "other")
 
     def test_a_fit_makes_it_a_whole_model_again(self, tmp_path: Path) -> None:
         fitted("linear").save(tmp_path / "compact", compact=True)

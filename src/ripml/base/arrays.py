@@ -214,7 +214,7 @@ def _check(name: str, spec: ArraySpec, array: NDArray[Any], sizes: dict[str, int
 
 
 def _dtype_name(spec: ArraySpec) -> str:
-    return {"f": "a float", "fi": "a number", "b": "bool", "iu": "a whole number"}.get(spec.dtype, spec.dtype)
+    return {"f": "a float", "b": "bool", "iu": "a whole number"}.get(spec.dtype, spec.dtype)
 
 
 def _shape_text(spec: ArraySpec, sizes: Mapping[str, int]) -> str:

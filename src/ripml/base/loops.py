@@ -289,7 +289,7 @@ def best_rows(queries, Z, penalty, rounded, units, cut, longest, by_distance, k,
 
 
 @_loop
-def near_sum(likeness, squares, grade, n_near, width, coefficients, units, total, moment, linear, out):
+def near_sum(likeness, squares, grade, n_near, width, coefficients, total, moment, linear, out):
     """Σ_i K(x, x_i) C_i with the kernel of distant rows as a line (`FarField.kernel_sum`)."""
     n = likeness.shape[1]
     n_bins = 1024
@@ -339,11 +339,11 @@ def near_sum(likeness, squares, grade, n_near, width, coefficients, units, total
         for c in range(count):
             likely = line[near[c]]
             value = np.exp(np.float32(min(grade * (likely - squares[i] / 2), 0.0)))
-            weights[c] = (value - start - slope * likely) * min(1.0, (likely - cut) / width) * units[near[c]]
+            weights[c] = (value - start - slope * likely) * min(1.0, (likely - cut) / width)
         result = out[i]
         for j in range(len(result)):
             result[j] = start * total[j] + slope * (linear[i, j] - moment[j])
-        _add_byte_rows(near[:count], weights[:count], coefficients, result)
+        _add_half_rows(near[:count], weights[:count], coefficients, result)
 
 
 @_loop

@@ -47,7 +47,6 @@ from ripml.model.tuning import Choice, choose
 from ripml.neighbors import Index
 from ripml.neighbors.exact import BlockwiseExact
 from ripml.regression import RidgeSolver, Solution, Solve, Sums, resolve_solver
-from ripml.regression.far_field import FarField
 from ripml.regression.kernel_ridge import require_kernel_memory, solve_kernel
 from ripml.regression.kernels import Kernel, Linear, Local, Rows, squared_lengths
 from ripml.regression.regression import KernelRegression, LinearRegression, with_ones
@@ -534,9 +533,7 @@ class SignalsFitting(ClusterFitting):
         K = kernel.lower_triangle(X, self.settings.n_jobs)
         solution = solve_kernel(K, dense(targets[order]).astype(np.float32, copy=False), ridge, len(asked))
         rows = TrainingRows(Rows(X), of_row, numbers, kernel)
-        if kernel.n_near == "auto":
-            kernel = FarField.enough_near(kernel, rows.X, solution.coefficients, asked, solution.left_out)
-        regression = KernelRegression.of(kernel, ridge, solution.coefficients, rows.X)
+        regression = KernelRegression.of(kernel, ridge, solution.coefficients, rows.X, asked, solution.left_out)
         facts = {"ridge": ridge, "solver": "kernel", "reason": reason, "converged": True, "steps": 0, "residual": 0.0}
         held = LeftOut(index.sets[of_row[asked]], None, X[asked], solution.left_out, asked, of_row[asked])
         return ClusterFit(Cluster(regression, index, rows), facts, held)

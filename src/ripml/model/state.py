@@ -19,12 +19,11 @@ from ripml.base import registry
 from ripml.base.arrays import (
     ArraySpec,
     LazyArray,
-    as_bytes,
     as_half,
     check_arrays,
     csr_from,
+    csr_of,
     from_bytes,
-    from_half,
     narrowed,
     packed_indices,
     unpacked_indices,
@@ -54,7 +53,7 @@ Ints = NDArray[np.int64]
 # C clusters, d features, L labels, M targets, F searches, e label sets, m dimensions, n stored rows, k rows kept only
 # to go on learning, s clusters with sums over D = d or d + 1 features.
 _SPECS = {
-    # Psi is (C, d, M), or (n, M) with a kernel, and its `units` are (C, d) or (n,); Z is (F, e, m) in the type in which
+    # Psi is (C, d, M), or (n, M) with a kernel; its `units`, in 8 bits, are (C, d). Z is (F, e, m) in the type in which
     # the index stores it. f clusters have a far field. Psi in float16 has one `unit` a cluster.
     "unit": ArraySpec("float64", ("C",), above=0, finite=True, optional=True),
     "far_clusters": ArraySpec("iu", ("f",), least=0, distinct=True, optional=True),
@@ -97,6 +96,7 @@ _WHOLE = {name for name, spec in _SPECS.items() if spec.dtype == "iu"} | {
     f"{name}_{part}" for name in ("sets", "rows", "kept") for part in ("indices", "indptr")
 }
 
+_ONE = np.ones(1)
 _READ_BY_EVERY_ANSWER = frozenset(
     ("weights", "frequency", "intercept", "far_sums", "tree_feature", "tree_threshold", "tree_value")
 )
@@ -129,7 +129,7 @@ def to_state(model: Model, n_jobs: int | None, compact: bool = False) -> tuple[d
     if model.compact:
         values["compact"] = True
     arrays = {
-        **_clusters_to_arrays(model.clusters, model.decoder.embedding),
+        **_clusters_to_arrays(model.clusters, model.decoder.embedding, model.compact),
         **model.vocabulary.arrays(),
         "centres": model.centres,
         "frequency": model.frequency,
@@ -138,15 +138,15 @@ def to_state(model: Model, n_jobs: int | None, compact: bool = False) -> tuple[d
     }
     if model.weights is not None:
         arrays["weights"] = model.weights
-    if model.compact and 4 * arrays.get("far_slope", np.empty(0)).size <= _REMADE_BYTES:
-        arrays.pop("far_slope", None)  # made again of the rounded coefficients
     return values, {name: narrowed(array) if name in _WHOLE else array for name, array in arrays.items()}
 
 
-def _clusters_to_arrays(clusters: Sequence[Cluster], embedding: LabelEmbedding) -> dict[str, NDArray[Any]]:
+def _clusters_to_arrays(
+    clusters: Sequence[Cluster], embedding: LabelEmbedding, compact: bool
+) -> dict[str, NDArray[Any]]:
     regressions, indexes = [cluster.regression for cluster in clusters], [cluster.index for cluster in clusters]
     arrays = {
-        **_coefficients_to_arrays(regressions),
+        **_coefficients_to_arrays(regressions, compact),
         **_embeddings_to_arrays(indexes, embedding),
         **({"scale": np.array([indexes[0].scale])} if indexes[0].scale != 1 else {}),
         "counts": _end_to_end([index.counts for index in indexes]),
@@ -198,8 +198,12 @@ def _remade(embedding: LabelEmbedding, sets: Any) -> NDArray[Any]:
     return np.stack(embedding.index_type.searched(Z, "float32") or [*Z])
 
 
-def _coefficients_to_arrays(regressions: Sequence[Regression]) -> dict[str, NDArray[Any]]:
-    """Psi (C, d, M) of linear regressions, or the coefficients (n, M) of all rows end to end."""
+def _coefficients_to_arrays(regressions: Sequence[Regression], compact: bool) -> dict[str, NDArray[Any]]:
+    """Psi (C, d, M) of linear regressions, or the coefficients (n, M) of all rows end to end.
+
+    The slopes of far fields are left out where they are few and follow from the rows and the coefficients; those of
+    `compact` models, which were changed since the fit, nearly so.
+    """
     arrays = [regression.arrays() for regression in regressions]
     linear = regressions[0].kernel.linear
     found = {
@@ -208,16 +212,22 @@ def _coefficients_to_arrays(regressions: Sequence[Regression]) -> dict[str, NDAr
     }
     if all("unit" in some for some in arrays):
         found["unit"] = np.concatenate([some["unit"] for some in arrays])
+    elif any("unit" in some for some in arrays):  # some clusters have a far field: all coefficients in float32
+        found["Psi"] = np.concatenate([some["Psi"] * some.get("unit", _ONE).astype(np.float32) for some in arrays])
     elif all("units" in some for some in arrays):
-        found["units"] = (np.stack if linear else np.concatenate)([some["units"] for some in arrays])
-    elif any("units" in some for some in arrays):  # some clusters are large: all coefficients in float32
+        found["units"] = np.stack([some["units"] for some in arrays])
+    elif any("units" in some for some in arrays):  # some clusters were widened since: all coefficients in float32
         lines = [from_bytes(some["Psi"], some["units"]) if "units" in some else some["Psi"] for some in arrays]
-        found["Psi"] = (np.stack if linear else np.concatenate)(lines)
-    far = [c for c, some in enumerate(arrays) if "far_slope" in some]
+        found["Psi"] = np.stack(lines)
+    far = [c for c, some in enumerate(arrays) if "far_sums" in some]
     if far:
         found["far_clusters"] = np.array(far, np.int64)
-        found |= {name: np.stack([arrays[c][name] for c in far]) for name in ("far_sums", "far_slope")}
+        found["far_sums"] = np.stack([arrays[c]["far_sums"] for c in far])
         found["far_unit"] = np.concatenate([arrays[c]["far_unit"] for c in far])
+        fields = [one.far for one in regressions if isinstance(one, KernelRegression) and one.far is not None]
+        size = 4 * sum(field.slopes.shape[0] * field.slopes.shape[1] for field in fields)
+        if size > _REMADE_BYTES or not (compact or all(field.follows for field in fields)):
+            found["far_slope"] = np.stack([field.slope for field in fields])
     return found
 
 
@@ -253,15 +263,22 @@ def _features_to_arrays(name: str, rows: Sequence[TrainingRows]) -> dict[str, ND
 
 def _sparse_rows(arrays: Arrays, name: str, shape: tuple[int, int]) -> Any:
     """The CSR matrix whose columns are packed, or in older models as they are."""
-    if f"{name}_steps" not in arrays:
+    if f"{name}_indices" in arrays:
         return csr_from(arrays, name, shape)
     specs = {
         f"{name}_steps": ArraySpec("uint8", (None,)),
         f"{name}_indptr": ArraySpec("iu", (shape[0] + 1,), least=0, rising=True),
+        f"{name}_data": ArraySpec("f", (None,)),
     }
-    checked = check_arrays(specs, arrays)
-    indices = unpacked_indices(np.asarray(checked[f"{name}_steps"]), checked[f"{name}_indptr"], shape[1])
-    return csr_from({**arrays, f"{name}_indices": indices}, name, shape)
+    packed, ends, data = check_arrays(specs, arrays).values()
+    if ends[0] != 0 or ends[-1] != len(data):
+        raise ValueError(f"the array '{name}_indptr' must run from 0 to the {len(data)} entries of '{name}_data'")
+    try:
+        indices = unpacked_indices(np.asarray(packed), ends, shape[1])
+    except ValueError as error:
+        raise ValueError(f"the array '{name}_steps' is damaged: {error}") from None
+    index = np.int32 if len(data) < 2**31 else np.int64
+    return csr_of(data, indices.astype(index, copy=False), ends.astype(index), shape[1])
 
 
 def _end_to_end(pieces: Sequence[NDArray[Any]], axis: int = 0) -> NDArray[Any]:
@@ -295,8 +312,6 @@ def from_state(settings: Settings, values: Mapping[str, Any], arrays: Arrays) ->
     arrays = _checked(settings, kernel, arrays, n_features, len(vocabulary))
     # Small arrays that every answer reads are not mapped: a mapped one takes longer to look at than to use.
     arrays = {name: np.array(array) if name in _READ_BY_EVERY_ANSWER else array for name, array in arrays.items()}
-    if "far_clusters" in arrays and "far_slope" not in arrays and not values["compact"]:
-        raise ValueError("the array 'far_slope' is missing, but the model is not compact")
     chosen = dict(values["chosen"])
     relevance, choices = chosen.pop("relevance"), Choices(**chosen)
     decoder = settings.decoder
@@ -364,9 +379,10 @@ def _checked(settings: Settings, kernel: Kernel, arrays: Arrays, d: int, L: int)
     found = dict(arrays)
     if "Z" in found and found["Z"].ndim == 2:  # of older models: the learners side by side
         found["Z"] = found["Z"].reshape(len(found["Z"]), settings.n_learners, -1).transpose(1, 0, 2)
+    rounded = kernel.linear and "units" in found
     specs = {
-        "Psi": ArraySpec("fi", ("C", "d", "M") if kernel.linear else ("n", "M")),
-        "units": ArraySpec("float32", ("C", "d") if kernel.linear else ("n",), above=0, finite=True, optional=True),
+        "Psi": ArraySpec("int8" if rounded else "f", ("C", "d", "M") if kernel.linear else ("n", "M")),
+        "units": ArraySpec("float32", ("C", "d"), above=0, finite=True, optional=True),
         **_SPECS,
         "Z": ArraySpec(settings.index.storage, ("F", "e", "m"), optional=True),
     }
@@ -445,50 +461,39 @@ def _regressions(
 
 def _units(arrays: Arrays) -> NDArray[Any] | None:
     """The units of coefficients in 8 bits or float16; None for wider ones."""
-    dtype = arrays["Psi"].dtype
-    if dtype.itemsize > 2:
-        return None
-    name = {np.dtype(np.int8): "units", np.dtype(np.float16): "unit"}.get(dtype)
-    if name is None or name not in arrays:
-        raise ValueError(f"the array {name!r} is missing, but 'Psi', of dtype {dtype.name}, is in units of it")
-    return arrays[name]
-
-
-def _in_bytes(arrays: Arrays, c: int, place: slice) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The coefficients of cluster c, the lines `place` of all, in 8 bits, and the units of their lines."""
-    Psi, units = np.ascontiguousarray(arrays["Psi"][place]), _units(arrays)
-    if units is None:
-        return as_bytes(Psi)
-    if Psi.dtype == np.float16:  # of older models
-        return as_bytes(from_half(Psi) * np.float32(units[c]))
-    return Psi, units[place]
+    if "units" in arrays:
+        return arrays["units"]
+    if arrays["Psi"].dtype == np.float16 and "unit" not in arrays:
+        raise ValueError("the array 'unit' is missing, but 'Psi' is in units of it")
+    return arrays["unit"] if arrays["Psi"].dtype == np.float16 else None
 
 
 def _kernel_regression(
     kernel: Kernel, ridge: float, arrays: Arrays, c: int, place: slice, rows: TrainingRows | None
 ) -> Regression:
     """The regression of a cluster, of which these of all rows are."""
+    Psi, units = np.ascontiguousarray(arrays["Psi"][place]), _units(arrays)
     assert rows is not None
     if "far_clusters" in arrays and c in arrays["far_clusters"]:
         at = int(np.flatnonzero(arrays["far_clusters"] == c)[0])
         total, moment = arrays["far_sums"][at]
-        coefficients, units = _in_bytes(arrays, c, place)
-        slope = _slope(arrays, at, rows.X, coefficients, units)
-        far = FarField(total, moment, slope, float(arrays["far_unit"][at]))
-        return KernelRegression(kernel, ridge, coefficients, units, far)
-    if arrays["Psi"].dtype.itemsize <= 2:
-        raise ValueError("the array 'Psi' is rounded, but the far field of a cluster is missing")
-    return KernelRegression.of(kernel, ridge, np.ascontiguousarray(arrays["Psi"][place]), rows.X)
+        coefficients, unit = as_half(Psi) if units is None else (Psi, float(units[c]))
+        slope = _slope(arrays, at, rows.X, coefficients, unit)
+        far = FarField(total, moment, slope, float(arrays["far_unit"][at]), "far_slope" not in arrays)
+        return KernelRegression(kernel, ridge, coefficients, unit, far)
+    if Psi.dtype == np.float16:
+        raise ValueError("the array 'Psi' is in float16, but the far field of a cluster is missing")
+    return KernelRegression.of(kernel, ridge, Psi, rows.X)
 
 
-def _slope(arrays: Arrays, at: int, X: Rows, Psi: NDArray[Any], units: NDArray[Any]) -> NDArray[Any] | LazyArray:
+def _slope(arrays: Arrays, at: int, X: Rows, Psi: NDArray[Any], unit: float) -> NDArray[Any] | LazyArray:
     """The slope (d, M) of far field `at`; where it is not stored, it is made when it is first needed."""
     if "far_slope" in arrays:
         return np.asarray(arrays["far_slope"][at])
     shape, far_unit = (arrays["centres"].shape[1], Psi.shape[1]), float(arrays["far_unit"][at])
     if 4 * len(arrays["far_unit"]) * shape[0] * shape[1] > _REMADE_BYTES:
         raise ValueError("the array 'far_slope' is missing, and it is too large to be made again")
-    return LazyArray(shape, lambda: as_half(FarField.slope_of(X.all(), Psi, units), far_unit)[0])
+    return LazyArray(shape, lambda: as_half(FarField.slope_of(X.all(), Psi, unit), far_unit)[0])
 
 
 def _sums(arrays: Arrays, n_clusters: int) -> dict[int, PackedSums]:

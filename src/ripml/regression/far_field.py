@@ -17,7 +17,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from ripml.base.arrays import LazyArray, as_array, as_bytes, as_half, from_bytes, from_half
+from ripml.base.arrays import LazyArray, as_array, as_half, from_half
 from ripml.base.compiled import loops
 from ripml.base.parallel import blocks
 from ripml.base.products import sparse_half_product, transposed_product
@@ -28,7 +28,6 @@ __all__ = ["FarField"]
 Floats = NDArray[np.float32]
 Halves = NDArray[np.float16]
 Ints = NDArray[np.int64]
-Bytes = NDArray[np.int8]
 
 _BORDER = 0.01  # by how much the likeness of a row must exceed that of the border to be taken in as a whole
 _BINS = 1024  # of the histogram that finds the border
@@ -37,7 +36,6 @@ _SPREAD = 1e-12  # variance of the likeness of distant rows below which they are
 _ROW_BLOCK = 4096  # training rows processed at a time
 _LEAST_ROWS = 6000  # rows from which "auto" has a far field
 _TRIED = (500, 1000, 1500, 2000, 2500, 3000, 4000, 6000, 8000)  # numbers of near rows
-_USUAL = 3000  # of a model that comes to have a far field while in use
 _ERROR = 0.05  # of a kernel sum, relative to its length: half of what was seen to cost precision
 _SAMPLE = 64  # rows on which it is measured
 _UNIT = 1e-3  # by which the squared length of a row of length 1 may differ from 1
@@ -51,19 +49,20 @@ class FarField:
     moment: Floats  # (M,) ½Σ‖xᵢ‖²Cᵢ
     slopes: Halves | LazyArray  # (d, M) XᵀC in units of `unit`
     unit: float
+    follows: bool = False  # whether the slope is that of the rows and the rounded coefficients, to the last bit
 
     @classmethod
-    def of(cls, X: Any, squares: NDArray[Any], C: NDArray[Any], slope: Any = None) -> FarField:
-        """Of rows X (n, d) and their coefficients C (n, M); `slope` is XᵀC, if it is known."""
-        slope, unit = as_half(transposed_product(X, C, None) if slope is None else slope)
+    def of(cls, squares: NDArray[Any], C: NDArray[Any], slope: Any, follows: bool = False) -> FarField:
+        """Of rows of these squared lengths, their coefficients C (n, M) and the slope XᵀC."""
+        slope, unit = as_half(slope)
         total = C.sum(axis=0, dtype=np.float64)
         moment = np.asarray(squares, np.float64) / 2 @ C
-        return cls(total.astype(np.float32), moment.astype(np.float32), slope, unit)
+        return cls(total.astype(np.float32), moment.astype(np.float32), slope, unit, follows)
 
     @staticmethod
-    def slope_of(X: Any, C: Bytes, units: Floats) -> Floats:
-        """XᵀC (d, M) of rows X (n, d) and coefficients C (n, M) in 8 bits."""
-        return np.asarray(transposed_product(X, from_bytes(C, units), None), np.float32)
+    def slope_of(X: Any, C: Halves, unit: float) -> Floats:
+        """XᵀC (d, M) of rows X (n, d) and coefficients C (n, M), which are rounded, in units of `unit`."""
+        return np.asarray(transposed_product(X, from_half(C), None) * np.float32(unit), np.float32)
 
     @property
     def slope(self) -> Halves:
@@ -71,70 +70,70 @@ class FarField:
         return as_array(self.slopes)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """The arrays that are saved."""
-        sums, unit = np.stack([self.total, self.moment]), np.array([self.unit])
-        return {"far_sums": sums, "far_slope": self.slope, "far_unit": unit}
+        """The arrays that are saved, besides the slope."""
+        return {"far_sums": np.stack([self.total, self.moment]), "far_unit": np.array([self.unit])}
 
     @staticmethod
     def serves(squares: NDArray[Any], kernel: Kernel) -> bool:
         """Whether rows of these squared lengths are many, and of length 1: then most are far from any query."""
-        if not isinstance(kernel.n_near, int) or len(squares) <= _MANY * kernel.n_near:
+        if kernel.n_near is None:
+            return False
+        if len(squares) <= (_LEAST_ROWS if isinstance(kernel.n_near, str) else _MANY * kernel.n_near):
             return False
         return bool(((np.abs(squares - 1) <= _UNIT) | (squares == 0)).all())
 
-    @classmethod
-    def enough_near(cls, kernel: Kernel, rows: Rows, C: NDArray[Any], left_out: Ints, Z: Floats) -> Kernel:
-        """The kernel with the fewest near rows that change sums over rows, with coefficients C (n, M), by at most 5 %.
+    def enough_near(self, kernel: Kernel, rows: Rows, C: Halves, unit: float, left_out: Ints, Z: Floats) -> Kernel:
+        """The kernel with the fewest near rows that change sums over rows, with coefficients C, by at most 5 %.
 
         That is measured on some of the rows, those `left_out`, relative to the length of the predictions Z for them.
         """
-        n, squares = len(rows), rows.squares
-        few = n <= _LEAST_ROWS or not len(left_out)
-        if few or not cls.serves(squares, kernel.with_near(1)):
-            return kernel.with_near(_USUAL)
         sample = left_out[:_SAMPLE]
-        X, (rounded, units), far = rows.take(sample), as_bytes(C), cls.of(rows.all(), squares, C)
+        X, squares = rows.take(sample), rows.squares[sample]
         likeness, allowed = kernel.likeness(X, rows), _ERROR * np.linalg.norm(Z, axis=1).mean()
-        exact = kernel.of_likeness(likeness, squares[sample]) @ C.astype(np.float32, copy=False)
+        exact = kernel.of_likeness(likeness, squares) @ from_half(C) * np.float32(unit)
         for n_near in _TRIED:
             tried = kernel.with_near(n_near)
-            if n > _MANY * n_near:
-                found = far.kernel_sum(X, likeness, squares[sample], tried, rounded, units)
+            if len(rows) > _MANY * n_near:
+                found = self.kernel_sum(X, likeness, squares, tried, C, unit)
                 if np.linalg.norm(found - exact, axis=1).mean() <= allowed:
                     return tried
-        return kernel.with_near(n)  # there is no far field
+        return kernel.with_near(len(rows))  # none are far
 
     def with_targets(self, kept: Any) -> FarField:
         """With only these targets."""
         slope = np.ascontiguousarray(self.slope[:, kept])
-        return replace(self, total=self.total[kept], moment=self.moment[kept], slopes=slope)
+        return replace(self, total=self.total[kept], moment=self.moment[kept], slopes=slope, follows=False)
 
     def widened(self, n_targets: int) -> FarField:
         """With more targets, which are zero."""
         more = n_targets - len(self.total)
         total, moment = (np.pad(array, (0, more)) for array in (self.total, self.moment))
-        return replace(self, total=total, moment=moment, slopes=np.pad(self.slope, ((0, 0), (0, more))))
+        slope = np.pad(self.slope, ((0, 0), (0, more)))
+        return replace(self, total=total, moment=moment, slopes=slope, follows=False)
 
     def cleared(self, features: NDArray[np.bool_]) -> FarField:
         """Without what is left of features (d,) that no row has any more."""
         slope = self.slope.copy()
         slope[features] = 0
-        return replace(self, slopes=slope)
+        return replace(self, slopes=slope, follows=False)
 
-    def kernel_sum(self, X: Any, likeness: Floats, squares: Floats, kernel: Kernel, C: Bytes, units: Floats) -> Floats:
+    def kernel_sum(self, X: Any, likeness: Floats, squares: Floats, kernel: Kernel, C: Halves, unit: float) -> Floats:
         """Σ_i K(x, xᵢ) Cᵢ (b, M) of rows X (b, d) with these squared lengths.
 
-        `likeness` (b, n) is h, −∞ for rows that do not count; C (n, M) is in 8 bits, its lines in `units` (n,).
+        `likeness` (b, n) is h, −∞ for rows that do not count; C (n, M) is in units of `unit`.
         """
         n_near, compiled, linear = kernel.n_near, loops(), self._products(X)
         assert isinstance(n_near, int)
-        linear *= np.float32(self.unit)
+        linear *= np.float32(self.unit / unit)
+        total, moment = self.total / np.float32(unit), self.moment / np.float32(unit)
         if compiled is None:
-            return _near_and_far(likeness, squares, kernel.grade, n_near, C, units, self.total, self.moment, linear)
-        out = np.empty((len(likeness), C.shape[1]), np.float32)
-        compiled.near_sum(
-            likeness, squares, kernel.grade, n_near, _BORDER, C, units, self.total, self.moment, linear, out
-        )
+            out = _near_and_far(likeness, squares, kernel.grade, n_near, C, total, moment, linear)
+        else:
+            out = np.empty((len(likeness), C.shape[1]), np.float32)
+            compiled.near_sum(
+                likeness, squares, kernel.grade, n_near, _BORDER, C.view(np.uint16), total, moment, linear, out
+            )
+        out *= np.float32(unit)
         return out
 
     def _products(self, X: Any) -> Floats:
@@ -149,8 +148,7 @@ def _near_and_far(
     squares: Floats,
     grade: float,
     n_near: int,
-    C: Bytes,
-    units: Floats,
+    C: Halves,
     total: Floats,
     moment: Floats,
     linear: Floats,
@@ -176,9 +174,9 @@ def _near_and_far(
     out = lines[0] * total + lines[1] * (linear - moment)
     if len(likeness) == 1:
         near = weights[0] != 0
-        return np.asarray(out + weights[:, near] @ from_bytes(C[near], units[near]), np.float32)
+        return np.asarray(out + weights[:, near] @ from_half(C[near]), np.float32)
     for rows in blocks(len(C), _ROW_BLOCK):  # one product for all, as few rows are near to none of them
-        out += weights[:, rows] @ from_bytes(C[rows], units[rows])
+        out += weights[:, rows] @ from_half(C[rows])
     return np.asarray(out, np.float32)
 
 

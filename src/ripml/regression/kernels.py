@@ -39,6 +39,7 @@ _SINGLE = 16  # sparse queries up to which only their nonzero features are multi
 _DENSE = 1 / 5  # share of rows past which adding a line of all rows is faster than adding a list
 _MANY_ROWS = 24  # rows among a few hundred that have a feature, from which it goes through a dense matrix
 _FREQUENT_LAST = 0.3  # share of rows past which a feature is multiplied only with rows that may be nearest
+_NEAR = 3000  # near rows of a model that has no far field yet
 _STRIPES = 8  # stripes of rows in which the lower triangle of a kernel matrix is computed
 
 
@@ -376,7 +377,7 @@ class Kernel(ABC):
         """Rows near to a query whose kernel is summed exactly, see `RBF`; None for all rows."""
         return None
 
-    def with_near(self, n_near: int) -> Kernel:
+    def with_near(self, n_near: int = _NEAR) -> Kernel:
         """With this number of near rows, where `n_near` is not None."""
         return self
 
@@ -485,7 +486,7 @@ class RBF(Kernel):
         np.minimum(values, 0, out=values)
         return np.asarray(np.exp(values, out=values))
 
-    def with_near(self, n_near: int) -> Kernel:
+    def with_near(self, n_near: int = _NEAR) -> Kernel:
         """With this number of near rows."""
         return replace(self, n_near=n_near)
 

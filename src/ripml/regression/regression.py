@@ -359,15 +359,36 @@ class KernelRegression(Regression):
     """ẑ = K(x, rows) C, with one line of coefficients per training row; those of forgotten rows are zero."""
 
     coefficients: NDArray[Any]  # (n, M)
-    units: Floats | None = None  # (n,) of the lines in 8 bits, where there is a far field; None for float32
+    unit: float | None = None  # of coefficients in float16, where there is a far field; None for float32
     far: FarField | None = None
 
     @classmethod
-    def of(cls, kernel: Kernel, ridge: float, C: NDArray[Any], rows: Rows) -> KernelRegression:
-        """With coefficients C (n, M) of training rows."""
+    def of(
+        cls,
+        kernel: Kernel,
+        ridge: float,
+        C: NDArray[Any],
+        rows: Rows,
+        left_out: Ints | None = None,
+        Z: Floats | None = None,
+    ) -> KernelRegression:
+        """With coefficients C (n, M) of training rows.
+
+        With the predictions Z for rows that were left out, as few rows are near as these need, if that is "auto".
+        """
+        auto = kernel.n_near == "auto"
         if not FarField.serves(rows.squares, kernel):
-            return cls(kernel, ridge, np.ascontiguousarray(C, np.float32))
-        return cls(kernel, ridge, *as_bytes(C), FarField.of(rows.all(), rows.squares, C))
+            return cls(kernel.with_near() if auto else kernel, ridge, np.ascontiguousarray(C, np.float32))
+        coefficients, unit = as_half(C)
+        far = FarField.of(rows.squares, C, FarField.slope_of(rows.all(), coefficients, unit), follows=True)
+        if auto:
+            if left_out is None or Z is None or not len(left_out):
+                kernel = kernel.with_near()
+            else:
+                kernel = far.enough_near(kernel, rows, coefficients, unit, left_out, Z)
+            if not FarField.serves(rows.squares, kernel):
+                return cls(kernel, ridge, np.ascontiguousarray(C, np.float32))
+        return cls(kernel, ridge, coefficients, unit, far)
 
     @property
     def n_targets(self) -> int:
@@ -380,11 +401,9 @@ class KernelRegression(Regression):
         return len(self.coefficients)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """The coefficients (n, M), no intercept, and if there is a far field, that and the units of the lines."""
+        """The coefficients (n, M), no intercept, and if there is a far field, that and the unit of the coefficients."""
         arrays = {"Psi": self.coefficients, "intercept": np.zeros(self.n_targets, np.float32)}
-        if self.far is None or self.units is None:
-            return arrays
-        return arrays | {"units": self.units} | self.far.arrays()
+        return arrays if self.far is None else arrays | {"unit": np.array([self.unit])} | self.far.arrays()
 
     def predict(self, X: Any, likeness: Floats | None, alive: NDArray[np.bool_] | None, n_jobs: int | None) -> Any:
         """K(x, rows) C, see `FarField`; or (K(x, rows) − k) C + k ΣC, where k is about the mean of K(x, rows).
@@ -395,9 +414,9 @@ class KernelRegression(Regression):
         """
         assert likeness is not None
         squares = squared_lengths(X)
-        if self.far is not None and self.units is not None:
+        if self.far is not None and self.unit is not None:
             counted = likeness if alive is None else np.where(alive, likeness, np.float32(-np.inf))
-            return self.far.kernel_sum(X, counted, squares, self.kernel, self.coefficients, self.units)
+            return self.far.kernel_sum(X, counted, squares, self.kernel, self.coefficients, self.unit)
         K = self.kernel.of_likeness(likeness, squares)
         level = np.round(64 * K.mean(axis=1, keepdims=True)) / np.float32(64)  # short, so that K − k is exact
         apart = K - level
@@ -420,8 +439,7 @@ class KernelRegression(Regression):
         assert likeness is not None
         parts = blocks(len(self.coefficients), _ROW_BLOCK)
         wide = (self.coefficients[part].astype(np.float32, copy=False) for part in parts)
-        coefficients = np.concatenate([read(some) for some in wide])
-        coefficients *= 1 if self.units is None else self.units[:, None]
+        coefficients = (self.unit or 1.0) * np.concatenate([read(some) for some in wide])
         features, values = _entries(x)
         X, squares = rows.all(), values @ values
         pulls, intercepts = np.zeros((len(features), coefficients.shape[1])), np.zeros(coefficients.shape[1])
@@ -450,12 +468,11 @@ class KernelRegression(Regression):
     def compacted(self, alive: Ints) -> Regression:
         """With only the lines of these rows."""
         super().compacted(alive)
-        units = None if self.units is None else self.units[alive]
-        return replace(self, coefficients=np.ascontiguousarray(self.coefficients[alive]), units=units)
+        return replace(self, coefficients=np.ascontiguousarray(self.coefficients[alive]))
 
     def emptied(self) -> Regression:
         """No lines."""
-        return replace(self, coefficients=np.zeros((0, self.n_targets), np.float32), units=None, far=None, system=None)
+        return replace(self, coefficients=np.zeros((0, self.n_targets), np.float32), unit=None, far=None, system=None)
 
     def cleared(self, features: NDArray[np.bool_]) -> Regression:
         """Only the far field has anything for each feature."""
@@ -470,10 +487,10 @@ class KernelRegression(Regression):
         assert isinstance(system, IncrementalKernelRidge)
         C = system.coefficients
         if not FarField.serves(system.squares[system.alive], self.kernel):
-            return {"coefficients": C.astype(np.float32), "units": None, "far": None}
+            return {"coefficients": C.astype(np.float32), "unit": None, "far": None}
         assert isinstance(system, IncrementalDualRidge)
-        coefficients, units = as_bytes(C)
-        return {"coefficients": coefficients, "units": units, "far": FarField.of(None, system.squares, C, system.Psi)}
+        coefficients, unit = as_half(C)
+        return {"coefficients": coefficients, "unit": unit, "far": FarField.of(system.squares, C, system.Psi)}
 
 
 def _in_few_bytes(Psi: Floats, intercept: Floats, large: int) -> tuple[NDArray[Any], Floats, bool, Floats | None]:
