@@ -266,11 +266,11 @@ def _sparse_rows(arrays: Arrays, name: str, shape: tuple[int, int]) -> Any:
     if f"{name}_indices" in arrays:
         return csr_from(arrays, name, shape)
     specs = {
-        f"{name}_steps": ArraySpec("uint8", (None,)),
         f"{name}_indptr": ArraySpec("iu", (shape[0] + 1,), least=0, rising=True),
+        f"{name}_steps": ArraySpec("uint8", (None,)),
         f"{name}_data": ArraySpec("f", (None,)),
     }
-    packed, ends, data = check_arrays(specs, arrays).values()
+    ends, packed, data = check_arrays(specs, arrays).values()
     if ends[0] != 0 or ends[-1] != len(data):
         raise ValueError(f"the array '{name}_indptr' must run from 0 to the {len(data)} entries of '{name}_data'")
     try:
