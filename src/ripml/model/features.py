@@ -103,12 +103,14 @@ def relevance(X: Any, Z: NDArray[Any], n_jobs: int | None = None) -> NDArray[np.
         return np.ones(X.shape[1], np.float32)
     deviation = Z - Z.mean(axis=0, dtype=np.float64).astype(Z.dtype)
     spread = float(np.einsum("ij,ij->", deviation, deviation, dtype=np.float64)) / len(Z)
-    moment = transposed_product(X, deviation, n_jobs)
-    moments = np.einsum("ij,ij->i", moment, moment, dtype=np.float64)
     if scipy.sparse.issparse(X):
-        squares = np.bincount(X.indices, np.square(X.data, dtype=np.float64), X.shape[1])
+        moment, squares = transposed_product(X, deviation, n_jobs), X.multiply(X).sum(axis=0)
     else:
-        squares = np.square(X).sum(axis=0, dtype=np.float64)
+        features = blocks(X.shape[1], 1024)
+        moment = np.concatenate(map_blocks(lambda some: X.T[some] @ deviation, features, n_jobs))
+        squares = np.square(X).sum(axis=0)
+    moments = np.einsum("ij,ij->i", moment, moment, dtype=np.float64)
+    squares = np.asarray(squares, np.float64).ravel()
     chance = squares * spread
     ratio = np.divide(moments, chance, out=np.ones(len(chance)), where=chance > 0)
     return np.asarray(np.maximum(ratio, 1), np.float32)
