@@ -39,17 +39,17 @@ class Concept:
     types: tuple[str, ...] = ()
     schemes: tuple[str, ...] = ()
 
-    def name(self, language: str | None = None) -> str:
-        """The name in a language; else without a language, in English, in any language, or the id.
+    def name(self, *languages: str | None) -> str:
+        """The name in the first of these languages that has one; else without a language, in English, in any, or the id.
 
         >>> tea = Concept("c1", {"de": "Tee", "en": "tea"})
-        >>> tea.name("de-AT"), tea.name("fr"), Concept("c2").name()
+        >>> tea.name("fr", "de-AT"), tea.name("fr"), Concept("c2").name()
         ('Tee', 'tea', 'c2')
         """
-        tag = (language or "").lower()
-        for candidate in (tag, tag.partition("-")[0], "", "en"):
-            if candidate in self.names:
-                return self.names[candidate]
+        tags = [language.lower() for language in languages if language]
+        for tag in (*(part for tag in tags for part in (tag, tag.partition("-")[0])), "", "en"):
+            if tag in self.names:
+                return self.names[tag]
         return next(iter(self.names.values()), self.id)
 
     def texts(self) -> list[tuple[str, str, bool]]:
@@ -143,10 +143,14 @@ class Concepts(Mapping[str, Concept]):
 
     # --------------------------------------------------------------------------------------------------------- reading
 
-    def name(self, id: str, language: str | None = None) -> str:
+    def name(self, id: str, *languages: str | None) -> str:
         """What people call a label, see `Concept.name`; the id itself if the vocabulary does not know it."""
         concept = self._concepts.get(id)
-        return id if concept is None else concept.name(language)
+        return id if concept is None else concept.name(*languages)
+
+    def named(self, ids: Iterable[str], *languages: str | None) -> dict[str, str]:
+        """Id ↦ name for those of these labels that the vocabulary has a name for."""
+        return {id: self[id].name(*languages) for id in ids if id in self and self[id].names}
 
     def texts(self, id: str) -> list[tuple[str, str, bool]]:
         """The names and synonyms of a label in all languages, see `Concept.texts`."""
