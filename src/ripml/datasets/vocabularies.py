@@ -8,21 +8,28 @@ A format is a module named under "vocabulary" in the table `ripml.base.registry`
     write(concepts, file, *, …)  writes a whole file
     write_options(name)          default options of `write` for a file of this name, where the format needs it
 
-When a file's name does not tell its format, `recognises` of the format registered last is tried first.
+When a file's name does not tell its format, `recognises` of the format registered last is tried first; the first one,
+"annif", takes what no other recognises.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Container
+from dataclasses import replace
 from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array
 
 from ripml.base import registry
 from ripml.base.errors import DataError, ParameterError
+from ripml.datasets.dataset import Dataset
 from ripml.datasets.formats import check_options, suffix_of
 from ripml.datasets.source import UTF_16, Place, Source, open_source, open_target
 from ripml.labels.concepts import Concepts
 
-__all__ = ["concepts_given", "read_vocabulary", "write_vocabulary"]
+__all__ = ["concepts_given", "read_vocabulary", "with_ids", "write_vocabulary"]
 
 
 def read_vocabulary(place: Place, format: str | None = None, **options: Any) -> Concepts:
@@ -96,6 +103,32 @@ def concepts_given(vocabulary: Any) -> Concepts | None:
     raise ParameterError(f"`vocabulary` must be a path, Concepts or None; got {vocabulary!r}.")
 
 
+def with_ids(data: Dataset, concepts: Concepts, known: Container[str] = ()) -> Dataset:
+    """A data set whose labels are ids: a label that is the name of one concept becomes its id.
+
+    Labels stay as they are if they are ids, if they are among the `known` ones, or if no concept or several have that
+    name.
+
+    >>> from ripml.datasets import documents_given
+    >>> import io
+    >>> concepts = read_vocabulary(io.BytesIO(b"id,name\\nc1,tea\\n"))
+    >>> with_ids(documents_given(["Green", "Black"], [["Tea", "new"], ["c1"]]), concepts).label_names
+    ['c1', 'new']
+    """
+    named = {name: concepts.id_of(name) for name in data.label_names if name not in concepts and name not in known}
+    ids = [named.get(name) or name for name in data.label_names]
+    if ids == list(data.label_names):
+        return data
+    columns = {id: column for column, id in enumerate(dict.fromkeys(ids))}
+    # Row l of `moved` has a one in the new column of label l, so Y @ moved has the labels in their new columns.
+    places = np.array([columns[id] for id in ids])
+    moved = csr_array((np.ones(len(ids), np.float32), (np.arange(len(ids)), places)), shape=(len(ids), len(columns)))
+    Y = csr_array(data.Y @ moved, dtype=np.float32)
+    Y.sum_duplicates()
+    Y.data[:] = 1
+    return replace(data, Y=Y, label_names=list(columns))
+
+
 def _format_of(source: Source, format: str | None) -> str:
     """The format of an open file: as given, by the suffix of its name, or by its beginning."""
     if format is not None:
@@ -109,16 +142,8 @@ def _format_of(source: Source, format: str | None) -> str:
         raise DataError(f"{source.name}: the file is empty.")
     if head.startswith(UTF_16):
         raise DataError(f"{source.name}: this is UTF-16; save the file as UTF-8.")
-    for word in reversed(by_suffix or registry.words("vocabulary")):
-        if _module(word).recognises(source):
-            return word
-    if by_suffix:
-        return by_suffix[0]
-    line = source.first_line()[:40].decode("utf-8", "backslashreplace")
-    raise DataError(
-        f"{source.name}: neither the name nor the first line {line!r} tells the format of this vocabulary; pass one of "
-        f"{', '.join(registry.words('vocabulary'))} with format=…."
-    )
+    words = reversed(by_suffix or registry.words("vocabulary"))
+    return next(word for word in words if _module(word).recognises(source))
 
 
 def _with_suffix(name: str) -> list[str]:

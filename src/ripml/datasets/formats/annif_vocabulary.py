@@ -28,9 +28,8 @@ _BREAK: Final = re.compile(r"[\t\n\r]")
 
 
 def recognises(source: Source) -> bool:
-    """Whether the first line has an id without blanks and a tab, or is a header with "uri"."""
-    first, tab, _ = source.first_line().partition(b"\t")
-    return (bool(tab) and len(first.split()) == 1) or "uri" in header_of(source)
+    """True: this is the format of files that no other one recognises."""
+    return True
 
 
 def read(source: Source, *, language: str = "") -> Concepts:
@@ -47,7 +46,7 @@ def read(source: Source, *, language: str = "") -> Concepts:
                 continue
             fields = [field.strip() for field in text.split("\t")]
             id, is_uri = in_brackets(fields[0]), ":" in fields[0] or fields[0].startswith("<")
-            if len(fields) == 1 and not is_uri:
+            if len(fields[0].split()) != 1 or (len(fields) == 1 and not is_uri):
                 raise fault(*where, f"'{text[:40]}' is not a line '<uri> tab label' of a vocabulary.")
             if id in seen:
                 raise fault(*where, f"<{id}> is listed twice.")
@@ -73,9 +72,7 @@ def write(
         columns = {"uri": [f"<{id}>" for id in concepts], "notation": [c.notation or "" for c in concepts.values()]}
         for tag in dict.fromkeys(tag or default for tag in concepts.languages):
             spoken = (tag, "") if tag == default else (tag,)
-            names = [
-                next((c.names[one] for one in spoken if one in c.names), "") for c in concepts.values()
-            ]
+            names = [next((c.names[one] for one in spoken if one in c.names), "") for c in concepts.values()]
             columns[f"label_{tag}"] = names
         write_table(dict(columns), file)
         return

@@ -29,9 +29,10 @@ from ripml.labels.concepts import Concept, Concepts
 SUFFIXES: Final = (".ttl", ".rdf", ".xml", ".owl", ".nt", ".jsonld", ".json")
 
 _SYNTAXES: Final = {
-    ".ttl": "turtle", ".rdf": "xml", ".xml": "xml", ".owl": "xml", ".nt": "nt", ".jsonld": "json-ld", ".json": "json-ld",
+    ".ttl": "turtle", ".rdf": "xml", ".xml": "xml", ".owl": "xml", ".nt": "nt", ".jsonld": "json-ld",
+    ".json": "json-ld",
 }  # fmt: skip
-_TURTLE: Final = re.compile(rb"@(prefix|base)\b|(prefix|base)\s|<[^<>\s]*>\s+(a\s|<|[\w-]*:)|#", re.IGNORECASE)
+_TURTLE: Final = re.compile(rb"@(prefix|base)\b|(prefix|base)\s|<[^<>\s]*> +(a |<|[\w-]*:)|#", re.IGNORECASE)
 
 
 def recognises(source: Source) -> bool:
@@ -88,7 +89,7 @@ def _concepts(graph: Any) -> Iterator[Concept]:
         SKOS.inScheme: "schemes", SKOS.topConceptOf: "schemes",
     }  # fmt: skip
     backward = {SKOS.narrower: "broader", SKOS.related: "related", SKOS.hasTopConcept: "schemes"}
-    forms = {node: text for node, text in graph.subject_objects(URIRef(f"{SKOSXL}literalForm"))}
+    forms = dict(graph.subject_objects(URIRef(f"{SKOSXL}literalForm")))
 
     found: dict[Any, _Facts] = {}
 
