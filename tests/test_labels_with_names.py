@@ -296,7 +296,8 @@ def test_the_shell_trains_with_a_vocabulary_and_shows_names(files: Path, capfd: 
     answer = json.loads(run(capfd, "explain", store, TEXT, "--language", "de", "--json")[0])
     assert answer["names"] == german
     assert answer["labels"][0]["label"] in german
-    run(capfd, "relabel", store, "5", SNOW)
+    out, _ = run(capfd, "relabel", store, "5", SNOW)
+    assert out.startswith("5 has snow; 1 new label: snow;")
     assert "→ snow" in run(capfd, "history", store)[0]
     listed = run(capfd, "labels", "list", store, "--language", "de")[0].splitlines()
     assert f"{FRUIT}\t3\t\tObst" in listed
