@@ -79,30 +79,34 @@ class Concept:
         """The inverse of `to_json`; ValueError for values that do not come from there."""
         if not isinstance(values, dict) or not values.keys() <= _FIELDS:
             raise ValueError(f"a concept must be an object with {', '.join(sorted(_FIELDS))}")
-        names, synonyms = values.get("names", {}), values.get("synonyms", {})
-        notation, lists = values.get("notation"), {name: values.get(name, []) for name in _ID_LISTS}
-        are_strings = (
-            isinstance(values.get("id"), str)
-            and isinstance(notation, (str, type(None)))
-            and isinstance(names, dict)
-            and all(isinstance(name, str) for name in names.values())
-            and isinstance(synonyms, dict)
-            and all(_is_list_of_strings(texts) for texts in [*synonyms.values(), *lists.values()])
-        )
-        if not are_strings:
-            raise ValueError(f"the concept {str(values.get('id'))[:60]!r} has a value of the wrong type")
-        by_language = {language.lower(): name for language, name in names.items()}
-        other_names = {language.lower(): tuple(texts) for language, texts in synonyms.items() if texts}
-        id_lists = {name: tuple(ids) for name, ids in lists.items()}
-        return cls(values["id"], by_language, other_names, notation=notation, **id_lists)
+        rest = dict(values)  # what is left of it are lists of ids
+        id, names, synonyms = rest.pop("id", None), rest.pop("names", {}), rest.pop("synonyms", {})
+        notation = rest.pop("notation", None)
+        try:
+            by_language = {language.lower(): _string(name) for language, name in names.items()}
+            other_names = {language.lower(): _strings(texts) for language, texts in synonyms.items() if texts}
+            lists = {name: _strings(ids) for name, ids in rest.items()}
+            return cls(
+                _string(id), by_language, other_names, notation=None if notation is None else _string(notation), **lists
+            )
+        except (TypeError, AttributeError):
+            raise ValueError(f"the concept {str(id)[:60]!r} has a value of the wrong type") from None
 
 
 _ID_LISTS: Final = ("broader", "related", "types", "schemes")
 _FIELDS: Final = frozenset(item.name for item in fields(Concept))
 
 
-def _is_list_of_strings(values: Any) -> bool:
-    return isinstance(values, list) and all(isinstance(value, str) for value in values)
+def _string(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
+
+
+def _strings(values: Any) -> tuple[str, ...]:
+    if not isinstance(values, list):
+        raise TypeError
+    return tuple(map(_string, values))
 
 
 class Concepts(Mapping[str, Concept]):
