@@ -115,7 +115,7 @@ def test_a_vocabulary_is_a_value() -> None:
     assert copy.deepcopy(DRINKS) is DRINKS
     assert DRINKS.updated(Concepts.of([Concept("tea", {"en": "green tea"})])).name("tea") == "green tea"
     assert DRINKS.name("tea") == "tea"
-    assert repr(DRINKS) == "<Concepts: 4 in en, de, >"
+    assert repr(DRINKS) == "<Concepts: 4 with names in en, de, no language>"
 
 
 strings = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
@@ -157,6 +157,9 @@ def test_json_lines_read_back_the_same(given: Concepts) -> None:
         (b'{"id":1}\n', "has a value of the wrong type"),
         (b'{"id":"a","names":{"en":["x"]}}\n', "has a value of the wrong type"),
         (b'{"id":"a","broader":"b"}\n', "has a value of the wrong type"),
+        (b'{"id":"a","notation":0}\n', "has a value of the wrong type"),
+        (b'{"id":"a","synonyms":["x"]}\n', "has a value of the wrong type"),
+        (b'{"id":"a","synonyms":{"en":[1]}}\n', "has a value of the wrong type"),
         (b'{"id":"a","colour":"red"}\n', "must be an object with"),
         (b"[]\n", "must be an object with"),
         (b"{\n", "Expecting"),

@@ -145,7 +145,8 @@ class Concepts(Mapping[str, Concept]):
         return len(self._concepts)
 
     def __repr__(self) -> str:
-        return f"<Concepts: {len(self):,} in {', '.join(self.languages) or 'no language'}>"
+        languages = [language or "no language" for language in self.languages]
+        return f"<Concepts: {len(self):,} with names in {', '.join(languages) or 'no language'}>"
 
     def __deepcopy__(self, memo: Any) -> Concepts:
         return self  # it never changes, and scikit-learn's `clone` copies parameters deeply
