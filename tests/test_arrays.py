@@ -147,6 +147,16 @@ def test_a_sparse_matrix_comes_from_its_three_arrays() -> None:
     assert csr_from(ENTRIES, "rows", (2, 3), data=np.ones(3)).toarray().tolist() == [[1, 0, 1], [0, 1, 0]]
 
 
+@pytest.mark.parametrize("dtype", [np.int32, np.uint32])
+def test_indices_of_four_bytes_are_used_where_they_are(dtype: Any) -> None:
+    entries = {name: array.astype(dtype) for name, array in ENTRIES.items()}
+    found = csr_from(entries, "rows", (2, 3), data=np.ones(3))
+    assert found.indices.dtype == found.indptr.dtype == np.int32
+    assert np.shares_memory(found.indices, entries["rows_indices"])
+    assert np.shares_memory(found.indptr, entries["rows_indptr"])
+    assert found.toarray().tolist() == [[1, 0, 1], [0, 1, 0]]
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -64,7 +64,7 @@ def psi(cluster: Cluster) -> NDArray[Any]:
     return cluster.regression.Psi
 
 
-def same_model(spread: RIPML, whole: RIPML, rows: Any = X) -> None:
+def same_model(spread: Any, whole: Any, rows: Any = X) -> None:
     assert spread.classes_.tolist() == whole.classes_.tolist()
     assert (spread.n_rows_, spread.n_unlabelled_) == (whole.n_rows_, whole.n_unlabelled_)
     np.testing.assert_array_equal(spread.frequency_, whole.frequency_)

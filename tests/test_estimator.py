@@ -27,7 +27,7 @@ from sklearn.preprocessing import MaxAbsScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import ripml
-from ripml import RIPML, metrics
+from ripml import RIPML, Tagger, metrics
 from ripml.base import model_folder
 from ripml.base.errors import DataError, ModelFolderError, NoLabelsError, ParameterError
 from ripml.decoding import blend as blending
@@ -964,6 +964,24 @@ def test_the_paper_preset_shows_its_settings() -> None:
         "RIPML(decoder='votes', ensemble='gaussian', kernel='linear', n_dims=50, n_learners=5, n_neighbors=5, "
         "random_state=0, relevance=0.0)"
     )
+
+
+def test_a_notebook_shows_an_estimator_as_scikit_learn_does() -> None:
+    assert "RIPML" in RIPML.paper(n_dims=50)._repr_html_()
+
+
+def test_parameters_of_a_nested_estimator_are_set_and_cloned() -> None:
+    model = RIPML.paper(n_dims=8, n_neighbors=1, random_state=0).fit(np.eye(4), np.eye(4))
+    tagger = Tagger(model=model).set_params(model__n_dims=16, n=3)
+    assert (tagger.get_params()["model__n_dims"], tagger.n) == (16, 3)
+    copied = clone(tagger)
+    assert copied.model is not model
+    assert copied.model.n_dims == 16
+    assert not hasattr(copied.model, "model_")
+    scaled = clone(Tagger(features=MaxAbsScaler().fit(np.eye(2))))
+    assert not hasattr(scaled.features, "scale_")
+    with pytest.raises(ValueError, match="Invalid parameter 'colour' for estimator Tagger"):
+        tagger.set_params(colour=1)
 
 
 # -------------------------------------------------------------------------------------------- the paper's data sets

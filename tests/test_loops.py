@@ -17,19 +17,29 @@ from numpy.typing import NDArray
 
 from ripml import RIPML, load
 from ripml.base import compiled
-from ripml.base.arrays import as_half, from_half
-from ripml.base.products import RoundedRows, predict_embedding
+from ripml.base.arrays import as_bytes, as_half, from_bytes, from_half, packed_indices, unpacked_indices
+from ripml.base.products import (
+    RoundedRows,
+    dense_rows_product,
+    gram_of,
+    predict_embedding,
+    sparse_bytes_product,
+    transposed_product,
+)
 from ripml.decoding import scores as scoring
 from ripml.decoding.blend import Trees
-from ripml.decoding.signals import Examples, _standing, best_candidates
+from ripml.decoding.boosting import grow_tree
+from ripml.decoding.signals import Examples, FittedSignals, _standing, best_candidates
 from ripml.decoding.sketch import least_squares
 from ripml.decoding.training_rows import TrainingRows
+from ripml.decoding.votes import softmax
 from ripml.labels.ensembles import Gaussian
 from ripml.labels.projection import LabelVectors, Projection
 from ripml.model.features import unit_rows
 from ripml.neighbors import Exact
 from ripml.regression.far_field import FarField
-from ripml.regression.kernels import RBF, Linear, Rows, squared_lengths
+from ripml.regression.kernels import RBF, Linear, Local, Rows, squared_lengths
+from ripml.regression.label_coefficients import LabelCoefficients
 
 pytest.importorskip("numba")
 
@@ -94,6 +104,109 @@ def test_float16_keeps_eleven_bits_whatever_the_scale(scale: float) -> None:
     np.testing.assert_allclose(from_half(fast) * unit, values, rtol=2**-10, atol=1e-6 * scale)
 
 
+def test_lines_in_8_bits_are_within_half_a_step_and_zero_stays_zero() -> None:
+    values = np.random.default_rng(0).standard_normal((60, 7)) * 10.0 ** np.linspace(-30, 30, 60)[:, None]
+    values[7] = 0
+    lines, units = as_bytes(values)
+    step = np.abs(values).max(axis=1, keepdims=True) / 127
+    assert (np.abs(from_bytes(lines, units) - values) <= 0.501 * step).all()
+    assert (np.abs(lines).max(axis=1) == np.where(np.arange(60) == 7, 0, 127)).all()
+    again, same = as_bytes(from_bytes(lines, units))
+    assert np.array_equal(again, lines)
+    assert np.array_equal(same, units)
+
+
+def test_a_product_with_lines_in_8_bits() -> None:
+    random = np.random.default_rng(0)
+    X, (lines, units) = sparse_rows(random, 40, 30), as_bytes(random.standard_normal((30, 9)))
+    fast, slow = both(sparse_bytes_product, X, lines, units)
+    np.testing.assert_allclose(fast, slow, atol=1e-5)
+    np.testing.assert_allclose(fast, X @ from_bytes(lines, units), atol=1e-5)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_packed_indices_come_back_as_they_were(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    d = int(10 ** (2 * seed + 1))  # steps of up to five bytes
+    rows = [np.unique(random.integers(0, d, random.integers(0, 9))) for _ in range(50)]
+    indices, indptr = np.concatenate(rows), np.cumsum([0, *map(len, rows)])
+    packed = packed_indices(indices, indptr)
+    assert packed is not None
+    assert packed.nbytes <= 5 * len(indices)
+    fast, slow = both(unpacked_indices, packed, indptr, d)
+    assert np.array_equal(fast, indices)
+    assert np.array_equal(slow, indices)
+
+
+@pytest.mark.parametrize(
+    ("packed", "indptr", "sentence"),
+    [
+        ([1], [0, 2], "not as many as the entries"),
+        ([1, 128], [0, 1], "not as many as the entries"),
+        ([5], [0, 1], "not those of 5 columns"),
+        ([2, 2], [0, 2], "not those of 5 columns"),
+        ([255] * 9 + [1], [0, 1], "not those of 5 columns"),
+    ],
+)
+def test_packed_indices_that_are_damaged_are_refused(packed: list[int], indptr: list[int], sentence: str) -> None:
+    def unpack() -> str:
+        with pytest.raises(ValueError, match=sentence) as caught:
+            unpacked_indices(np.array(packed, np.uint8), np.array(indptr), 5)
+        return str(caught.value)
+
+    fast, slow = both(unpack)
+    assert fast == slow
+
+
+def test_indices_that_do_not_rise_are_not_packed() -> None:
+    assert packed_indices(np.array([3, 2]), np.array([0, 2])) is None
+    assert packed_indices(np.array([3, 3]), np.array([0, 2])) is None
+    assert packed_indices(np.array([3, 2]), np.array([0, 1, 2])) is not None
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("kernel", [Linear(), Local(0.5, 0.1)], ids=str)
+@pytest.mark.parametrize("k", [1, 30, 219])
+def test_the_nearest_rows_are_the_most_similar_of_all(seed: int, kernel: Any, k: int) -> None:
+    random = np.random.default_rng(seed)
+    X, queries = sparse_rows(random, 200, 40, 0.1), sparse_rows(random, 6, 40, 0.3)
+    X.data[X.indices < 9] *= np.float32(0.05 * seed)
+    X = scipy.sparse.csr_array(X + (np.arange(40) < 5) * np.float32(0.1))  # some features that all rows have
+    X.data[::7] *= -1
+    X = scipy.sparse.vstack([X[:50], X[:30], X[80:]], format="csr")  # ties
+    late, numbers, left_out = sparse_rows(random, 20, 40, 0.1), random.permutation(200), random.integers(0, 220, 6)
+    nothing = np.zeros(0, np.int64)
+
+    def nearest(queries: Any, own: Any) -> Any:
+        """Among rows of which some were forgotten and some were learnt later."""
+        rows = TrainingRows(Rows(X), np.zeros(200, np.int64), numbers, kernel)
+        rows = rows.changed(np.array([3, 60]), nothing, nothing, late, np.zeros(20, np.int64), 200 + np.arange(20))
+        assert rows.alive is not None
+        return replace(rows, alive=np.append(rows.alive[:-1], False)).nearest(queries, k, own)
+
+    for own in (None, left_out):
+        (ids, values), (slow_ids, slow_values) = both(nearest, queries, own)
+        np.testing.assert_allclose(values, slow_values, atol=1e-5)
+        for one, other, some in zip(ids, slow_ids, np.isfinite(values), strict=True):
+            assert set(one[some].tolist()) == set(other[some].tolist())
+        alone = [nearest(queries[i : i + 1], None if own is None else own[i : i + 1]) for i in range(6)]
+        assert np.array_equal(np.vstack([one[0] for one in alone]), ids)
+        assert np.array_equal(np.vstack([one[1] for one in alone]), values)
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 120])
+def test_products_among_some_rows(n: int) -> None:
+    random = np.random.default_rng(n)
+    X = sparse_rows(random, 300, 400, 0.15)
+    X.data[(X.indices > 10) & (random.random(X.nnz) < 0.8)] = 0
+    X.eliminate_zeros()
+    rows, ids = Rows(X).followed_by(sparse_rows(random, 30, 400)), random.permutation(330)[:n]
+    fast, slow = both(rows.products_among, ids)
+    np.testing.assert_allclose(fast, slow, atol=1e-5)
+    first = ids[ids < 300]
+    np.testing.assert_allclose(Rows(X).products_among(first), (X[first] @ X[first].T).toarray(), atol=1e-5)
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("k", [1, 5, 49])
 def test_the_most_similar_rows_with_ties_to_the_earliest(seed: int, k: int) -> None:
@@ -139,21 +252,21 @@ def unit_world(seed: int, n: int, d: int) -> tuple[Any, Any, NDArray[Any]]:
 def test_a_kernel_sum_of_near_rows_and_a_line(seed: int, n_near: int) -> None:
     X, queries, C = unit_world(seed, 300, 40)
     kernel, squares = RBF(0.7, n_near), np.ones(5, np.float32)
-    far, (half, unit) = FarField.of(X, squared_lengths(X), C), as_half(C)
+    far, (lines, units) = FarField.of(X, squared_lengths(X), C), as_bytes(C)
     likeness = kernel.likeness(queries, Rows(X))
     likeness[:, :3] = -np.inf  # forgotten
-    fast, slow = both(far.kernel_sum, queries, likeness, squares, kernel, half, unit)
+    fast, slow = both(far.kernel_sum, queries, likeness, squares, kernel, lines, units)
     np.testing.assert_allclose(fast, slow, atol=2e-3 * np.abs(slow).max())
 
 
 def test_more_near_rows_are_closer_to_the_exact_sum() -> None:
     X, queries, C = unit_world(0, 2000, 40)
     kernel, squares = RBF(1.0), np.ones(5, np.float32)
-    far, (half, unit) = FarField.of(X, squared_lengths(X), C), as_half(C)
+    far, (lines, units) = FarField.of(X, squared_lengths(X), C), as_bytes(C)
     likeness = kernel.likeness(queries, Rows(X))
     whole = kernel.of_likeness(likeness, squares) @ C
     errors = [
-        np.linalg.norm(far.kernel_sum(queries, likeness, squares, RBF(1.0, n), half, unit) - whole)
+        np.linalg.norm(far.kernel_sum(queries, likeness, squares, RBF(1.0, n), lines, units) - whole)
         for n in (20, 200, 900)
     ]
     assert errors[0] > 1.5 * errors[1] > 2 * errors[2]
@@ -162,11 +275,11 @@ def test_more_near_rows_are_closer_to_the_exact_sum() -> None:
 def test_the_kernel_sum_does_not_jump_when_rounding_moves_a_row_across_the_border() -> None:
     X, queries, C = unit_world(1, 500, 40)
     kernel, squares = RBF(1.0), np.ones(5, np.float32)
-    far, (half, unit) = FarField.of(X, squared_lengths(X), C), as_half(C)
+    far, (lines, units) = FarField.of(X, squared_lengths(X), C), as_bytes(C)
     likeness = kernel.likeness(queries, Rows(X))
     noise = np.float32(1e-6) * np.random.default_rng(0).standard_normal(likeness.shape).astype(np.float32)
     one, other = (
-        far.kernel_sum(queries, some, squares, RBF(1.0, 50), half, unit) for some in (likeness, likeness + noise)
+        far.kernel_sum(queries, some, squares, RBF(1.0, 50), lines, units) for some in (likeness, likeness + noise)
     )
     assert np.abs(one - other).max() < 1e-3 * np.abs(one).max()
 
@@ -196,6 +309,48 @@ def test_the_best_candidates_and_their_signals(seed: int, known: bool) -> None:
     for name in fast[1]:
         np.testing.assert_allclose(fast[1][name], slow[1][name], atol=1e-5)
     np.testing.assert_allclose(fast[2][fast[0] >= 0], slow[2][slow[0] >= 0], atol=1e-5)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_weights_of_examples_sum_to_one_where_there_are_any(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    similarity, rows = random.random((7, 9)) * 4, random.integers(0, 4, (7, 9))
+    rows[2] = 0
+    similarity[rows == 0] = -np.inf
+    fast, slow = both(softmax, similarity, 0.1, rows)
+    np.testing.assert_allclose(fast, slow, atol=1e-12)
+    np.testing.assert_allclose(fast.sum(axis=1), rows.any(axis=1))
+
+
+def test_squared_lengths_of_sparse_rows() -> None:
+    X = sparse_rows(np.random.default_rng(0), 30, 20)
+    fast, slow = both(squared_lengths, X)
+    np.testing.assert_allclose(fast, slow, rtol=1e-6)
+
+
+def test_dense_rows_times_a_matrix_are_the_same_alone_and_together() -> None:
+    random = np.random.default_rng(0)
+    Z, V = (random.standard_normal(shape).astype(np.float32) for shape in ((5, 11), (11, 6)))
+    fast, slow = both(dense_rows_product, Z, V)
+    np.testing.assert_allclose(fast, slow, atol=1e-5)
+    assert np.array_equal(fast, np.vstack([dense_rows_product(row[None], V) for row in Z]))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("scale", [1.0, 1e-4, 300.0])
+def test_the_coefficients_of_labels_find_the_labels_of_the_largest_values(seed: int, scale: float) -> None:
+    random = np.random.default_rng(seed)
+    X, Phi = sparse_rows(random, 20, 50), random.standard_normal((300, 16)).astype(np.float32)
+    Phi[40:60] = Phi[:20] * np.float32(1 + 1e-4)  # closer than float16 can tell
+    Psi, intercept = (scale * random.standard_normal(shape).astype(np.float32) for shape in ((50, 16), (16,)))
+    Psi, intercept = Psi.astype(np.float32), intercept.astype(np.float32)
+    present = random.random(300) > 0.1
+    Z = predict_embedding(X, Psi) + intercept
+    values = np.where(present, Z.astype(np.float64) @ Phi.T.astype(np.float64), -np.inf)
+    found = LabelCoefficients(lambda features: Psi[features], 50, intercept, Phi).largest(X, Z, Phi, present, 12)
+    assert present[found].all()
+    chosen, best = np.take_along_axis(values, found, axis=1), -np.sort(-values, axis=1)[:, :12]
+    np.testing.assert_allclose(chosen, best, rtol=1e-5, atol=1e-5 * scale)
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 3.0])
@@ -267,6 +422,51 @@ def test_a_model_answers_the_same_with_and_without_compiled_loops(preset: str) -
     assert abs(fast - slow).max() < 1e-3
 
 
+@pytest.mark.parametrize("preset", ["default", "linear"])
+@pytest.mark.parametrize("n_dims", ["auto", 40])
+def test_one_call_gives_the_scores_of_all_steps(preset: str, n_dims: Any) -> None:
+    random = np.random.default_rng(0)
+    X = sparse_rows(random, 1000, 60)
+    Y = [[f"label {j % 43}" for j in row.indices[:3]] or ["none"] for row in X]
+    make: Any = {"default": RIPML, "linear": RIPML.linear}[preset]
+    model = make(random_state=0, n_dims=n_dims).fit(X, Y).model_
+    assert model.decoder.trees is not None
+    rows, cluster = model.features(unit_rows(X[:50])), model.clusters[0]
+    one_call = model.decoder.cluster_scores(cluster, rows, 1)
+    steps = FittedSignals.cluster_scores(model.decoder, cluster, rows, 1)
+    assert np.array_equal(one_call.indptr, steps.indptr)
+    assert np.array_equal(one_call.indices, steps.indices)
+    np.testing.assert_allclose(one_call.data, steps.data, atol=2e-6)
+
+
+def test_answers_are_the_same_before_and_after_the_coefficients_of_labels_are_made() -> None:
+    random = np.random.default_rng(0)
+    X = sparse_rows(random, 1000, 60)
+    Y = [[f"label {j % 43}" for j in row.indices[:3]] or ["none"] for row in X]
+    model = RIPML.linear(random_state=0, n_dims=40).fit(X, Y)
+    regression: Any = model.clusters_[0].regression
+    Phi = model.model_.decoder.embedding.columns.table
+    before = model.decision_function(X[:3])
+    assert regression._of_labels.get(Phi) is None
+    model.decision_function(X[:200])
+    assert regression._of_labels.get(Phi) is not None
+    after = model.decision_function(X[:3])
+    assert abs(before - after).max() == 0
+    model.partial_fit(X[:1], Y[:1])
+    changed: Any = model.clusters_[0].regression
+    assert changed._of_labels.get(Phi) is None  # those that were made are of another regression
+
+
+def test_as_few_rows_are_near_as_keep_predictions() -> None:
+    X, _, C = unit_world(0, 7000, 40)
+    rows, left_out = Rows(X), np.arange(6900, 7000)
+    kernel, Z = RBF(0.5), np.ones((100, 6), np.float32)
+    chosen = FarField.enough_near(kernel, rows, C, left_out, Z * 1e9)
+    assert chosen.n_near == 500
+    assert FarField.enough_near(kernel, rows, C, left_out, Z * 0).n_near == 7000  # no far field is good enough
+    assert FarField.enough_near(kernel, Rows(X[:100]), C[:100], left_out[:0], Z[:0]).n_near == 3000
+
+
 def test_near_rows_alone_are_summed_in_a_fitted_model() -> None:
     random = np.random.default_rng(0)
     X = sparse_rows(random, 400, 60)
@@ -284,7 +484,7 @@ def test_clusters_with_and_without_a_far_field_are_saved_together(tmp_path: Path
     X.data[: X.indptr[330]] *= (X.indices[: X.indptr[330]] < 30) + np.float32(0.01)  # 330 rows of other features
     Y = [[f"label {j % 23}" for j in row.indices[:3]] or ["none"] for row in X]
     model = RIPML(kernel=RBF(n_near=100), n_clusters=2, random_state=0).fit(X, Y)
-    assert {cluster.regression.arrays()["Psi"].dtype.name for cluster in model.clusters_} == {"float16", "float32"}
+    assert {cluster.regression.arrays()["Psi"].dtype.name for cluster in model.clusters_} == {"int8", "float32"}
     model.save(tmp_path / "model")
     loaded = load(tmp_path / "model")
     assert abs(loaded.decision_function(X) - model.decision_function(X)).max() == 0
@@ -304,3 +504,52 @@ def test_without_the_compiler_a_fresh_process_answers() -> None:
         check=True,
     )
     assert done.stdout == "a\n"
+
+
+# ------------------------------------------------------------------------------------------------------------- training
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_features_are_multiplied_with_features_to_the_last_bit(seed: int, dtype: Any) -> None:
+    random = np.random.default_rng(seed)
+    X = sparse_rows(random, 300, 700, 0.03)
+    X = scipy.sparse.hstack([X, sparse_rows(random, 300, 5, 0.9), scipy.sparse.csr_array((300, 2))], format="csr")
+    fast, slow = both(gram_of, X[:, random.permutation(X.shape[1])], None, dtype)
+    np.testing.assert_array_equal(fast, slow)
+    np.testing.assert_array_equal(fast, fast.T)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_features_are_multiplied_with_targets_to_the_last_bit(seed: int, dtype: Any) -> None:
+    random = np.random.default_rng(seed)
+    X = sparse_rows(random, 200, 600, 0.05)
+    V = np.asfortranarray(random.standard_normal((200, 7))).astype(dtype)
+    fast, slow = both(transposed_product, X, V, None, X.T.tocsr())
+    np.testing.assert_array_equal(fast, slow)
+    assert fast.dtype == dtype
+
+
+@pytest.mark.parametrize("n_learners", [1, 3])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_labels_are_embedded_to_the_last_bit(seed: int, n_learners: int) -> None:
+    random = np.random.default_rng(seed)
+    Y = scipy.sparse.csr_array(random.random((90, 40)) < 0.1).astype(np.float64)
+    projection = Projection(Gaussian(), 13, n_learners, seed)
+    fast, slow = both(projection.embed, Y, np.arange(40, dtype=np.uint64), None)
+    np.testing.assert_array_equal(fast, slow)
+
+
+@pytest.mark.parametrize("depth", [1, 4])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_tree_grows_alike(seed: int, depth: int) -> None:
+    random = np.random.default_rng(seed)
+    bins = random.integers(0, [2, 255, 30, 1], (900, 4)).astype(np.uint8)
+    g, h = random.standard_normal(900).astype(np.float32), random.random(900).astype(np.float32)
+    g += bins[:, 1] / np.float32(200) - bins[:, 2] / np.float32(40)
+    rising = np.array([False, True, False, True])
+    fast, slow = both(grow_tree, bins, g, h, rising, depth, 40)
+    assert (fast.cut >= 0).any()
+    for name in ("feature", "cut", "value", "leaf"):
+        np.testing.assert_array_equal(getattr(fast, name), getattr(slow, name))

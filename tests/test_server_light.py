@@ -93,6 +93,49 @@ def test_suggestions_are_answered_while_the_first_change_is_prepared(
         assert client.post(f"{STORE}/suggest", json={"text": TEXT}).json()["version"] == 1
 
 
+_IMPORTS = """
+import sys
+from ripml.server import create_app
+from ripml.store import Store
+
+with Store.open(sys.argv[1]) as store:
+    create_app({"store": store})
+    store.model.suggest([sys.argv[2]])
+    store.learn([{"text": "word1 word2", "labels": ["new"]}])
+    store.snapshot()
+print(sorted({"sklearn", "pandas", "scipy.stats", "joblib", "matplotlib", "rich", "typer"} & set(sys.modules)))
+"""
+
+
+def test_answers_and_changes_import_no_package_that_they_do_not_need(folder: Path) -> None:
+    command = [sys.executable, "-c", _IMPORTS, str(folder), TEXT]
+    assert subprocess.run(command, check=True, capture_output=True, text=True).stdout == "[]\n"
+
+
+_OPENING = """
+import sys, threading
+from ripml.server import Settings, run
+from ripml.store import Store
+
+def stuck(*arguments, **options):
+    print("opening", flush=True)
+    threading.Event().wait()
+
+Store.open = stuck
+run(sys.argv[1:], Settings(port=0, stop_seconds=600))
+"""
+
+
+def test_a_server_ends_at_once_although_a_store_is_being_opened(folder: Path) -> None:
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", _OPENING, str(folder)], **pipes) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "opening\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.communicate() == ("", "")
+    assert process.returncode == 0
+
+
 _STUCK = """
 import sys, threading
 from ripml.regression.inverse import Triangle

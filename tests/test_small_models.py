@@ -36,6 +36,22 @@ def fitted(name: str) -> RIPML:
     return RIPML(random_state=0, **MODELS[name]).fit(scipy.sparse.csr_array(ZIPF.X), ZIPF.Y)
 
 
+def test_rows_that_stay_mapped_are_learnt_and_forgotten_like_those_in_memory(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    X = scipy.sparse.random_array((320, 70_000), density=0.004, format="csr", rng=rng, dtype=np.float32)
+    Y = rng.random((320, 6)) < 0.4
+    Y[:, 0] = True
+    model = RIPML(n_dims=8, kernel="rbf", n_neighbors=3, ridge=1.0, random_state=0).fit(X[:300], Y[:300])
+    model.save(tmp_path / "model")
+    arrays = model_folder.load(tmp_path / "model").arrays
+    assert arrays["rows_indices"].dtype == arrays["rows_indptr"].dtype == np.uint32
+    loaded = ripml.load(tmp_path / "model")
+    assert not loaded.model_.clusters[0].rows.X.X.indices.flags.writeable
+    for some in (model, loaded):
+        some.partial_fit(X[300:310], Y[300:310]).forget(X[:5], Y[:5]).relabel(X[10:12], Y[10:12], Y[20:22])
+    np.testing.assert_array_equal(*(some.decision_function(X[310:]).toarray() for some in (model, loaded)))
+
+
 class TestWhatFollowsFromTheRest:
     def test_a_lazy_array_is_made_once_and_only_when_it_is_needed(self) -> None:
         made = []

@@ -204,7 +204,7 @@ class Fitted:
         if kind == "kernel":
             K = self._kernel(self.X, self.X)
             C = np.linalg.solve(K + ALPHA * np.eye(n), self.Z).astype(np.float32)
-            self.value: Regression = KernelRegression.of(RBF(0.5), ALPHA, C, self.X)
+            self.value: Regression = KernelRegression.of(RBF(0.5), ALPHA, C, Rows(self.X))
         else:
             zero = np.zeros((5, 3), np.float32)
             self.value = LinearRegression(Linear(), ALPHA, zero, np.zeros(3, np.float32), False)

@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -23,22 +24,31 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from ripml.base.compiled import loops
+from ripml.base.parallel import blocks
 
 __all__ = [
     "ArraySpec",
     "GrowingArray",
     "LazyArray",
     "as_array",
+    "as_bytes",
     "as_half",
     "check_arrays",
     "csr_from",
     "csr_of",
+    "from_bytes",
     "from_half",
     "narrowed",
+    "packed_indices",
+    "unpacked_indices",
 ]
 
 _SPARE, _LEAST = 8, 64  # spare capacity: an eighth of the size, and 64 rows at least
 _LARGEST_HALF = 2.0**14  # of numbers stored as float16, in their unit
+_LEAST_UNIT = np.float32(1e-36)  # of a line in 8 bits
+_LINES = 4096  # lines rounded at a time
+_ENTRIES = 1 << 22  # indices packed at a time
+_MOST_BYTES = 5  # of a step between indices, which are below 2³²
 _KINDS = set("biuf")  # NumPy's letters for bool, int, unsigned int and float
 
 
@@ -142,13 +152,16 @@ class ArraySpec:
 
 
 def check_arrays(
-    specs: Mapping[str, ArraySpec], arrays: Mapping[str, NDArray[Any]], sizes: dict[str, int] | None = None
+    specs: Mapping[str, ArraySpec],
+    arrays: Mapping[str, NDArray[Any]],
+    sizes: dict[str, int] | None = None,
+    wide: bool = True,
 ) -> dict[str, NDArray[Any]]:
     """The arrays that `specs` names, checked in the order of `specs`; an optional array that is missing is left out.
 
     `sizes` maps symbols to their numbers. A symbol that it does not know is bound by its first use in a shape and added
-    to it. Whole numbers ("iu") are returned as int64, other arrays as they are. Arrays without a specification are
-    ignored. ValueError for the first array that does not fit.
+    to it. Whole numbers ("iu") are returned as int64 if `wide`, other arrays as they are. Arrays that `specs` does not
+    name are ignored. ValueError for the first array that does not fit.
 
     >>> specs = {"Psi": ArraySpec("f", ("d", "M")), "intercept": ArraySpec("f", ("M",), finite=True)}
     >>> sizes = {"d": 3}
@@ -162,13 +175,15 @@ def check_arrays(
     checked = {}
     for name, spec in specs.items():
         if name in arrays:
-            checked[name] = _checked(name, spec, arrays[name], sizes)
+            _check(name, spec, arrays[name], sizes)
+            whole = wide and spec.dtype == "iu"
+            checked[name] = arrays[name].astype(np.int64, copy=False) if whole else arrays[name]
         elif not spec.optional:
             raise ValueError(f"the array {name!r} is missing")
     return checked
 
 
-def _checked(name: str, spec: ArraySpec, array: NDArray[Any], sizes: dict[str, int]) -> NDArray[Any]:
+def _check(name: str, spec: ArraySpec, array: NDArray[Any], sizes: dict[str, int]) -> None:
     found = array.dtype
     if not (found.kind in spec.dtype if set(spec.dtype) <= _KINDS else found.name == spec.dtype):
         raise ValueError(f"the array {name!r} has dtype {found.name}, but {_dtype_name(spec)} is expected")
@@ -196,11 +211,10 @@ def _checked(name: str, spec: ArraySpec, array: NDArray[Any], sizes: dict[str, i
         raise ValueError(f"the array {name!r} has values that are smaller than the one before")
     if spec.distinct and len(np.unique(array)) < array.size:
         raise ValueError(f"the array {name!r} has the same value twice")
-    return array.astype(np.int64, copy=False) if spec.dtype == "iu" else array
 
 
 def _dtype_name(spec: ArraySpec) -> str:
-    return {"f": "a float", "b": "bool", "iu": "a whole number"}.get(spec.dtype, spec.dtype)
+    return {"f": "a float", "fi": "a number", "b": "bool", "iu": "a whole number"}.get(spec.dtype, spec.dtype)
 
 
 def _shape_text(spec: ArraySpec, sizes: Mapping[str, int]) -> str:
@@ -226,10 +240,14 @@ def csr_from(
         ends_name: ArraySpec("iu", (n + 1,), least=0, rising=True),
         indices_name: ArraySpec("iu", ("entries",), least=0, below=m),
     }
-    checked = check_arrays(specs, arrays)
-    ends, indices = checked[ends_name], checked[indices_name]
-    if arrays[indices_name].dtype == arrays[ends_name].dtype == np.int32:  # as they were saved, and maybe mapped
-        ends, indices = arrays[ends_name], arrays[indices_name]
+    check_arrays(specs, arrays, wide=False)
+    ends, indices = arrays[ends_name], arrays[indices_name]
+    if max(m, len(indices)) < 2**31:  # as SciPy has them itself; mapped as they were saved, if they have 32 bits
+        ends, indices = (
+            array.view(np.int32) if array.itemsize == 4 else array.astype(np.int32) for array in (ends, indices)
+        )
+    else:
+        ends, indices = ends.astype(np.int64, copy=False), indices.astype(np.int64, copy=False)
     if ends[0] != 0 or ends[-1] != len(indices):
         raise ValueError(f"the array {ends_name!r} must run from 0 to the {len(indices)} entries of {indices_name!r}")
     if data is None:
@@ -241,9 +259,15 @@ def csr_from(
 
 def csr_of(data: NDArray[Any], indices: NDArray[Any], indptr: NDArray[Any], n_columns: int) -> Any:
     """A CSR matrix of these arrays. SciPy's constructor would read all numbers to see how few bits they need."""
-    matrix = scipy.sparse.csr_array((len(indptr) - 1, n_columns), dtype=data.dtype)
+    matrix = copy(_empty_csr(len(indptr) - 1, n_columns))
     matrix.data, matrix.indices, matrix.indptr = data, indices, indptr
     return matrix
+
+
+@lru_cache(maxsize=64)
+def _empty_csr(n: int, m: int) -> Any:
+    """A CSR matrix (n, m) without entries, to be copied: that takes a tenth of the time of making one."""
+    return scipy.sparse.csr_array((n, m))
 
 
 def narrowed(array: NDArray[Any]) -> NDArray[Any]:
@@ -285,3 +309,94 @@ def from_half(values: NDArray[np.float16]) -> NDArray[np.float32]:
     wide = bits.view(np.float32)
     wide *= np.float32(2.0**112)
     return wide
+
+
+def as_bytes(values: NDArray[Any]) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+    """Lines (n, M) in 8 bits: whole numbers from −127 to 127, and the unit (n,) of each line.
+
+    >>> as_bytes(np.array([[127.0, -1.0], [254.0, 2.0]]))
+    (array([[127,  -1], [127,   1]], dtype=int8), array([1., 2.], dtype=float32))
+    """
+    rounded, units = np.empty(values.shape, np.int8), np.empty(len(values), np.float32)
+    for some in blocks(len(values), _LINES):
+        lines = np.asarray(values[some], np.float32)
+        unit = np.maximum(lines.max(axis=1, initial=0), -lines.min(axis=1, initial=0)) / np.float32(127)
+        # Sixteen bits, so that 127 units are exact, and lines that were rounded once are rounded to themselves.
+        unit = ((unit.view(np.int32) + 0xFF) & ~0xFF).view(np.float32)
+        units[some] = np.where(unit > _LEAST_UNIT, unit, np.float32(1))
+        rounded[some] = np.rint(lines / units[some, None])
+    return rounded, units
+
+
+def from_bytes(lines: NDArray[np.int8], units: NDArray[np.float32]) -> NDArray[np.float32]:
+    """float32 of lines that `as_bytes` rounded."""
+    wide = lines.astype(np.float32)
+    wide *= units[:, None]
+    return wide
+
+
+def packed_indices(indices: NDArray[Any], indptr: NDArray[Any]) -> NDArray[np.uint8] | None:
+    """The indices of CSR rows as the steps between them; None unless they rise within each row.
+
+    A step is how many columns are left out before an entry. It has seven bits in each byte, the lowest first; all bytes
+    but its last have the highest bit set (LEB128).
+
+    >>> packed_indices(np.array([2, 3, 300]), np.array([0, 2, 3])).tolist()
+    [2, 0, 172, 2]
+    """
+    steps = np.asarray(np.diff(indices.astype(np.int64), prepend=-1) - 1, np.int64)
+    first = indptr[:-1][np.diff(indptr) > 0]
+    steps[first] = indices[first]
+    if len(steps) and not 0 <= steps.min() <= steps.max() < 2**32:
+        return None
+    parts = []
+    for some in blocks(len(steps), _ENTRIES):
+        step = steps[some]
+        lengths = np.ones(len(step), np.int64)
+        for more in range(1, _MOST_BYTES):
+            lengths += step >= 1 << 7 * more
+        ends = np.cumsum(lengths)
+        part = np.empty(int(ends[-1]), np.uint8)
+        for place in range(_MOST_BYTES):
+            has = np.flatnonzero(lengths > place)
+            high = np.where(lengths[has] > place + 1, 128, 0)
+            part[(ends - lengths)[has] + place] = (step[has] >> 7 * place) & 127 | high
+        parts.append(part)
+    return np.concatenate(parts) if parts else np.empty(0, np.uint8)
+
+
+def unpacked_indices(packed: NDArray[np.uint8], indptr: NDArray[Any], n_columns: int) -> NDArray[np.int32]:
+    """The indices that `packed_indices` packed, of rows of `n_columns` columns; ValueError where they cannot be that.
+
+    >>> unpacked_indices(np.array([2, 0, 172, 2], np.uint8), np.array([0, 2, 3]), 301).tolist()
+    [2, 3, 300]
+    """
+    last = packed < 128
+    if np.count_nonzero(last) != indptr[-1] or (len(packed) and not last[-1]):
+        raise ValueError("the packed indices are not as many as the entries of the rows")
+    out = np.empty(int(indptr[-1]), np.int32)
+    compiled = loops()
+    if compiled is not None:
+        fits = compiled.unpack_indices(packed, indptr, n_columns, out)
+    else:
+        fits = _unpack_indices(packed, np.flatnonzero(last), indptr, n_columns, out)
+    if not fits:
+        raise ValueError(f"the packed indices are not those of {n_columns} columns")
+    return out
+
+
+def _unpack_indices(
+    packed: NDArray[np.uint8], ends: NDArray[Any], indptr: NDArray[Any], n_columns: int, out: NDArray[np.int32]
+) -> bool:
+    """Whether the steps, whose last bytes are at `ends`, lead to columns; then `out` has these."""
+    lengths = np.diff(ends, prepend=-1)
+    if lengths.max(initial=0) > _MOST_BYTES:
+        return False
+    steps = np.ones(len(ends), np.int64)
+    for place in range(_MOST_BYTES):
+        has = np.flatnonzero(lengths > place)
+        steps[has] += (packed[ends[has] - lengths[has] + 1 + place].astype(np.int64) & 127) << 7 * place
+    total = np.concatenate([[0], np.cumsum(steps)])
+    indices = total[1:] - np.repeat(total[indptr[:-1]], np.diff(indptr)) - 1
+    out[:] = np.minimum(indices, n_columns)
+    return bool((indices < n_columns).all())

@@ -1,8 +1,8 @@
 """Compiled loops where Numba is installed: the extra `fast`.
 
-The loops of an answer are in `ripml.base.loops`. They are compiled when they are first called and kept on disk, beside
-the package or in the user's cache folder, so that a later process only loads them. Every loop has a NumPy form with the
-same result, which is used where Numba is missing or `RIPML_COMPILED=0` is set.
+The loops of training and answering are in `ripml.base.loops`. They are compiled when they are first called and kept on
+disk, beside the package or in the user's cache folder, so that a later process only loads them. Every loop has a NumPy
+form with the same result, which is used where Numba is missing or `RIPML_COMPILED=0` is set.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import functools
 import importlib
 import os
 from typing import Any
+
+import numpy as np
 
 __all__ = ["loops"]
 
@@ -21,6 +23,8 @@ def loops() -> Any:
     if os.environ.get("RIPML_COMPILED", "1") == "0":
         return None
     try:
-        return importlib.import_module("ripml.base.loops")
+        module = importlib.import_module("ripml.base.loops")
     except ImportError:
         return None
+    module.mirror(np.zeros((1, 1), np.float32), 0, 1)  # Numba imports most of its modules with the first call of a loop
+    return module

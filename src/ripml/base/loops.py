@@ -1,4 +1,4 @@
-"""The hot loops of an answer, compiled by Numba. `ripml.base.compiled.loops` imports this module where it can.
+"""The hot loops of training and answering, compiled by Numba. `ripml.base.compiled.loops` imports it where it can.
 
 Each loop treats the rows of a block one by one, so that a row has the same result alone and in a batch, on any number
 of threads. All release the interpreter lock. The NumPy form of a loop is named in its docstring; tests/test_loops.py
@@ -91,16 +91,40 @@ def sparse_dense(indptr, indices, data, matrix, out):
                 line[j] += value * row[j]
 
 
+@_ordered_loop
+def squared_lengths(indptr, data, out):
+    """‖x‖² of CSR rows (`ripml.regression.kernels.squared_lengths`)."""
+    for i in range(len(out)):
+        total = 0.0
+        for t in range(indptr[i], indptr[i + 1]):
+            total += np.float64(data[t]) * np.float64(data[t])
+        out[i] = total
+
+
+@_loop
+def dense_rows(rows, matrix, out):
+    """Dense rows times a matrix, four of its rows at a time (`ripml.base.products.dense_rows_product`)."""
+    m = rows.shape[1]
+    for i in range(len(rows)):
+        line, row = out[i], rows[i]
+        line[:] = 0
+        for t in range(0, m - m % 4, 4):
+            a, b, c, d = matrix[t], matrix[t + 1], matrix[t + 2], matrix[t + 3]
+            for j in range(len(line)):
+                line[j] += (row[t] * a[j] + row[t + 1] * b[j]) + (row[t + 2] * c[j] + row[t + 3] * d[j])
+        for t in range(m - m % 4, m):
+            for j in range(len(line)):
+                line[j] += row[t] * matrix[t, j]
+
+
 @_loop
 def sparse_half(indptr, indices, data, matrix, out):
     """CSR rows times a matrix of float16 bits (`ripml.base.products.sparse_half_product`)."""
     for i in range(len(indptr) - 1):
         line = out[i]
         line[:] = 0
-        for t in range(indptr[i], indptr[i + 1]):
-            row, value = matrix[indices[t]], data[t]
-            for j in range(len(line)):
-                line[j] += value * _from_half(row[j])
+        entries = slice(indptr[i], indptr[i + 1])
+        _add_half_rows(indices[entries], data[entries], matrix, line)
 
 
 @_loop
@@ -265,26 +289,26 @@ def best_rows(queries, Z, penalty, rounded, units, cut, longest, by_distance, k,
 
 
 @_loop
-def near_sum(likeness, squares, grade, n_near, width, coefficients, total, moment, linear, out):
+def near_sum(likeness, squares, grade, n_near, width, coefficients, units, total, moment, linear, out):
     """Σ_i K(x, x_i) C_i with the kernel of distant rows as a line (`FarField.kernel_sum`)."""
     n = likeness.shape[1]
     n_bins = 1024
-    counts = np.empty(n_bins, np.int64)
-    near = np.empty(n, np.int64)
-    weights = np.empty(n, np.float32)
+    counts, bins = np.empty(n_bins, np.int32), np.empty(n, np.int32)
+    near, weights = np.empty(n + 1, np.int64), np.empty(n, np.float32)
     for i in range(len(likeness)):
         line = likeness[i]
         low, high = np.float32(np.inf), np.float32(-np.inf)
         for r in range(n):
-            if line[r] > -np.inf:
-                low, high = min(low, line[r]), max(high, line[r])
-        # The likeness that n_near rows exceed, found in a histogram.
+            high = max(high, line[r])
+            low = min(low, line[r] if line[r] > -np.inf else np.float32(np.inf))
+        # The likeness that n_near rows exceed, found in a histogram; rows that do not count are in its lowest bin.
         step = max(np.float32((high - low) / n_bins), np.float32(1e-30))
         per_step = np.float32(1) / step
+        for r in range(n):
+            bins[r] = np.int32(min(max((line[r] - low) * per_step, np.float32(0)), np.float32(n_bins - 1)))
         counts[:] = 0
         for r in range(n):
-            if line[r] > -np.inf:
-                counts[min(n_bins - 1, int((line[r] - low) * per_step))] += 1
+            counts[bins[r]] += 1
         above, place = 0, n_bins
         while place > 0 and above + counts[place - 1] <= n_near:
             place -= 1
@@ -292,18 +316,18 @@ def near_sum(likeness, squares, grade, n_near, width, coefficients, total, momen
         cut = low + step * place
         if place > 0:
             cut -= step * np.float32(n_near - above) / np.float32(counts[place - 1])
-        # The near rows, and the moments of the likeness of distant ones around `low`.
+        # The near rows, and the moments of the likeness of distant ones around `low`; without branches.
         count, n_far, first, second, third = 0, 0, 0.0, 0.0, 0.0
         for r in range(n):
-            if line[r] > cut:
-                near[count] = r
-                count += 1
-            elif line[r] > -np.inf:
-                apart = np.float64(line[r]) - low
-                n_far += 1
-                first += apart
-                second += apart * apart
-                third += apart * apart * apart
+            far = line[r] > -np.inf and line[r] <= cut
+            apart = np.float64(line[r]) - low if far else 0.0
+            n_far += 1 if far else 0
+            first += apart
+            second += apart * apart
+            third += apart * apart * apart
+        for r in range(n):
+            near[count] = r
+            count += 1 if line[r] > cut else 0
         first, second, third = first / max(n_far, 1), second / max(n_far, 1), third / max(n_far, 1)
         mean = low + first
         third = third - 3 * first * second + 2 * first * first * first  # around the mean
@@ -315,28 +339,71 @@ def near_sum(likeness, squares, grade, n_near, width, coefficients, total, momen
         for c in range(count):
             likely = line[near[c]]
             value = np.exp(np.float32(min(grade * (likely - squares[i] / 2), 0.0)))
-            weights[c] = (value - start - slope * likely) * min(1.0, (likely - cut) / width)
+            weights[c] = (value - start - slope * likely) * min(1.0, (likely - cut) / width) * units[near[c]]
         result = out[i]
         for j in range(len(result)):
             result[j] = start * total[j] + slope * (linear[i, j] - moment[j])
-        r = 0
-        while r + 4 <= count:
-            c0, c1 = coefficients[near[r]], coefficients[near[r + 1]]
-            c2, c3 = coefficients[near[r + 2]], coefficients[near[r + 3]]
-            w0, w1, w2, w3 = weights[r], weights[r + 1], weights[r + 2], weights[r + 3]
-            for j in range(len(result)):
-                result[j] += (w0 * _from_half(c0[j]) + w1 * _from_half(c1[j])) + (
-                    w2 * _from_half(c2[j]) + w3 * _from_half(c3[j])
-                )
-            r += 4
-        while r < count:
-            c0, w0 = coefficients[near[r]], weights[r]
-            for j in range(len(result)):
-                result[j] += w0 * _from_half(c0[j])
-            r += 1
+        _add_byte_rows(near[:count], weights[:count], coefficients, result)
+
+
+@_loop
+def _add_half_rows(rows, weights, matrix, out):
+    """Add the sum of these rows of a matrix of float16 bits, with these weights; eight rows at a time."""
+    r = 0
+    while r + 8 <= len(rows):
+        c0, c1, c2, c3 = matrix[rows[r]], matrix[rows[r + 1]], matrix[rows[r + 2]], matrix[rows[r + 3]]
+        c4, c5, c6, c7 = matrix[rows[r + 4]], matrix[rows[r + 5]], matrix[rows[r + 6]], matrix[rows[r + 7]]
+        w0, w1, w2, w3 = weights[r], weights[r + 1], weights[r + 2], weights[r + 3]
+        w4, w5, w6, w7 = weights[r + 4], weights[r + 5], weights[r + 6], weights[r + 7]
+        for j in range(len(out)):
+            out[j] += (
+                (w0 * _from_half(c0[j]) + w1 * _from_half(c1[j])) + (w2 * _from_half(c2[j]) + w3 * _from_half(c3[j]))
+            ) + ((w4 * _from_half(c4[j]) + w5 * _from_half(c5[j])) + (w6 * _from_half(c6[j]) + w7 * _from_half(c7[j])))
+        r += 8
+    while r < len(rows):
+        row, weight = matrix[rows[r]], weights[r]
+        for j in range(len(out)):
+            out[j] += weight * _from_half(row[j])
+        r += 1
+
+
+@_loop
+def _add_byte_rows(rows, weights, matrix, out):
+    """Add the sum of these rows of a matrix in 8 bits, with these weights; eight rows at a time."""
+    r = 0
+    while r + 8 <= len(rows):
+        c0, c1, c2, c3 = matrix[rows[r]], matrix[rows[r + 1]], matrix[rows[r + 2]], matrix[rows[r + 3]]
+        c4, c5, c6, c7 = matrix[rows[r + 4]], matrix[rows[r + 5]], matrix[rows[r + 6]], matrix[rows[r + 7]]
+        w0, w1, w2, w3 = weights[r], weights[r + 1], weights[r + 2], weights[r + 3]
+        w4, w5, w6, w7 = weights[r + 4], weights[r + 5], weights[r + 6], weights[r + 7]
+        for j in range(len(out)):
+            out[j] += (
+                (w0 * np.float32(c0[j]) + w1 * np.float32(c1[j])) + (w2 * np.float32(c2[j]) + w3 * np.float32(c3[j]))
+            ) + ((w4 * np.float32(c4[j]) + w5 * np.float32(c5[j])) + (w6 * np.float32(c6[j]) + w7 * np.float32(c7[j])))
+        r += 8
+    while r < len(rows):
+        row, weight = matrix[rows[r]], weights[r]
+        for j in range(len(out)):
+            out[j] += weight * np.float32(row[j])
+        r += 1
 
 
 # ----------------------------------------------------------------------------------------------------------- candidates
+
+
+@_loop
+def softmax(similarity, temperature, rows, out):
+    """Weights rows·exp(similarity/temperature) that sum to 1 in each line (`ripml.decoding.votes.softmax`)."""
+    for i in range(len(out)):
+        highest, total = -np.inf, 0.0
+        for j in range(out.shape[1]):
+            if rows[i, j] > 0:
+                highest = max(highest, similarity[i, j])
+        for j in range(out.shape[1]):
+            out[i, j] = rows[i, j] * np.exp((similarity[i, j] - highest) / temperature) if rows[i, j] > 0 else 0.0
+            total += out[i, j]
+        for j in range(out.shape[1]):
+            out[i, j] /= total if total > 0 else 1.0
 
 
 @_loop
@@ -399,10 +466,7 @@ def candidates(
             if values.shape[0]:
                 value[p] = values[i, found[p]] if found[p] < values.shape[1] else np.float32(0)
             else:
-                column, query, dot = Phi[found[p]], Z[i], np.float32(0)
-                for j in range(len(query)):
-                    dot += column[j] * query[j]
-                value[p] = dot / scale
+                value[p] = _dot(Phi[found[p]], Z[i]) / scale
             total = value[p]
             for s in range(n_signals):
                 total += np.float32(votes[s, p])
@@ -432,25 +496,62 @@ def candidates(
 
 
 @_loop
+def likely_labels(indptr, indices, data, matrix, unit, errors, intercept, Phi, Z, present, out):
+    """The labels of the largest ⟨Φ_l, ẑ⟩ of each row, by coefficients of labels in float16 bits
+    (`ripml.regression.label_coefficients.LabelCoefficients.largest`)."""
+    k, values = out.shape[1], np.empty(matrix.shape[1], np.float32)
+    for i in range(len(out)):
+        values[:] = 0
+        entries = slice(indptr[i], indptr[i + 1])
+        _add_half_rows(indices[entries], data[entries], matrix, values)
+        bound = np.float32(1e-6)
+        for t in range(indptr[i], indptr[i + 1]):
+            bound += abs(data[t]) * errors[indices[t]]
+        for label in range(len(values)):
+            values[label] = values[label] * unit + intercept[label] if present[label] else np.float32(-np.inf)
+        places = np.flatnonzero(values >= _kth_largest(values, k) - 2 * bound)
+        exact = np.empty(len(places), np.float32)
+        for p in range(len(places)):
+            exact[p] = -_dot(Phi[places[p]], Z[i])
+        first = _order(exact)
+        for p in range(k):
+            out[i, p] = places[first[p]] if p < len(places) else -1
+
+
+@_loop
+def _dot(one, other):
+    """⟨one, other⟩ in float32."""
+    dot = np.float32(0)
+    for j in range(len(other)):
+        dot += one[j] * other[j]
+    return dot
+
+
+@_loop
 def least_squares(labels, Phi, Z, epsilon, out):
     """(Φ_SᵀΦ_S + εI)⁻¹Φ_Sᵀẑ on the candidates S of each row, by Cholesky (`ripml.decoding.sketch.least_squares`)."""
     n, K = labels.shape
-    gram, right = np.empty((K, K), np.float32), np.empty(K, np.float32)
+    gram, right = np.empty((K + 2, K + 2), np.float32), np.empty(K, np.float32)
+    columns = np.zeros((K + 2, Z.shape[1]), np.float32)
     for i in range(n):
         size = 0
         while size < K and labels[i, size] >= 0:
             size += 1
-        query = Z[i]
         for a in range(size):
-            row, dot = Phi[labels[i, a]], np.float32(0)
-            for j in range(len(query)):
-                dot += row[j] * query[j]
-            right[a] = dot
-            for b in range(a + 1):
-                other, dot = Phi[labels[i, b]], np.float32(0)
-                for j in range(len(query)):
-                    dot += row[j] * other[j]
-                gram[a, b] = dot
+            columns[a] = Phi[labels[i, a]]
+        columns[size] = Z[i]  # the last line of the products is the right-hand side
+        for a in range(0, size + 1, 2):
+            for b in range(0, a + 1, 2):  # two by two, for half the reads
+                a0, a1, b0, b1 = columns[a], columns[a + 1], columns[b], columns[b + 1]
+                d00, d01, d10, d11 = np.float32(0), np.float32(0), np.float32(0), np.float32(0)
+                for j in range(Z.shape[1]):
+                    d00 += a0[j] * b0[j]
+                    d01 += a0[j] * b1[j]
+                    d10 += a1[j] * b0[j]
+                    d11 += a1[j] * b1[j]
+                gram[a, b], gram[a, b + 1], gram[a + 1, b], gram[a + 1, b + 1] = d00, d01, d10, d11
+        for a in range(size):
+            right[a] = gram[size, a]
             gram[a, a] += epsilon
         # gram = L Lᵀ in place, then L y = right and Lᵀ out = y.
         for a in range(size):
@@ -504,38 +605,42 @@ def standing(value, labels, tie, n_tied, rank, best, third, total):
 
 
 @_loop
-def tree_probabilities(table, feature, threshold, value, start, widths, out):
-    """σ(start + Σ_t value_t) of lines of signals, with slopes at thresholds (`Trees.probabilities`)."""
+def tree_probabilities(signals, feature, threshold, value, start, steepness, offset, out):
+    """σ(start + Σ_t value_t) of columns of signals (S, N), with slopes at thresholds (`Trees.probabilities`).
+
+    Every node is computed, from the leaves upwards, for many columns at a time: that takes no branches, and less time
+    than to follow the way of each column. At a node the share min(max((s − threshold)·steepness + offset, 0), 1) goes
+    to the right.
+    """
     n_trees, inner = feature.shape
-    shares = np.empty(2 * inner + 1, np.float32)
-    for i in range(len(table)):
-        signals = table[i]
-        log_odds = 0.0
+    width = 128
+    found, log_odds = np.empty((inner, width), np.float32), np.empty(width)
+    for begin in range(0, signals.shape[1], width):
+        count = min(width, signals.shape[1] - begin)
+        log_odds[:count] = start
         for t in range(n_trees):
-            node, on_slope = 0, False
-            while node < inner:
-                signal = feature[t, node]
-                above = signals[signal] - threshold[t, node]
-                on_slope |= abs(above) < widths[signal] / 2
-                node = 2 * node + 1 + (1 if above > 0 else 0)
-            if not on_slope:
-                log_odds += value[t, node - inner]
-                continue
-            shares[0] = 1
-            leaf_sum = np.float32(0)
-            for place in range(inner):
-                signal = feature[t, place]
-                above = signals[signal] - threshold[t, place]
-                if widths[signal] > 0:
-                    right = min(max(above / widths[signal] + np.float32(0.5), np.float32(0)), np.float32(1))
+            for node in range(inner - 1, -1, -1):
+                f, here, below = feature[t, node], found[node], 2 * node + 1
+                signal, limit, steep, off = (
+                    signals[f, begin : begin + count],
+                    threshold[t, node],
+                    steepness[f],
+                    offset[f],
+                )
+                if below >= inner:
+                    low, high = value[t, below - inner], value[t, below + 1 - inner]
+                    for c in range(count):
+                        right = min(max((signal[c] - limit) * steep + off, np.float32(0)), np.float32(1))
+                        here[c] = low + (high - low) * right if right < 1 else high
                 else:
-                    right = np.float32(1 if above > 0 else 0)
-                to_right = shares[place] * right if shares[place] > 0 else np.float32(0)
-                shares[2 * place + 1], shares[2 * place + 2] = shares[place] - to_right, to_right
-            for leaf in range(inner + 1):
-                leaf_sum += shares[inner + leaf] * value[t, leaf]
-            log_odds += leaf_sum
-        out[i] = 1 / (1 + np.exp(-(log_odds + start)))
+                    left, other = found[below], found[below + 1]
+                    for c in range(count):
+                        right = min(max((signal[c] - limit) * steep + off, np.float32(0)), np.float32(1))
+                        here[c] = left[c] + (other[c] - left[c]) * right if right < 1 else other[c]
+            for c in range(count):
+                log_odds[c] += found[0, c]
+        for c in range(count):
+            out[begin + c] = 1 / (1 + np.exp(-log_odds[c]))
 
 
 @_ordered_loop
@@ -549,3 +654,346 @@ def as_scores(labels, values, indices, data, indptr):
                 data[count] = np.rint(np.float64(values[i, p]) * 1e6) / 1e6
                 count += 1
         indptr[i + 1] = count
+
+
+@_loop
+def blended_scores(
+    set_starts, set_labels, examples, weights, bounds, proposed, values, Z, Phi, n_learners, epsilon, frequency,
+    tie, n_tied, feature, threshold, value, start, steepness, offset, learnt, border, n_kept, indices, data, indptr,
+):  # fmt: skip
+    """Candidates, their signals and the score of each, in one call (`FittedBlend.cluster_scores`).
+
+    The steps are those of `FittedSignals._candidates` and `Candidates.scores`. Without least squares `epsilon` is 0.
+    """
+    n, n_sources = len(Z), len(bounds)
+    labels, margin = np.empty((n, n_kept), np.int64), np.empty((n, n_kept), np.float32)
+    signals = np.empty((n_sources + 5, n, n_kept), np.float32)
+    candidates(
+        set_starts, set_labels, examples, weights, bounds, proposed, values, Z, Phi, n_learners, labels,
+        signals[:n_sources], margin,
+    )  # fmt: skip
+    if epsilon > 0:
+        least_squares(labels, Phi, Z, epsilon, signals[0])
+    of_row = np.empty((3, n), np.float32)
+    standing(signals[0], labels, tie, n_tied, signals[n_sources + 1], of_row[0], of_row[1], of_row[2])
+    for i in range(n):
+        for p in range(n_kept):
+            signals[n_sources, i, p] = frequency[labels[i, p]]
+            for s in range(3):
+                signals[n_sources + 2 + s, i, p] = of_row[s, i]
+    flat = signals.reshape((n_sources + 5, n * n_kept))
+    scores = np.empty((n, n_kept), np.float32)
+    tree_probabilities(flat, feature, threshold, value, start, steepness, offset, scores.reshape(n * n_kept))
+    for i in range(n):
+        for p in range(n_kept):
+            simple = np.float32(0)
+            for s in range(n_sources):
+                simple += min(max(signals[s, i, p], np.float32(0)), np.float32(1))
+            simple /= np.float32(n_sources)
+            sure = min(max(margin[i, p] / border, np.float32(0)), np.float32(1))
+            scores[i, p] = (learnt * scores[i, p] + (np.float32(1) - learnt) * simple) * sure
+    as_scores(labels, scores, indices, data, indptr)
+
+
+# ----------------------------------------------------------------------------------------------------------- local rows
+
+
+@_loop
+def nearest_rows(
+    indptr, indices, data, starts, rows, values, place, block, lengths, halves, gone, left_out, late, numbers, k, tied,
+    ids, found
+):  # fmt: skip
+    """The k rows nearest to each CSR row, the nearest first, and their likeness (`TrainingRows.nearest`).
+
+    The products with rare features are added up by their lists. What the frequent ones add, `block` (n, F), is at most
+    the product of two `lengths`, so that it is computed only for rows that may be among the k nearest. `late` (b, r) is
+    the likeness of further rows; `gone` (n + r,) marks rows that do not count.
+    """
+    n, width = block.shape
+    n_all = n + late.shape[1]
+    partial, query = np.empty(n, np.float32), np.empty(width, np.float32)
+    places, likeness = np.empty(n_all, np.int64), np.empty(n_all, np.float32)
+    best_ids, best = np.empty((1, k), np.int64), np.empty((1, k), np.float32)
+    for i in range(len(indptr) - 1):
+        partial[:] = -halves
+        query[:] = 0
+        for t in range(indptr[i], indptr[i + 1]):
+            feature, value = indices[t], data[t]
+            if place[feature] >= 0:
+                query[place[feature]] += value
+            else:
+                for e in range(starts[feature], starts[feature + 1]):
+                    partial[rows[e]] += value * values[e]
+        for r in range(n if len(gone) else 0):
+            if gone[r]:
+                partial[r] = -np.inf
+        own = left_out[i] if len(left_out) else -1
+        if 0 <= own < n:
+            partial[own] = -np.inf
+        square = np.float32(0)
+        for j in range(width):
+            square += query[j] * query[j]
+        length = np.sqrt(square) * np.float32(1.0001)  # rounding must not leave out a row
+        # The k-th largest likeness of the rows that look best so far is a lower bound of the k-th largest of all.
+        least, limit = _kth_largest(partial, min(k, n)), np.float32(-np.inf)
+        if least > -np.inf and k <= n:
+            count = 0
+            for r in range(n):
+                if partial[r] >= least:
+                    likeness[count] = partial[r] + _dot(query, block[r])
+                    count += 1
+            limit = _kth_largest(likeness[:count], k)
+            limit -= tied + np.float32(1e-5) * abs(limit)
+        count = 0
+        for r in range(n):
+            if partial[r] + length * lengths[r] >= limit:
+                places[count], likeness[count] = r, partial[r] + _dot(query, block[r])
+                count += 1
+        for e in range(late.shape[1]):
+            places[count] = n + e
+            likeness[count] = -np.inf if own == n + e or (len(gone) and gone[n + e]) else late[i, e]
+            count += 1
+        most_similar(likeness[:count].reshape(1, count), numbers[places[:count]], k, tied, best_ids, best)
+        for e in range(k):
+            ids[i, e], found[i, e] = places[best_ids[0, e]], best[0, e]
+
+
+@_loop
+def products_among(indptr, indices, data, ids, n_features, many, out):
+    """⟨row, row'⟩ of all pairs of CSR rows `ids` (k,), but for the diagonal (`Rows.products_among`).
+
+    A feature that one row has adds nothing. Those of `many` rows go through a dense matrix; each other one has a list
+    of the rows that have it, which an entry is multiplied with as it is added.
+    """
+    k = len(ids)
+    # Of each feature: the rows that have it; later −1 for a column of the matrix, or −2 less the length of its list.
+    count, place = np.zeros(n_features, np.int32), np.empty(n_features, np.int32)
+    width, total = 0, 0
+    for a in range(k):
+        for t in range(indptr[ids[a]], indptr[ids[a] + 1]):
+            count[indices[t]] += 1
+            width += count[indices[t]] == many
+        total += indptr[ids[a] + 1] - indptr[ids[a]]
+    dense = np.zeros((k, width), np.float32)
+    listed, values = np.empty(total, np.int32), np.empty(total, np.float32)
+    width, total = 0, 0
+    for a in range(k):
+        line = out[a]
+        line[:a] = 0
+        for t in range(indptr[ids[a]], indptr[ids[a] + 1]):
+            feature, value = indices[t], data[t]
+            if count[feature] == 1:
+                continue
+            if count[feature] >= many:
+                place[feature], count[feature] = width, -1
+                width += 1
+            elif count[feature] > 1:
+                place[feature] = total
+                total += count[feature]
+                count[feature] = -2
+            if count[feature] == -1:
+                dense[a, place[feature]] = value
+            else:
+                start, end = place[feature], place[feature] - count[feature] - 2
+                for e in range(start, end):
+                    line[listed[e]] += value * values[e]
+                listed[end], values[end] = a, value
+                count[feature] -= 1
+    for a in range(k):
+        line, row, b = out[a], dense[a], 0
+        while b + 4 <= a:
+            s0, s1, s2, s3 = np.float32(0), np.float32(0), np.float32(0), np.float32(0)
+            d0, d1, d2, d3 = dense[b], dense[b + 1], dense[b + 2], dense[b + 3]
+            for j in range(width):
+                s0 += row[j] * d0[j]
+                s1 += row[j] * d1[j]
+                s2 += row[j] * d2[j]
+                s3 += row[j] * d3[j]
+            line[b] += s0
+            line[b + 1] += s1
+            line[b + 2] += s2
+            line[b + 3] += s3
+            b += 4
+        while b < a:
+            line[b] += _dot(row, dense[b])
+            b += 1
+        for b in range(a):
+            out[b, a] = line[b]
+
+
+# -------------------------------------------------------------------------------------------------------- in few bytes
+
+
+@_loop
+def sparse_bytes(indptr, indices, data, matrix, units, out):
+    """CSR rows times a matrix of lines in 8 bits (`ripml.base.products.sparse_bytes_product`)."""
+    for i in range(len(indptr) - 1):
+        line = out[i]
+        line[:] = 0
+        entries = slice(indptr[i], indptr[i + 1])
+        _add_byte_rows(indices[entries], data[entries] * units[indices[entries]], matrix, line)
+
+
+@_loop
+def unpack_indices(packed, indptr, n_columns, out):
+    """Whether packed indices are those of columns; then `out` has them (`ripml.base.arrays.unpacked_indices`).
+
+    There are as many last bytes of steps as entries, and the last byte is one of them.
+    """
+    at = 0
+    for i in range(len(indptr) - 1):
+        index = np.int64(-1)
+        for t in range(indptr[i], indptr[i + 1]):
+            step, shift = np.int64(0), 0
+            while packed[at] >= 128:
+                step |= np.int64(packed[at] & 127) << shift
+                shift += 7
+                at += 1
+                if shift > 28:
+                    return False
+            index += 1 + (step | np.int64(packed[at]) << shift)
+            at += 1
+            if index >= n_columns:
+                return False
+            out[t] = index
+    return True
+
+
+# ------------------------------------------------------------------------------------------------------------- training
+
+
+@_ordered_loop
+def _first_from(indices, low, high, feature):
+    """The first place from `low` to `high` of sorted indices whose index is not below `feature`."""
+    while low < high:
+        middle = (low + high) // 2
+        if indices[middle] < feature:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@_ordered_loop
+def scattered(indptr, indices, data, matrix, start, stop, out):
+    """The lines `start` to `stop` of XᵀV, for CSR rows X with sorted indices and a matrix V
+    (`ripml.base.products.transposed_product`). Each entry is added up in the order of rows."""
+    out[start:stop] = 0
+    for i in range(len(indptr) - 1):
+        row, end = matrix[i], indptr[i + 1]
+        for e in range(_first_from(indices, indptr[i], end, start), end):
+            if indices[e] >= stop:
+                break
+            line, value = out[indices[e]], data[e]
+            for j in range(len(row)):
+                line[j] += value * row[j]
+
+
+@_ordered_loop
+def gram_lines(indptr, indices, data, dense, start, stop, rare, common, out):
+    """The lines of XᵀX of the rare features numbered `start` to `stop`, in its upper triangle
+    (`ripml.base.products.gram_of`).
+
+    The rare features of X are CSR rows with sorted indices, its common features a matrix (n, C); `rare` and `common`
+    are their places in X. A row is read once for all these features, and each entry is added up in the order of rows.
+    """
+    with_rare = np.zeros((stop - start, len(rare)), out.dtype)
+    with_common = np.zeros((stop - start, len(common)), out.dtype)
+    for i in range(len(indptr) - 1):
+        others, end = dense[i], indptr[i + 1]
+        for place in range(_first_from(indices, indptr[i], end, start), end):
+            f, value = indices[place] - start, data[place]
+            if indices[place] >= stop:
+                break
+            line = with_rare[f]
+            for e in range(place, end):
+                line[indices[e]] += value * data[e]
+            line = with_common[f]
+            for c in range(len(others)):
+                line[c] += value * others[c]
+    for f in range(start, stop):
+        place = rare[f]
+        for g in range(f, len(rare)):
+            out[place, rare[g]] = with_rare[f - start, g]
+        for c in range(len(common)):
+            out[min(place, common[c]), max(place, common[c])] = with_common[f - start, c]
+
+
+@_ordered_loop
+def mirror(out, start, stop):
+    """Lines of a symmetric matrix to the left of the diagonal, from `start` to `stop`, from the upper triangle."""
+    for first in range(0, stop, 64):  # a tile of so many lines stays in the cache
+        for i in range(max(start, first), stop):
+            for j in range(first, min(first + 64, i)):
+                out[i, j] = out[j, i]
+
+
+@_ordered_loop
+def grow_tree(bins, gradient, hessian, rising, leaf, least_hessian, tiny, feature, cut, value, node):
+    """One tree of full depth on binned signals (n, S), as the node of each line in the last level, the signals and the
+    last bins that go left of all inner nodes, −1 where a node is not split, and the values of the leaves
+    (`ripml.decoding.boosting.grow_tree`)."""
+    n_signals, n_leaves = bins.shape[1], len(value)
+    sums, before = np.empty((2, (n_leaves + 1) // 2, n_signals, 255, 3))
+    counted = np.ones(n_leaves, np.bool_)
+    lower, upper = np.full(n_leaves, -np.inf), np.full(n_leaves, np.inf)
+    total_gradient = np.zeros(n_leaves)
+    value[:] = 0
+    node[:] = 0
+    width = 1
+    while width < n_leaves:
+        # Of two children only the smaller one is counted; the other is the rest of their parent.
+        sums, before = before, sums
+        sums[:width] = 0
+        for i in range(len(bins)):
+            if not counted[node[i]]:
+                continue
+            of_node, g, h = sums[node[i]], np.float64(gradient[i]), np.float64(hessian[i])
+            for s in range(n_signals):
+                cell = of_node[s, bins[i, s]]
+                cell[0] += g
+                cell[1] += h
+                cell[2] += 1
+        for n in range(width):
+            if not counted[n]:
+                sums[n] = before[n // 2] - sums[n ^ 1]
+        for n in range(width - 1, -1, -1):  # children take the places 2n and 2n + 1
+            place, best, node_value = width - 1 + n, 0.0, value[n]
+            low, high = lower[n], upper[n]
+            left_value, right_value, left_gradient, right_gradient = node_value, node_value, total_gradient[n], 0.0
+            feature[place], cut[place], fewer_left = 0, -1, False
+            for s in range(n_signals):
+                all_g, all_h, all_n = 0.0, 0.0, 0.0
+                for b in range(255):
+                    all_g += sums[n, s, b, 0]
+                    all_h += sums[n, s, b, 1]
+                    all_n += sums[n, s, b, 2]
+                g, h, count = 0.0, 0.0, 0.0
+                for b in range(254):
+                    g += sums[n, s, b, 0]
+                    h += sums[n, s, b, 1]
+                    count += sums[n, s, b, 2]
+                    if count < leaf or h < least_hessian:
+                        continue
+                    if all_n - count < leaf or all_h - h < least_hessian:
+                        break
+                    of_left = min(max(-g / (h + tiny), low), high)
+                    of_right = min(max(-(all_g - g) / (all_h - h + tiny), low), high)
+                    gain = total_gradient[n] * node_value - g * of_left - (all_g - g) * of_right
+                    if gain > best and (of_left <= of_right or not rising[s]):
+                        best = gain
+                        feature[place], cut[place] = s, b
+                        left_value, right_value, left_gradient, right_gradient = of_left, of_right, g, all_g - g
+                        fewer_left = 2 * count <= all_n
+            middle = (left_value + right_value) / 2
+            bounded = cut[place] >= 0 and rising[feature[place]]
+            counted[2 * n], counted[2 * n + 1] = fewer_left, not fewer_left
+            value[2 * n], value[2 * n + 1] = left_value, right_value
+            total_gradient[2 * n], total_gradient[2 * n + 1] = left_gradient, right_gradient
+            lower[2 * n], upper[2 * n] = low, middle if bounded else high
+            lower[2 * n + 1], upper[2 * n + 1] = middle if bounded else low, high
+        for i in range(len(bins)):
+            place = width - 1 + node[i]
+            right = cut[place] >= 0 and bins[i, feature[place]] > cut[place]
+            node[i] = 2 * node[i] + (1 if right else 0)
+        width *= 2

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from ripml.base.arrays import GrowingArray, from_half
+from ripml.base.arrays import GrowingArray, from_bytes, from_half
 from ripml.base.compiled import loops
 from ripml.base.parallel import blocks, map_blocks
 from ripml.base.workspace import read_rows, release
@@ -28,6 +28,7 @@ __all__ = [
     "by_frequency",
     "column_counts",
     "dense",
+    "dense_rows_product",
     "gram_of",
     "predict_embedding",
     "product",
@@ -38,10 +39,13 @@ __all__ = [
 Floats = NDArray[np.floating[Any]]
 
 BLAS_GAIN = 16  # operations of a dense product in the time of one of a sparse product
+_COMPILED_GAIN = 2  # by which a sparse product is faster in compiled loops
 FREQUENT = 1 / 25  # share of rows past which a feature is cheaper in a dense product than in a sparse one
+_ROWS = 512  # rows of a product on one thread
 _ROW_BLOCK = 4096  # rows multiplied at a time; sums over blocks are kept in float64
 _COMMON = 1 / 10  # the same for products of features with features
-_FEATURE_BLOCKS = 32  # in which rare features are multiplied
+_FEATURE_BLOCKS = 32  # in which rare features are multiplied, by sparse products
+_LINES = 256  # lines of a result that compiled loops add up at a time
 _EMBEDDED_ROWS = 1 << 16  # whose labels' columns are held at a time
 _TARGETS, _LONG_TARGETS = 64, 128  # columns of V that a sparse matrix is multiplied with at a time, at most
 _CACHED_LINES = 1 << 16  # of 64 columns: 16 MB
@@ -77,7 +81,7 @@ class FactoredEmbedding:
             Y = self.Y[rows]
             used, place = np.unique(Y.indices, return_inverse=True)
             local = type(Y)((Y.data.astype(self.dtype), place, Y.indptr), shape=(Y.shape[0], len(used)))
-            out[rows] = product(local, self.columns(used), self.n_jobs)
+            out[rows] = predict_embedding(local, self.columns(used), self.n_jobs)
         return out
 
 
@@ -176,13 +180,18 @@ def gram_of(X: Any, n_jobs: int | None, dtype: Any = np.float64, XT: Any = None)
             out += block.T @ block  # BLAS on all its threads; NumPy takes the symmetric product here
         return out
     X = X.astype(dtype, copy=False)
+    XT = X.T.tocsr() if XT is None else XT.astype(dtype, copy=False)
     frequent = np.bincount(X.indices, minlength=d) > _COMMON * X.shape[0]
     common, rare = np.flatnonzero(frequent), np.flatnonzero(~frequent)
-    columns = X.tocsc() if XT is None else XT.astype(dtype, copy=False).T
-    dense_part, sparse_part = columns[:, common].toarray(order="C"), columns[:, rare].tocsr()
-    transposed = sparse_part.T.tocsr()
+    dense_part, transposed = XT[common].T.toarray(order="C"), XT[rare]
+    sparse_part = transposed.T.tocsr()
     out = np.empty((d, d), dtype)
     out[np.ix_(common, common)] = gram_of(dense_part, n_jobs, dtype)
+    compiled = loops()
+
+    def fill_compiled(features: slice) -> None:
+        rows = sparse_part.indptr, sparse_part.indices, sparse_part.data
+        compiled.gram_lines(*rows, dense_part, features.start, features.stop, rare, common, out)
 
     def fill(features: slice) -> None:
         block, others = rare[features], rare[features.start :]
@@ -193,7 +202,11 @@ def gram_of(X: Any, n_jobs: int | None, dtype: Any = np.float64, XT: Any = None)
         with_rare = (some @ sparse_part[:, features.start :]).toarray()
         out[np.ix_(block, others)], out[np.ix_(others, block)] = with_rare, with_rare.T
 
-    map_blocks(fill, blocks(len(rare), max(64, len(rare) // _FEATURE_BLOCKS)), n_jobs)
+    if compiled is None:
+        map_blocks(fill, blocks(len(rare), max(64, len(rare) // _FEATURE_BLOCKS)), n_jobs)
+    else:
+        map_blocks(fill_compiled, blocks(len(rare), _LINES), n_jobs)
+        map_blocks(lambda lines: compiled.mirror(out, lines.start, lines.stop), blocks(d, _LINES), n_jobs)
     return out
 
 
@@ -205,7 +218,7 @@ def product(X: Any, V: Floats, n_jobs: int | None) -> Floats:
     def fill(rows: slice) -> None:
         out[rows] = X[rows] @ V
 
-    map_blocks(fill, blocks(X.shape[0], 512), n_jobs)
+    map_blocks(fill, blocks(X.shape[0], _ROWS), n_jobs)
     return out
 
 
@@ -243,7 +256,7 @@ def transposed_product(X: Any, V: Any, n_jobs: int | None, XT: Any = None) -> Fl
     """XᵀV in the wider of the two types, on threads; dense X in blocks of rows.
 
     With sparse X the rows of V are read one after the other and added to those of the result, a block of columns at a
-    time; where `XT`, its transpose in CSR, is known, rows of V are gathered in blocks of features.
+    time; where `XT`, its transpose in CSR, is known, in blocks of features, by gathering rows of V.
     """
     if isinstance(V, FactoredEmbedding):
         return _factored_product(X, V, n_jobs, XT)
@@ -252,7 +265,7 @@ def transposed_product(X: Any, V: Any, n_jobs: int | None, XT: Any = None) -> Fl
     if scipy.sparse.issparse(V):
         return (V.T.tocsr() @ X).T.toarray() if scipy.sparse.issparse(X) else np.asarray((V.T.tocsr() @ X).T)
     if scipy.sparse.issparse(X):
-        return _scattered(X, V, n_jobs) if XT is None else product(XT, V, n_jobs)
+        return _scattered(X, V, n_jobs) if XT is None else _by_features(X, V, n_jobs, XT)
     total = np.zeros((X.shape[1], V.shape[1]))
     for rows in blocks(X.shape[0], _ROW_BLOCK):
         total += X[rows].T @ V[rows]
@@ -269,11 +282,26 @@ def _scattered(X: Any, V: Floats, n_jobs: int | None) -> Floats:
     return out
 
 
+def _by_features(X: Any, V: Floats, n_jobs: int | None, XT: Any) -> Floats:
+    compiled = loops()
+    if compiled is None or not X.has_sorted_indices:
+        return product(XT, V, n_jobs)
+    out = np.empty((X.shape[1], V.shape[1]), np.result_type(X.dtype, V.dtype))
+    X, V = X.astype(out.dtype, copy=False), np.ascontiguousarray(V, out.dtype)
+
+    def fill(features: slice) -> None:
+        compiled.scattered(X.indptr, X.indices, X.data, V, features.start, features.stop, out)
+
+    map_blocks(fill, blocks(X.shape[1], _LINES), n_jobs)
+    return out
+
+
 def _factored_product(X: Any, Z: FactoredEmbedding, n_jobs: int | None, XT: Any) -> Floats:
     """XᵀZ = (XᵀY)Phiᵀ where that is less work: features are summed per label before labels are embedded."""
     d, L = X.shape[1], Z.Y.shape[1]
-    cost = X.nnz if scipy.sparse.issparse(X) else X.size / BLAS_GAIN
-    if d * L > BLAS_GAIN * cost:
+    gain = BLAS_GAIN if loops() is None else BLAS_GAIN / _COMPILED_GAIN
+    cost = X.nnz if scipy.sparse.issparse(X) else X.size / gain
+    if d * L > gain * cost:
         return transposed_product(X, Z.toarray(), n_jobs, XT)
     Phi = Z.columns(slice(None)).astype(Z.dtype, copy=False)
     Y = Z.Y.astype(Phi.dtype)
@@ -313,17 +341,41 @@ def sparse_half_product(X: Any, V: NDArray[np.float16]) -> Floats:
     return out
 
 
+def dense_rows_product(Z: NDArray[np.float32], V: NDArray[np.float32]) -> Floats:
+    """Z V (n, M) of a few dense rows; with compiled loops a row has the same product alone and among others."""
+    compiled = loops()
+    if compiled is None:
+        return Z @ V
+    out = np.empty((len(Z), V.shape[1]), np.float32)
+    compiled.dense_rows(np.ascontiguousarray(Z), V, out)
+    return out
+
+
+def sparse_bytes_product(X: Any, V: NDArray[np.int8], units: NDArray[np.float32]) -> Floats:
+    """X V (n, M) float32 of CSR rows X and a matrix in 8 bits, see `as_bytes`; only the lines that X needs are read."""
+    compiled = loops()
+    if compiled is None:
+        used = np.unique(X.indices)
+        return np.asarray(X[:, used] @ from_bytes(V[used], units[used]), np.float32)
+    out = np.empty((X.shape[0], V.shape[1]), np.float32)
+    compiled.sparse_bytes(X.indptr, X.indices, X.data, V, units, out)
+    return out
+
+
 def predict_embedding(X: Any, Psi: Floats, n_jobs: int | None = None) -> Floats:
     """Ẑ = X Psi, (n, M), in blocks of rows on threads; with sparse X only the rows of Psi that it needs are read."""
     compiled = loops()
     if compiled is not None and scipy.sparse.issparse(X) and X.dtype == Psi.dtype:
         out = np.empty((X.shape[0], Psi.shape[1]), X.dtype)
+        if X.shape[0] <= _ROWS:
+            compiled.sparse_dense(X.indptr, X.indices, X.data, Psi, out)
+            return out
 
         def fill(rows: slice) -> None:
             some = X.indptr[rows.start : rows.stop + 1]
             compiled.sparse_dense(some, X.indices, X.data, Psi, out[rows])
 
-        map_blocks(fill, blocks(X.shape[0], 512), n_jobs)
+        map_blocks(fill, blocks(X.shape[0], _ROWS), n_jobs)
         return out
     if scipy.sparse.issparse(X) and X.nnz < X.shape[1]:
         used = np.unique(X.indices)

@@ -19,11 +19,11 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
 
 from ripml import metrics
 from ripml.base import registry
 from ripml.base.errors import MemoryLimitError, ModelFolderError, ParameterError, check_count, check_ridge
+from ripml.base.estimator import check_fitted
 from ripml.base.parallel import blocks, map_blocks
 from ripml.decoding.calibration import best_threshold, mean_precision
 from ripml.decoding.scores import largest
@@ -162,7 +162,7 @@ class Baseline(Multilabel):
 
     def _validated_queries(self, X: Any) -> Any:
         """Rows to predict, for a fitted model whose parameters have not been changed since the fit."""
-        check_is_fitted(self, "learnt_")
+        check_fitted(self, "learnt_")
         self.check_settings()
         current = self._fixed_settings()
         if changed := [name for name, value in current.items() if value != self.fitted_with_[name]]:
@@ -177,7 +177,7 @@ class Baseline(Multilabel):
     @property
     def chosen_(self) -> dict[str, Any]:
         """The values that were chosen for parameters set to "auto", as plain numbers."""
-        check_is_fitted(self, "learnt_")
+        check_fitted(self, "learnt_")
         return {"ridge": self.ridge_} if hasattr(self, "ridge") else {}
 
     # ------------------------------------------------------------------------------------------------ save and load

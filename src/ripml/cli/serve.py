@@ -64,7 +64,7 @@ def serve(
     ] = None,
     stop_seconds: Annotated[
         float, Option(metavar="S", help="Time to answer what is in progress and to save the model when stopped.")
-    ] = 1.5,
+    ] = 1.2,
 ) -> None:
     """Serve stores over HTTP: a page to tag and teach on, and an API for programs, described at /openapi.json.
 

@@ -16,8 +16,9 @@ value changes gradually where two values are almost equal; and a candidate that 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -26,14 +27,18 @@ from numpy.typing import NDArray
 from ripml.base.arrays import ArraySpec, check_arrays
 from ripml.base.compiled import loops
 from ripml.base.parallel import blocks, map_blocks
+from ripml.decoding.boosting import Boosting
 
 __all__ = ["Candidates", "Trees", "fit_blend", "fit_trees"]
 
 Floats = NDArray[np.float32]
 
-_N_TREES, _DEPTH, _LEAF = 40, 4, 40  # of each half
+_BOOSTING = Boosting(n_trees=40, depth=4, leaf=40)  # of each half
 _LEAST_ROWS = 200  # left-out rows below which trees would only learn noise
-_SLOPE = 2e-3  # width of the slope at the threshold of a node: some thousand times the rounding error of a signal
+LEARNT = np.float32(1 - 1e-4)  # the share of the trees in a score; the rest breaks ties
+SLOPE = np.float32(
+    2e-3
+)  # width of the slope at the threshold of a node: some thousand times the rounding error of a signal
 _SLOPES = {"rank": 1.0, "frequency": 0.0}  # those of other signals; frequencies are whole numbers
 _MONOTONE = ("value", "votes", "similar", "local")  # signals of which more never lowers a score
 _ROWS_AT_A_TIME = 4096  # candidates; nodes of all trees for them stay in the cache
@@ -80,13 +85,9 @@ class Candidates:
         simple = self.simple_score()
         if trees is None:
             return simple
-        slopes = np.array([_SLOPES.get(name, _SLOPE) for name in self.signals], np.float32)
-        learnt = trees.probabilities(self.table(), n_jobs, slopes).reshape(simple.shape)
-        scores = np.asarray(_LEARNT * learnt + (1 - _LEARNT) * simple, np.float32)
-        return scores if self.margin is None else scores * np.clip(self.margin / np.float32(_SLOPE), 0, 1)
-
-
-_LEARNT = np.float32(1 - 1e-4)  # the share of the trees in a score; the rest breaks ties
+        learnt = trees.probabilities(self.table(), n_jobs, _widths(self.signals)).reshape(simple.shape)
+        scores = np.asarray(LEARNT * learnt + (1 - LEARNT) * simple, np.float32)
+        return scores if self.margin is None else scores * np.clip(self.margin / SLOPE, 0, 1)
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,7 @@ class Trees:
 
         def fill_compiled(rows: slice) -> None:
             trees = self.feature, self.threshold, self.value, self.start
-            compiled.tree_probabilities(table[rows], *trees, widths, out[rows])
+            compiled.tree_probabilities(np.ascontiguousarray(table[rows].T), *trees, *_steps(widths), out[rows])
 
         if compiled is not None:
             map_blocks(fill_compiled, blocks(len(table), _ROWS_AT_A_TIME), n_jobs)
@@ -195,75 +196,49 @@ class Trees:
         return out
 
 
+@cache
+def steps_of(signals: tuple[str, ...]) -> tuple[Floats, Floats]:
+    """The steepness and the offset of the slopes of these signals, see `_steps`."""
+    return _steps(_widths(signals))
+
+
+def _widths(signals: Iterable[str]) -> Floats:
+    """The widths of the slopes of these signals."""
+    return np.array([_SLOPES.get(name, SLOPE) for name in signals], np.float32)
+
+
+def _steps(widths: Floats) -> tuple[Floats, Floats]:
+    """The steepness and the offset of slopes of these widths: s above a threshold, s·steepness + offset of a candidate
+    goes to the right, between 0 and 1. A width of 0 is a step."""
+    sloped = widths > 0
+    steepness = np.divide(1, widths, out=np.full(len(widths), 1e30, np.float32), where=sloped)
+    return steepness, np.where(sloped, np.float32(0.5), np.float32(0))
+
+
 def _depth(value: Floats) -> int:
     return int(value.shape[1]).bit_length() - 1
 
 
-def fit_trees(candidates: Candidates, right: NDArray[np.bool_], seed: int) -> Trees | None:
+def fit_trees(candidates: Candidates, right: NDArray[np.bool_]) -> Trees | None:
     """Trees for these candidates of rows left out, `right` (n, K) where a candidate is one of the row's labels.
 
     None where there are too few rows to learn from. More votes or a larger value never lower a score.
     """
-    from sklearn.ensemble import HistGradientBoostingClassifier
-    from threadpoolctl import threadpool_limits
-
     filled = candidates.labels.ravel() >= 0
     outcome = right.ravel()[filled]
     if len(candidates.labels) < _LEAST_ROWS or outcome.all() or not outcome.any():
         return None
-    monotonic = [int(name in _MONOTONE) for name in candidates.signals]
-    booster = HistGradientBoostingClassifier(
-        max_iter=_N_TREES,
-        max_depth=_DEPTH,
-        max_leaf_nodes=2**_DEPTH,
-        min_samples_leaf=_LEAF,
-        early_stopping=False,
-        monotonic_cst=monotonic,
-        random_state=seed % 2**32,
-    )
-    with threadpool_limits(1, user_api="openmp"):  # of this thread; spinning threads are slower where cores are shared
-        booster.fit(candidates.table()[filled], outcome)
-    return _as_arrays(booster)
+    rising = np.array([name in _MONOTONE for name in candidates.signals])
+    return Trees(*_BOOSTING.fit(candidates.table()[filled], outcome, rising))
 
 
-def fit_blend(
-    candidates: Candidates, right: NDArray[np.bool_], seed: int, n_jobs: int | None
-) -> tuple[Trees | None, Floats]:
+def fit_blend(candidates: Candidates, right: NDArray[np.bool_], n_jobs: int | None) -> tuple[Trees | None, Floats]:
     """The mean of trees learnt on each half of the rows, and the scores of each half by the trees of the other."""
     half = np.arange(len(right)) % 2 == 0
-    first, second = map_blocks(lambda rows: fit_trees(candidates[rows], right[rows], seed), (half, ~half), n_jobs)
+    first, second = map_blocks(lambda rows: fit_trees(candidates[rows], right[rows]), (half, ~half), n_jobs)
     values = candidates.simple_score()
     if first is None or second is None:
         return None, values
     values[~half] = candidates[~half].scores(first, n_jobs)
     values[half] = candidates[half].scores(second, n_jobs)
     return first.averaged(second), values
-
-
-def _as_arrays(booster: Any) -> Trees:
-    """scikit-learn's trees as full binary trees; a leaf that ends early is handed down to all places below it."""
-    trees = [predictor.nodes for (predictor,) in booster._predictors]
-    inner = 2**_DEPTH - 1
-    feature = np.zeros((len(trees), inner), np.uint8)
-    threshold = np.full((len(trees), inner), np.inf, np.float32)  # everything goes left
-    value = np.zeros((len(trees), inner + 1), np.float32)
-    for t, nodes in enumerate(trees):
-        places = [(0, 0)]
-        while places:
-            place, number = places.pop()
-            node = nodes[number]
-            if place >= inner:
-                value[t, place - inner] = node["value"]
-            elif node["is_leaf"]:
-                places += [(2 * place + 1, number), (2 * place + 2, number)]
-            else:
-                feature[t, place] = node["feature_idx"]
-                threshold[t, place] = _not_above(node["num_threshold"])
-                places += [(2 * place + 1, node["left"]), (2 * place + 2, node["right"])]
-    return Trees(feature, threshold, value, float(booster._baseline_prediction.ravel()[0]))
-
-
-def _not_above(threshold: float) -> Any:
-    """The largest float32 ≤ threshold, which splits float32 signals exactly as the threshold itself does."""
-    rounded = np.float32(threshold)
-    return rounded if float(rounded) <= threshold else np.float32(np.nextafter(rounded, np.float32(-np.inf)))

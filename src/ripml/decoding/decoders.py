@@ -101,7 +101,6 @@ class Decoder(ABC):
         n_neighbors: int | None,
         clusters: Sequence[Cluster],
         left_out: Sequence[LeftOut],
-        seed: int,
         n_jobs: int | None,
     ) -> tuple[FittedDecoder, Any]:
         """The decoder with its choices made on left-out rows of all clusters, and the scores of these rows, CSR.
@@ -150,7 +149,6 @@ class Votes(Decoder):
         n_neighbors: int | None,
         clusters: Sequence[Cluster],
         left_out: Sequence[LeftOut],
-        seed: int,
         n_jobs: int | None,
     ) -> tuple[FittedDecoder, Any]:
         """The scores were made when the ridge was chosen."""
@@ -200,7 +198,6 @@ class SignalDecoder(Decoder):
         n_neighbors: int | None,
         clusters: Sequence[Cluster],
         left_out: Sequence[LeftOut],
-        seed: int,
         n_jobs: int | None,
     ) -> tuple[FittedDecoder, Any]:
         """Choices are made on the cluster that has most left-out rows, then scores are combined for all of them."""
@@ -212,11 +209,11 @@ class SignalDecoder(Decoder):
             [draft.candidates(cluster, rows.X, n_jobs, rows) for cluster, rows in zip(clusters, left_out, strict=True)]
         )
         truth = scipy.sparse.vstack([rows.truth for rows in left_out], format="csr")
-        fitted, values = self._learnt(draft, candidates, truth, seed, n_jobs)
+        fitted, values = self._learnt(draft, candidates, truth, n_jobs)
         return fitted, scoring.as_scores(candidates.labels, values, truth.shape[1])
 
     def _learnt(
-        self, draft: FittedSignals, candidates: Candidates, truth: Any, seed: int, n_jobs: int | None
+        self, draft: FittedSignals, candidates: Candidates, truth: Any, n_jobs: int | None
     ) -> tuple[FittedSignals, Any]:
         """What is learnt from the candidates of left-out rows with labels `truth`, and the scores of these."""
         return draft, draft.combined(candidates, n_jobs)
@@ -331,11 +328,11 @@ class Blend(SignalDecoder):
         return FittedBlend(*parts.common, local, trees)
 
     def _learnt(
-        self, draft: FittedSignals, candidates: Candidates, truth: Any, seed: int, n_jobs: int | None
+        self, draft: FittedSignals, candidates: Candidates, truth: Any, n_jobs: int | None
     ) -> tuple[FittedSignals, Any]:
         """Trees on each half of the rows, and the scores of each half by the trees of the other."""
         assert isinstance(draft, FittedBlend)
-        trees, values = fit_blend(candidates, scoring.carried(truth, candidates.labels), seed, n_jobs)
+        trees, values = fit_blend(candidates, scoring.carried(truth, candidates.labels), n_jobs)
         return replace(draft, trees=trees), values
 
 

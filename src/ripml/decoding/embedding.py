@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ripml.base.products import FactoredEmbedding
+from ripml.base.products import FactoredEmbedding, dense_rows_product
 from ripml.decoding.label_set_index import DirectionIndex, LabelSetIndex, PointIndex
 from ripml.labels.ensembles import Gaussian
 from ripml.labels.projection import LabelVectors, Projection
@@ -217,7 +217,7 @@ class SketchEmbedding(LabelEmbedding):
 
     def queries(self, Z: Floats, width: int) -> Floats:
         """Predicted embeddings (n, M) as they are searched, (n, width)."""
-        return Z[:, :width] if self.squeeze is None else Z @ self.squeeze[: Z.shape[1]]
+        return Z[:, :width] if self.squeeze is None else dense_rows_product(Z, self.squeeze[: Z.shape[1]])
 
     def grown(self, vocabulary: Vocabulary, n_carried: int) -> LabelEmbedding:
         """More columns; where the embedding is Y itself, targets for all labels once rows carry one that has none."""

@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from ripml.base.parallel import blocks, map_blocks
+from ripml.base.parallel import blocks, map_blocks, one_blas_thread
 from ripml.decoding.embedding import LabelEmbedding
 from ripml.decoding.training_rows import TrainingRows
 from ripml.labels.vocabulary import Vocabulary
@@ -139,8 +139,20 @@ class FittedDecoder(ABC):
             embedding = embedding.grown(vocabulary, n_carried)
         return replace(self, embedding=embedding, frequency=frequency)
 
+    def needs_blas(self, X: Any) -> bool:
+        """Whether answers for feature rows X call BLAS, which then has to be kept on one thread."""
+        return True
+
     def scores(self, clusters: Sequence[Cluster], X: Any, near: Ints, n_jobs: int | None) -> Any:
         """Scores, CSR (n, L), of feature rows; `near` (n, p) has the clusters near to each, −1 for none."""
+        if not self.needs_blas(X):
+            return self._scores(clusters, X, near, n_jobs)
+        with one_blas_thread():  # once for all blocks
+            return self._scores(clusters, X, near, n_jobs)
+
+    def _scores(self, clusters: Sequence[Cluster], X: Any, near: Ints, n_jobs: int | None) -> Any:
+        if len(clusters) == 1 and len(near) <= _QUERY_BLOCK and (near[:, 0] == 0).all():
+            return self.cluster_scores(clusters[0], X, n_jobs)
         tasks = [
             (cluster, rows[block])
             for c, cluster in enumerate(clusters)

@@ -14,18 +14,20 @@ a signal is their tally, and an explanation reads the same weights.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import NDArray
 
+from ripml.base.arrays import csr_of
 from ripml.base.compiled import loops
 from ripml.base.parallel import blocks, map_blocks
 from ripml.decoding import scores as scoring
-from ripml.decoding.blend import Candidates, Trees
+from ripml.decoding.blend import LEARNT, SLOPE, Candidates, Trees, steps_of
 from ripml.decoding.embedding import SketchEmbedding
 from ripml.decoding.fitted import Arrays, Cluster, Contributions, FittedDecoder, LeftOut
 from ripml.decoding.sketch import least_squares, sketch_values
@@ -37,7 +39,9 @@ __all__ = ["DENSE_LABELS", "FittedBlend", "FittedSignals", "SingleSignal"]
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
+Result = TypeVar("Result")
 
+OF_LABEL_AND_ROW = ("frequency", "rank", "best", "third", "total")  # the signals of `_standing`
 _PARTS, _LEAST_BLOCK = 4, 4  # into which a batch is cut at least, but not smaller than so many rows
 _ROW_BLOCK = 256
 TIE = np.float32(4e-3)  # twice the difference of values below which their ranks are shared
@@ -81,9 +85,14 @@ class FittedSignals(FittedDecoder):
         return self.embedding
 
     @cached_property
+    def _seen(self) -> NDArray[np.bool_]:
+        """Labels that rows carry, (L,); others are never candidates."""
+        return self.frequency > 0
+
+    @cached_property
     def _unseen(self) -> Ints:
-        """Labels that no row carries; they are never candidates."""
-        return np.flatnonzero(self.frequency == 0)
+        """Labels that no row carries."""
+        return np.flatnonzero(~self._seen)
 
     def check(self, clusters: Sequence[Cluster]) -> None:
         """Something must propose candidates, and rows must be there where they vote."""
@@ -93,8 +102,14 @@ class FittedSignals(FittedDecoder):
         if (choices.n_similar or self.local) and any(c.rows is None or not c.rows.searched for c in clusters):
             raise ValueError("the rows that vote are missing")
 
+    def _expect(self, cluster: Cluster, n_rows: int) -> None:
+        """Have the regression make what proposes candidates, once that pays."""
+        if not self.choices.n_neighbors and self.few_labels and self.sketch.columns.table is not None:
+            cluster.regression.expect(n_rows, self.sketch.columns.table)
+
     def cluster_scores(self, cluster: Cluster, X: Any, n_jobs: int | None) -> Any:
         """Scores of the candidates."""
+        self._expect(cluster, X.shape[0])
         candidates = self.candidates(cluster, X, n_jobs)
         return scoring.as_scores(candidates.labels, self.combined(candidates, n_jobs), len(self.frequency))
 
@@ -106,19 +121,29 @@ class FittedSignals(FittedDecoder):
         left_out: LeftOut | None = None,
     ) -> Candidates:
         """The best candidates of feature rows X with their signals; `left_out` says which training rows these are."""
-        if self.choices.n_neighbors:
-            cluster.index.searchers.get()  # made before threads need them
 
-        def of_block(block: slice) -> Candidates:
+        def of_block(rows: Any, block: slice) -> Candidates:
             some = None if left_out is None else left_out[block]
-            rows = X if block == slice(0, X.shape[0]) else X[block]
             Z, likeness = self._predicted(cluster, rows, None if some is None else some.Z, 1)
             return self._candidates(cluster, rows, Z, likeness, some)
 
-        # Small batches are cut as well, by their number of rows alone: rounding must not depend on the threads. A block
-        # stays on one thread from its kernel to its candidates.
-        size = min(self._rows_at_a_time(cluster), max(_LEAST_BLOCK, -(-X.shape[0] // _PARTS)))
-        return Candidates.joined(map_blocks(of_block, blocks(X.shape[0], size), n_jobs))
+        return Candidates.joined(self._map_blocks(of_block, cluster, X, n_jobs))
+
+    def _map_blocks(
+        self, function: Callable[[Any, slice], Result], cluster: Cluster, X: Any, n_jobs: int | None
+    ) -> list[Result]:
+        """`function` of blocks of rows of X, and of where these are in X.
+
+        Small batches are cut as well, by their number of rows alone: rounding must not depend on the threads. A block
+        stays on one thread from its kernel to its candidates.
+        """
+        n = X.shape[0]
+        if self.choices.n_neighbors:
+            cluster.index.searchers.get()  # made before threads need them
+        if n <= _LEAST_BLOCK:
+            return [function(X, slice(0, n))]
+        size = min(self._rows_at_a_time(cluster), max(_LEAST_BLOCK, -(-n // _PARTS)))
+        return map_blocks(lambda block: function(X[block], block), blocks(n, size), n_jobs)
 
     @staticmethod
     def _rows_at_a_time(cluster: Cluster) -> int:
@@ -129,9 +154,9 @@ class FittedSignals(FittedDecoder):
     def _predicted(
         cluster: Cluster, X: Any, embedding: Floats | None, n_jobs: int | None
     ) -> tuple[Floats, Floats | None]:
-        """ẑ, unless it is given, and the likeness of rows X with the training rows, where these are searched."""
+        """ẑ, unless it is given, and the likeness of rows X with the training rows, where the regression needs it."""
         rows = cluster.rows
-        likeness = rows.likeness(X, n_jobs) if rows is not None and rows.searched else None
+        likeness = None if rows is None or cluster.regression.kernel.linear else rows.likeness(X, n_jobs)
         if embedding is None:
             embedding = cluster.regression.predict(X, likeness, None if rows is None else rows.alive, n_jobs)
         return embedding.astype(np.float32, copy=False), likeness
@@ -150,9 +175,10 @@ class FittedSignals(FittedDecoder):
             weights = softmax(near.similarity, choices.temperature, near.rows)
             found["votes"] = Examples(near.sets, weights, near.sets)
         local = self.local
-        if rows is not None and likeness is not None and (choices.n_similar or local):
+        if rows is not None and rows.searched and (choices.n_similar or local):
             k = max(choices.n_similar, local.n_rows if local else 0)
-            ids, similarity = rows.most_similar(likeness, k, None if left_out is None else left_out.rows)
+            own = None if left_out is None else left_out.rows
+            ids, similarity = rows.nearest(X, k, own) if likeness is None else rows.most_similar(likeness, k, own)
             lengths = squared_lengths(X)
             if choices.n_similar:
                 near_ids, value = rows.first(ids, similarity, choices.n_similar)
@@ -173,14 +199,7 @@ class FittedSignals(FittedDecoder):
         choices, embedding, sets = self.choices, self.sketch, cluster.index.sets
         n_learners = np.float32(embedding.projection.n_learners)
         examples = self._examples(cluster, X, Z, likeness, left_out)
-        # The values of all labels, where they are known or nothing else proposes candidates; else those of candidates.
-        values, proposed = None, None
-        if not embedding.exact and self.few_labels and not examples:
-            proposed = embedding.columns.largest(Z, choices.n_candidates + 1, self._unseen)
-        if embedding.exact or (self.few_labels and not examples and proposed is None):
-            values = Z if embedding.exact else embedding.columns.values(Z) / n_learners
-            proposed = self._proposed(values)
-        proposed = np.empty((len(Z), 0), np.int64) if proposed is None else proposed
+        values, proposed = self._proposals(cluster, X if left_out is None else None, Z, examples)
         labels, table, margin = best_candidates(
             examples, sets, proposed, values, Z, embedding.columns, n_learners, choices.n_candidates
         )
@@ -192,6 +211,25 @@ class FittedSignals(FittedDecoder):
             # give it away; and there it hardly matters.
             seen = seen - (scoring.carried(sets[left_out.sets], labels) & (seen <= _RARE))
         return Candidates(labels, table | _standing(table["value"], labels, seen), margin)
+
+    def _proposals(
+        self, cluster: Cluster, X: Any, Z: Floats, examples: Mapping[str, Examples]
+    ) -> tuple[Floats | None, Ints]:
+        """The values of labels, (n, ≤ L), where they are known or nothing else proposes candidates; and the labels that
+        they propose, (n, P). X is None for rows that are left out: their ẑ is not that of the regression."""
+        embedding, k = self.sketch, self.choices.n_candidates + 1
+        if embedding.exact:
+            return Z, self._proposed(Z)
+        if examples or not self.few_labels:
+            return None, np.empty((len(Z), 0), np.int64)
+        columns = embedding.columns
+        if loops() is not None and columns.table is not None and k <= int(np.count_nonzero(self._seen)):
+            likely = None if X is None else cluster.regression.likely_labels(X, Z, columns.table, self._seen, k)
+            likely = columns.largest(Z, k, self._unseen) if likely is None else likely
+            if likely is not None:
+                return None, likely
+        values = columns.values(Z) / np.float32(embedding.projection.n_learners)
+        return values, self._proposed(values)
 
     def _proposed(self, values: Floats) -> Ints:
         """The labels of the largest values, one more than are kept, (n, K + 1): the margin of the last is known then.
@@ -234,7 +272,7 @@ class FittedSignals(FittedDecoder):
             yield Contributions(
                 cluster=c,
                 examples=said,
-                likeness=None if likeness is None or cluster.regression.kernel.linear else likeness[i],
+                likeness=None if likeness is None else likeness[i],
                 candidates=None if labels is None else labels[i][labels[i] >= 0],
             )
 
@@ -280,6 +318,43 @@ class FittedBlend(FittedSignals):
         """The trees' probability."""
         return candidates.scores(self.trees, n_jobs)
 
+    @cached_property
+    def _compiled(self) -> bool:
+        """Whether there is one call for all that follows the examples."""
+        known = self.sketch.exact or self.sketch.columns.table is not None
+        few = self.choices.n_candidates <= self.sketch.n_targets
+        return loops() is not None and self.trees is not None and known and few
+
+    def needs_blas(self, X: Any) -> bool:
+        """Not for sparse rows, where loops are compiled."""
+        return not (scipy.sparse.issparse(X) and self._compiled and self.local is None)
+
+    def cluster_scores(self, cluster: Cluster, X: Any, n_jobs: int | None) -> Any:
+        """Scores of the candidates; where loops are compiled, from the examples on in one call."""
+        if not self._compiled:
+            return super().cluster_scores(cluster, X, n_jobs)
+        self._expect(cluster, X.shape[0])
+        compiled, trees, choices, sets = loops(), self.trees, self.choices, cluster.index.sets
+        n_kept, nothing = choices.n_candidates, np.empty((0, 0), np.float32)
+        Phi = nothing if self.sketch.exact else self.sketch.columns.table
+        assert trees is not None
+
+        def of_block(rows: Any, block: slice) -> tuple[Ints, NDArray[np.float64], Ints]:
+            Z, likeness = self._predicted(cluster, rows, None, 1)
+            examples = self._examples(cluster, rows, Z, likeness, None)
+            values, proposed = self._proposals(cluster, rows, Z, examples)
+            n = len(Z)
+            indices, data, ends = np.empty(n * n_kept, np.int64), np.empty(n * n_kept), np.zeros(n + 1, np.int64)
+            compiled.blended_scores(
+                sets.indptr, sets.indices, *_side_by_side(examples, n), proposed, nothing if values is None else values,
+                Z, Phi, np.float32(self.sketch.projection.n_learners), np.float32(choices.epsilon or 0),
+                self.frequency, TIE, _TIED_VALUES, trees.feature, trees.threshold, trees.value, trees.start,
+                *steps_of(("value", *examples, *OF_LABEL_AND_ROW)), LEARNT, SLOPE, n_kept, indices, data, ends,
+            )  # fmt: skip
+            return indices[: ends[-1]], data[: ends[-1]], ends
+
+        return _joined_scores(self._map_blocks(of_block, cluster, X, n_jobs), len(self.frequency))
+
     def arrays(self) -> Arrays:
         """The trees."""
         return {} if self.trees is None else self.trees.to_arrays()
@@ -307,18 +382,33 @@ def best_candidates(
     n, compiled = len(Z), loops()
     if compiled is None or (values is None and columns.table is None):
         return _best_candidates(examples, sets, proposed, values, Z, columns, n_learners, n_kept)
-    numbers = [some.sets for some in examples.values()]
-    bounds = np.cumsum([0, *(some.shape[1] for some in numbers)])
-    weights = [some.weights for some in examples.values()]
     labels, margin = np.empty((n, n_kept), np.int64), np.empty((n, n_kept), np.float32)
     signals = np.empty((len(examples) + 1, n, n_kept), np.float32)
     nothing = np.empty((0, 0), np.float32)
     compiled.candidates(
-        sets.indptr, sets.indices, np.hstack(numbers) if numbers else np.empty((n, 0), np.int64),
-        np.hstack(weights) if weights else np.empty((n, 0)), bounds, proposed, nothing if values is None else values,
+        sets.indptr, sets.indices, *_side_by_side(examples, n), proposed, nothing if values is None else values,
         Z, nothing if values is not None else columns.table, n_learners, labels, signals, margin,
     )  # fmt: skip
     return labels, dict(zip(("value", *examples), signals, strict=True)), margin
+
+
+def _side_by_side(examples: Mapping[str, Examples], n: int) -> tuple[Ints, NDArray[np.float64], Ints]:
+    """The label sets and weights of all examples of n rows, (n, k), and where those of each signal begin and end."""
+    if not examples:
+        return np.empty((n, 0), np.int64), np.empty((n, 0)), np.zeros(1, np.int64)
+    sets = [some.sets for some in examples.values()]
+    bounds = np.cumsum([0, *(some.shape[1] for some in sets)])
+    return np.concatenate(sets, axis=1), np.concatenate([some.weights for some in examples.values()], axis=1), bounds
+
+
+def _joined_scores(parts: Sequence[tuple[Ints, NDArray[np.float64], Ints]], n_labels: int) -> Any:
+    """Scores, CSR (n, L), of the columns, values and ends of blocks of rows."""
+    if len(parts) == 1:
+        return csr_of(parts[0][1], parts[0][0], parts[0][2], n_labels)
+    starts = np.cumsum([0, *(ends[-1] for _, _, ends in parts)])
+    ends = np.concatenate([[0], *(ends[1:] + start for (_, _, ends), start in zip(parts, starts, strict=False))])
+    indices, data = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
+    return csr_of(data, indices, ends, n_labels)
 
 
 def _best_candidates(

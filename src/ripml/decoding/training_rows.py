@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -58,6 +59,21 @@ class TrainingRows:
     def likeness(self, X: Any, n_jobs: int | None) -> Floats:
         """How similar feature rows are to those here, (n, n_rows)."""
         return self.kernel.likeness(X, self.X, n_jobs)
+
+    def nearest(self, X: Any, k: int, left_out: Ints | None = None) -> tuple[Ints, Floats]:
+        """The k rows that feature rows are most similar to, the most similar first, and their likeness: both (n, k).
+
+        `left_out` has each query's own row, which is left out. The same as `most_similar` of the likeness, most of
+        which need not be computed where loops are compiled.
+        """
+        found = None
+        if 0 < k < len(self):
+            found = self.X.nearest(X, k, self._halves, self.numbers, self.alive, left_out, _TIED)
+        return self.most_similar(self.likeness(X, 1), k, left_out) if found is None else found
+
+    @cached_property
+    def _halves(self) -> Floats:
+        return self.kernel.halves(self.X)
 
     def most_similar(self, likeness: Floats, k: int, left_out: Ints | None = None) -> tuple[Ints, Floats]:
         """The k rows of the largest likeness, the largest first, and their likeness: both (n, k).

@@ -17,6 +17,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
+from ripml.base.compiled import loops
 from ripml.base.parallel import blocks
 from ripml.decoding.fitted import Cluster, Contributions, FittedDecoder
 
@@ -58,6 +59,11 @@ def softmax(similarity: NDArray[Any], temperature: float, rows: NDArray[Any]) ->
     >>> softmax(np.array([[1.0, 1.0, 0.0]]), 1.0, np.array([[1, 1, 0]])).tolist()
     [[0.5, 0.5, 0.0]]
     """
+    compiled = loops()
+    if compiled is not None:
+        out = np.empty(similarity.shape)
+        compiled.softmax(similarity, temperature, rows, out)
+        return out
     present = rows > 0
     highest = np.max(similarity, axis=1, where=present, initial=-np.inf, keepdims=True)
     below = np.subtract(similarity, highest, out=np.zeros_like(similarity), where=present)
@@ -116,10 +122,10 @@ class FittedVotes(FittedDecoder):
         """Votes for ẑ."""
         return self.votes(cluster, cluster.regression.predict(X, None, None, n_jobs), n_jobs)
 
-    def scores(self, clusters: Sequence[Cluster], X: Any, near: Ints, n_jobs: int | None) -> Any:
+    def _scores(self, clusters: Sequence[Cluster], X: Any, near: Ints, n_jobs: int | None) -> Any:
         """Of the nearest cluster, or of all that are `near`, (n, p)."""
         if near.shape[1] == 1:
-            return super().scores(clusters, X, near, n_jobs)
+            return super()._scores(clusters, X, near, n_jobs)
         rows = np.flatnonzero(near[:, 0] >= 0)
         parts = [rows[block] for block in blocks(len(rows), _QUERY_BLOCK)]
         sets = [cluster.index.sets for cluster in clusters]

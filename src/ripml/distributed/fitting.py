@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import clone
 
 from ripml.base.errors import DataError, MemoryLimitError, NoLabelsError, ParameterError
 from ripml.base.products import IndexedEmbedding, dense
@@ -254,7 +253,7 @@ class _Fit:
     ) -> tuple[Head, NDArray[Any], int, list[Any]]:
         """The merged head, the label names, the seed, and the loaded partitions that have rows."""
         workers, model = self.workers, self.model
-        checker = clone(model).set_params(n_jobs=1, random_state=0)
+        checker = model.cloned().set_params(n_jobs=1, random_state=0)
         loaded = workers.computed(delayed_partitions(partitions, tasks.load, checker, format))
         future = workers.one(finished, workers.together(merged_heads, workers.each(tasks.head_of, loaded)))
         head: Head = workers.fetched(future)

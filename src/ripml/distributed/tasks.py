@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
-from sklearn.base import clone
 
 from ripml.base.errors import DataError
 from ripml.base.products import column_counts
@@ -43,7 +42,7 @@ def load(partition: Any, checker: Multilabel) -> Block:
     raw = raw_of(partition)
     if raw is None:
         return Block(None, None, Head((0,)))
-    checker = clone(checker)  # validation writes to it, and threads of one worker share it
+    checker = checker.cloned()  # validation writes to it, and threads of one worker share it
     X = checker._validated(raw.X, reset=True) if getattr(raw.X, "shape", (1,))[0] else raw.X
     Y, names = encode_labels(raw.Y)
     if X.shape[0] != Y.shape[0]:

@@ -135,7 +135,13 @@ class Embedder:
 
 
 def _weighted_sums(weights: Floats, place: NDArray[Any], ends: NDArray[Any], table: Floats) -> Floats:
-    return np.asarray(csr_array((weights, place, ends), shape=(len(ends) - 1, len(table))) @ table)
+    """Σ weight·line of the lines of a table at these places, for the rows that end at `ends`."""
+    compiled = loops()
+    if compiled is None:
+        return np.asarray(csr_array((weights, place, ends), shape=(len(ends) - 1, len(table))) @ table)
+    out = np.empty((len(ends) - 1, table.shape[1]), np.float32)
+    compiled.sparse_dense(ends, place, weights, table, out)
+    return out
 
 
 def _row_blocks(indptr: NDArray[Any], most: int) -> Iterator[slice]:

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils import check_random_state
 
 from ripml.base import registry
 from ripml.base.errors import (
@@ -28,7 +27,7 @@ from ripml.base.errors import (
     check_ridge,
     is_number,
 )
-from ripml.base.parallel import exclusive, one_blas_thread
+from ripml.base.parallel import exclusive
 from ripml.base.workspace import DiskWorkspace, Workspace
 from ripml.decoding.decoders import Blend, Decoder
 from ripml.labels.encoding import LabelColumns, check_names, label_keys
@@ -281,6 +280,8 @@ class RIPML(Updatable):
                     f"`{name}` = {value} is more than the {n_rows} rows that carry labels "
                     f"(n_samples = {n_rows + n_unlabelled})."
                 )
+        from sklearn.utils import check_random_state
+
         return int(check_random_state(self.random_state).randint(2**62, dtype=np.int64))
 
     def stages(self) -> Settings:
@@ -363,8 +364,7 @@ class RIPML(Updatable):
         return self._scores_of(self._answering(), X)
 
     def _scores_of(self, model: Model, X: Any) -> Any:
-        with one_blas_thread():  # once for all blocks
-            return model.scores(self._validated(X, reset=False), self.n_jobs, self.n_probe)
+        return model.scores(self._validated(X, reset=False), self.n_jobs, self.n_probe)
 
     def _answering(self) -> Model:
         """The model, with the number of neighbours as it is set now."""

@@ -19,9 +19,13 @@ from numpy.typing import NDArray
 
 from ripml.base.arrays import csr_of
 from ripml.base.parallel import blocks, map_blocks
+from ripml.base.products import transposed_product
 
 __all__ = ["is_empty", "relevance", "unit_rows", "weighted"]
 
+# A row is divided by its largest entry, so that squares neither overflow nor vanish, and then by its length.
+_SCALES: Any = ((np.maximum, np.abs, np.abs), (np.add, np.square, np.sqrt))
+_FIRST = np.zeros(1, np.intp)  # where the entries of a single row begin
 _ROW_BLOCK = 1024  # dense rows at a time: they stay in the cache from the first pass to the last
 
 
@@ -55,9 +59,13 @@ def _unit_rows(X: Any) -> Any:
 
 def _unit_entries(data: NDArray[Any], indptr: NDArray[Any]) -> NDArray[Any]:
     """The entries of CSR rows of length 1."""
+    if len(indptr) == 2 and len(data):
+        for operation, transform, finish in _SCALES:
+            data = data / _or_one(finish(operation.reduceat(transform(data), _FIRST)))
+        return data
     lengths = np.diff(indptr)
     filled = np.flatnonzero(lengths)
-    for operation, transform, finish in ((np.maximum, np.abs, np.abs), (np.add, np.square, np.sqrt)):
+    for operation, transform, finish in _SCALES:
         scale = np.ones(len(lengths), data.dtype)
         if len(filled):
             scale[filled] = _or_one(finish(operation.reduceat(transform(data), indptr[filled])))
@@ -78,6 +86,8 @@ def is_empty(X: Any) -> NDArray[np.bool_]:
     """
     if not scipy.sparse.issparse(X):
         return np.asarray(~X.any(axis=1))
+    if X.data.all():
+        return np.asarray(X.indptr[1:] == X.indptr[:-1])
     before = np.concatenate([[0], np.cumsum(X.data != 0)])
     return np.asarray(before[X.indptr[1:]] == before[X.indptr[:-1]])
 
@@ -93,14 +103,12 @@ def relevance(X: Any, Z: NDArray[Any], n_jobs: int | None = None) -> NDArray[np.
         return np.ones(X.shape[1], np.float32)
     deviation = Z - Z.mean(axis=0, dtype=np.float64).astype(Z.dtype)
     spread = float(np.einsum("ij,ij->", deviation, deviation, dtype=np.float64)) / len(Z)
-    rows = X.T.tocsr() if scipy.sparse.issparse(X) else np.asarray(X).T
-
-    def squared_moment(features: slice) -> NDArray[np.float64]:
-        moment = rows[features] @ deviation
-        return np.asarray(np.einsum("ij,ij->i", moment, moment, dtype=np.float64))
-
-    moments = np.concatenate(map_blocks(squared_moment, blocks(X.shape[1], 1024), n_jobs))
-    squares = np.asarray((X.multiply(X) if scipy.sparse.issparse(X) else np.square(X)).sum(axis=0), np.float64).ravel()
+    moment = transposed_product(X, deviation, n_jobs)
+    moments = np.einsum("ij,ij->i", moment, moment, dtype=np.float64)
+    if scipy.sparse.issparse(X):
+        squares = np.bincount(X.indices, np.square(X.data, dtype=np.float64), X.shape[1])
+    else:
+        squares = np.square(X).sum(axis=0, dtype=np.float64)
     chance = squares * spread
     ratio = np.divide(moments, chance, out=np.ones(len(chance)), where=chance > 0)
     return np.asarray(np.maximum(ratio, 1), np.float32)

@@ -17,12 +17,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
-from sklearn.exceptions import ConvergenceWarning
 
 from ripml.base.parallel import blocks, map_blocks
 from ripml.base.products import IndexedEmbedding, column_counts, dense, predict_embedding
@@ -48,6 +47,7 @@ from ripml.model.tuning import Choice, choose
 from ripml.neighbors import Index
 from ripml.neighbors.exact import BlockwiseExact
 from ripml.regression import RidgeSolver, Solution, Solve, Sums, resolve_solver
+from ripml.regression.far_field import FarField
 from ripml.regression.kernel_ridge import require_kernel_memory, solve_kernel
 from ripml.regression.kernels import Kernel, Linear, Local, Rows, squared_lengths
 from ripml.regression.regression import KernelRegression, LinearRegression, with_ones
@@ -158,6 +158,10 @@ def fit(
         choice = replace(choice, kernel=local)
         fits = [replace(one, cluster=_compared_by(one.cluster, local)) for one in fits]
         draft = decoder.fitted(replace(parts, kernel=local))
+    elif choice.kernel.n_near == "auto":
+        chosen = max((one.cluster.regression.kernel for one in fits), key=lambda kernel: cast(int, kernel.n_near))
+        choice = replace(choice, kernel=chosen)
+        fits = [replace(one, cluster=_compared_by(one.cluster, chosen)) for one in fits]
     return assemble(settings, choice, draft, fits, centres, weights, vocabulary, n, n_unlabelled, seed, workspace)
 
 
@@ -177,7 +181,7 @@ def assemble(
     """The model of fitted clusters, with the decoder and the calibration that their left-out rows decide."""
     asked = [one for one in fits if one.left_out.truth.shape[0]]
     clusters, left_out = [one.cluster for one in asked], [one.left_out for one in asked]
-    decoder, scores = settings.decoder.fit(draft, settings.n_neighbors, clusters, left_out, seed, settings.n_jobs)
+    decoder, scores = settings.decoder.fit(draft, settings.n_neighbors, clusters, left_out, settings.n_jobs)
     truth = scipy.sparse.vstack([rows.truth for rows in left_out], format="csr")
     return Model(
         vocabulary=vocabulary,
@@ -496,6 +500,8 @@ class SignalsFitting(ClusterFitting):
         seen = slice(None) if solver.exact else np.flatnonzero(rank >= most)
         with warnings.catch_warnings():
             if settings.solver == "auto":  # stopped on purpose
+                from sklearn.exceptions import ConvergenceWarning
+
                 warnings.simplefilter("ignore", ConvergenceWarning)
             solution = solver.prepare(wide[seen], targets[seen], settings.n_jobs, once=True)(ridge)
         left_out = np.zeros((0, targets.shape[1]), np.float32)
@@ -504,7 +510,7 @@ class SignalsFitting(ClusterFitting):
         elif len(asked):
             left_out = np.asarray(predict_embedding(wide[asked], solution.Psi, settings.n_jobs), np.float32)
         Psi, intercept = solution.Psi[:-1].astype(np.float32), solution.Psi[-1].astype(np.float32)
-        regression = LinearRegression(kernel, ridge, np.ascontiguousarray(Psi), intercept, True)
+        regression = LinearRegression.of(kernel, ridge, Psi, intercept)
         # Rows are kept where answers need them, or where the regression can go on learning from them.
         rows = None
         if self.draft.choices.n_similar or kernel.nearby:
@@ -527,8 +533,10 @@ class SignalsFitting(ClusterFitting):
         _log.info("%s", reason)
         K = kernel.lower_triangle(X, self.settings.n_jobs)
         solution = solve_kernel(K, dense(targets[order]).astype(np.float32, copy=False), ridge, len(asked))
-        regression = KernelRegression.of(kernel, ridge, solution.coefficients, X)
         rows = TrainingRows(Rows(X), of_row, numbers, kernel)
+        if kernel.n_near == "auto":
+            kernel = FarField.enough_near(kernel, rows.X, solution.coefficients, asked, solution.left_out)
+        regression = KernelRegression.of(kernel, ridge, solution.coefficients, rows.X)
         facts = {"ridge": ridge, "solver": "kernel", "reason": reason, "converged": True, "steps": 0, "residual": 0.0}
         held = LeftOut(index.sets[of_row[asked]], None, X[asked], solution.left_out, asked, of_row[asked])
         return ClusterFit(Cluster(regression, index, rows), facts, held)
@@ -547,8 +555,7 @@ def _tuned_local(kernel: Local, fits: Sequence[ClusterFit], n_jobs: int | None) 
     assert rows is not None
 
     def of_block(block: slice) -> list[Any]:
-        likeness = rows.likeness(sample.X[block], 1)
-        ids, similarity = rows.most_similar(likeness, kernel.n_rows, sample.rows[block])
+        ids, similarity = rows.nearest(sample.X[block], kernel.n_rows, sample.rows[block])
         weights = rows.local_weights(ids, similarity, squared_lengths(sample.X[block]), options)
         return [tally(rows.set_of_row[ids], some, sets) for some in weights]
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from ripml.base import registry
 from ripml.base.errors import DataError, ParameterError
+from ripml.base.workspace import release
 from ripml.decoding import scores as scoring
 from ripml.decoding.calibration import Calibration
 from ripml.decoding.fitted import FittedDecoder
@@ -104,6 +105,8 @@ class Model:
 
     def nearest_clusters(self, X: Any, n_probe: int, n_jobs: int | None) -> Ints:
         """The clusters near to each row, (n, p), nearest first, of those that have rows."""
+        if len(self.clusters) == 1:
+            return np.zeros((X.shape[0], 1), np.int64)
         occupied = np.flatnonzero([cluster.n_sets > 0 for cluster in self.clusters])
         if len(occupied) == len(self.clusters):
             return nearest_centres(X, self.centres, n_probe, n_jobs)
@@ -193,6 +196,14 @@ class Model:
         for cluster in clusters:
             cluster.regression.warm()
         return replace(self, clusters=clusters)
+
+    def prepare_rows(self) -> None:
+        """Make now what answers need of sparse rows, and drop the memory pages of the rows if they are mapped."""
+        for cluster in self.clusters:
+            rows = cluster.searched_rows
+            if rows is not None and scipy.sparse.issparse(X := rows.X.X):
+                rows.X.prepare()
+                release(X.data, X.indices)
 
     @property
     def n_unprepared(self) -> int:

@@ -15,13 +15,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
-from sklearn.utils import Tags
-from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ripml import metrics
 from ripml.base import model_folder
 from ripml.base.errors import DataError, NoLabelsError, ParameterError, check_count
+from ripml.base.estimator import Estimator, check_fitted
 from ripml.base.parallel import exclusive, thread_count
 from ripml.base.products import column_counts
 from ripml.decoding import scores as scoring
@@ -44,7 +42,7 @@ class TrainingData:
     n_unlabelled: int
 
 
-class Multilabel(BaseEstimator, ABC):  # type: ignore[misc]
+class Multilabel(Estimator, ABC):
     """An estimator of label sets by scikit-learn's rules, with `classes_`, `threshold_` and counts of rows."""
 
     normalize: bool
@@ -142,6 +140,8 @@ class Multilabel(BaseEstimator, ABC):  # type: ignore[misc]
     def _validated(self, X: Any, reset: bool) -> Any:
         """X as a CSR or dense float array, with rows of length 1 if so set."""
         if reset or not self._is_plain(X):
+            from sklearn.utils.validation import validate_data
+
             X = validate_data(self, X=X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32])
         if scipy.sparse.issparse(X):
             X = X if isinstance(X, scipy.sparse.csr_array) else scipy.sparse.csr_array(X)
@@ -189,7 +189,7 @@ class Multilabel(BaseEstimator, ABC):  # type: ignore[misc]
 
     def propensities(self) -> NDArray[np.float64] | None:
         """The propensity of each label by its frequency (see `ripml.metrics`); None for fewer than three rows."""
-        check_is_fitted(self, "frequency_")
+        check_fitted(self, "frequency_")
         return None if self.n_rows_ < 3 else metrics.propensities_of_counts(self.frequency_, self.n_rows_)
 
     def save(self, path: str | PathLike[str], compact: bool = False) -> None:
@@ -197,11 +197,11 @@ class Multilabel(BaseEstimator, ABC):  # type: ignore[misc]
 
         With `compact`, only what answers need is written: such a model cannot learn or forget.
         """
-        check_is_fitted(self, "classes_")
+        check_fitted(self, "classes_")
         parameters, arrays = self.to_state(compact)
         model_folder.save(path, type(self).__name__, parameters, arrays)
 
-    def __sklearn_tags__(self) -> Tags:
+    def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.target_tags.required = True

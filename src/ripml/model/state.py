@@ -16,7 +16,19 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from ripml.base import registry
-from ripml.base.arrays import ArraySpec, LazyArray, as_half, check_arrays, csr_from, narrowed
+from ripml.base.arrays import (
+    ArraySpec,
+    LazyArray,
+    as_bytes,
+    as_half,
+    check_arrays,
+    csr_from,
+    from_bytes,
+    from_half,
+    narrowed,
+    packed_indices,
+    unpacked_indices,
+)
 from ripml.base.workspace import row_slice
 from ripml.decoding.calibration import Calibration
 from ripml.decoding.decoders import DecoderParts
@@ -42,8 +54,8 @@ Ints = NDArray[np.int64]
 # C clusters, d features, L labels, M targets, F searches, e label sets, m dimensions, n stored rows, k rows kept only
 # to go on learning, s clusters with sums over D = d or d + 1 features.
 _SPECS = {
-    # Psi is (C, d, M), or (n, M) with a kernel; Z is (F, e, m) in the type in which the index stores it.
-    # f clusters have a far field.
+    # Psi is (C, d, M), or (n, M) with a kernel, and its `units` are (C, d) or (n,); Z is (F, e, m) in the type in which
+    # the index stores it. f clusters have a far field. Psi in float16 has one `unit` a cluster.
     "unit": ArraySpec("float64", ("C",), above=0, finite=True, optional=True),
     "far_clusters": ArraySpec("iu", ("f",), least=0, distinct=True, optional=True),
     "far_sums": ArraySpec("float32", ("f", 2, "M"), finite=True, optional=True),
@@ -85,7 +97,9 @@ _WHOLE = {name for name, spec in _SPECS.items() if spec.dtype == "iu"} | {
     f"{name}_{part}" for name in ("sets", "rows", "kept") for part in ("indices", "indptr")
 }
 
-_ONE = np.ones(1)
+_READ_BY_EVERY_ANSWER = frozenset(
+    ("weights", "frequency", "intercept", "far_sums", "tree_feature", "tree_threshold", "tree_value")
+)
 _REMADE_BYTES = 1 << 28  # arrays in float32 up to which they are made again and not stored
 
 
@@ -194,8 +208,11 @@ def _coefficients_to_arrays(regressions: Sequence[Regression]) -> dict[str, NDAr
     }
     if all("unit" in some for some in arrays):
         found["unit"] = np.concatenate([some["unit"] for some in arrays])
-    elif any("unit" in some for some in arrays):  # some clusters have a far field: all coefficients in float32
-        found["Psi"] = np.concatenate([some["Psi"] * some.get("unit", _ONE).astype(np.float32) for some in arrays])
+    elif all("units" in some for some in arrays):
+        found["units"] = (np.stack if linear else np.concatenate)([some["units"] for some in arrays])
+    elif any("units" in some for some in arrays):  # some clusters are large: all coefficients in float32
+        lines = [from_bytes(some["Psi"], some["units"]) if "units" in some else some["Psi"] for some in arrays]
+        found["Psi"] = (np.stack if linear else np.concatenate)(lines)
     far = [c for c, some in enumerate(arrays) if "far_slope" in some]
     if far:
         found["far_clusters"] = np.array(far, np.int64)
@@ -229,7 +246,22 @@ def _features_to_arrays(name: str, rows: Sequence[TrainingRows]) -> dict[str, ND
     if not scipy.sparse.issparse(features[0]):
         return {name: np.concatenate(features)}
     sparse = scipy.sparse.vstack(features, format="csr")
-    return {f"{name}_data": sparse.data, f"{name}_indices": sparse.indices, f"{name}_indptr": sparse.indptr}
+    packed = packed_indices(sparse.indices, sparse.indptr)
+    columns = {f"{name}_indices": sparse.indices} if packed is None else {f"{name}_steps": packed}
+    return {f"{name}_data": sparse.data, **columns, f"{name}_indptr": sparse.indptr}
+
+
+def _sparse_rows(arrays: Arrays, name: str, shape: tuple[int, int]) -> Any:
+    """The CSR matrix whose columns are packed, or in older models as they are."""
+    if f"{name}_steps" not in arrays:
+        return csr_from(arrays, name, shape)
+    specs = {
+        f"{name}_steps": ArraySpec("uint8", (None,)),
+        f"{name}_indptr": ArraySpec("iu", (shape[0] + 1,), least=0, rising=True),
+    }
+    checked = check_arrays(specs, arrays)
+    indices = unpacked_indices(np.asarray(checked[f"{name}_steps"]), checked[f"{name}_indptr"], shape[1])
+    return csr_from({**arrays, f"{name}_indices": indices}, name, shape)
 
 
 def _end_to_end(pieces: Sequence[NDArray[Any]], axis: int = 0) -> NDArray[Any]:
@@ -261,6 +293,8 @@ def from_state(settings: Settings, values: Mapping[str, Any], arrays: Arrays) ->
         raise ValueError(f"n_dims is {settings.n_dims} in the settings and {n_dims} in what was learnt")
     projection = Projection(ensemble, n_dims, settings.n_learners, _whole(values, "seed"))
     arrays = _checked(settings, kernel, arrays, n_features, len(vocabulary))
+    # Small arrays that every answer reads are not mapped: a mapped one takes longer to look at than to use.
+    arrays = {name: np.array(array) if name in _READ_BY_EVERY_ANSWER else array for name, array in arrays.items()}
     if "far_clusters" in arrays and "far_slope" not in arrays and not values["compact"]:
         raise ValueError("the array 'far_slope' is missing, but the model is not compact")
     chosen = dict(values["chosen"])
@@ -331,7 +365,8 @@ def _checked(settings: Settings, kernel: Kernel, arrays: Arrays, d: int, L: int)
     if "Z" in found and found["Z"].ndim == 2:  # of older models: the learners side by side
         found["Z"] = found["Z"].reshape(len(found["Z"]), settings.n_learners, -1).transpose(1, 0, 2)
     specs = {
-        "Psi": ArraySpec("f", ("C", "d", "M") if kernel.linear else ("n", "M")),
+        "Psi": ArraySpec("fi", ("C", "d", "M") if kernel.linear else ("n", "M")),
+        "units": ArraySpec("float32", ("C", "d") if kernel.linear else ("n",), above=0, finite=True, optional=True),
         **_SPECS,
         "Z": ArraySpec(settings.index.storage, ("F", "e", "m"), optional=True),
     }
@@ -398,7 +433,8 @@ def _regressions(
             for c, (ridge, place, one) in enumerate(zip(ridges, _places(arrays["row_ends"]), rows, strict=True))
         ]
     sums, intercept, with_intercept = _sums(arrays, len(Psi)), arrays["intercept"], embedding.with_intercept
-    units = [None] * len(Psi) if Psi.dtype != np.float16 else _unit(arrays).tolist()
+    units: Any = _units(arrays)
+    units = [None] * len(Psi) if units is None else units.reshape(len(Psi), -1).astype(np.float32, copy=False)
     return [
         LinearRegression(
             kernel, ridge, np.ascontiguousarray(Psi[c]), intercept[c], with_intercept, units[c], sums=sums.get(c)
@@ -407,39 +443,52 @@ def _regressions(
     ]
 
 
-def _unit(arrays: Arrays) -> NDArray[Any]:
-    """The units of coefficients in float16."""
-    if "unit" not in arrays:
-        raise ValueError("the array 'unit' is missing, but 'Psi' is in units of it")
-    return arrays["unit"]
+def _units(arrays: Arrays) -> NDArray[Any] | None:
+    """The units of coefficients in 8 bits or float16; None for wider ones."""
+    dtype = arrays["Psi"].dtype
+    if dtype.itemsize > 2:
+        return None
+    name = {np.dtype(np.int8): "units", np.dtype(np.float16): "unit"}.get(dtype)
+    if name is None or name not in arrays:
+        raise ValueError(f"the array {name!r} is missing, but 'Psi', of dtype {dtype.name}, is in units of it")
+    return arrays[name]
+
+
+def _in_bytes(arrays: Arrays, c: int, place: slice) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The coefficients of cluster c, the lines `place` of all, in 8 bits, and the units of their lines."""
+    Psi, units = np.ascontiguousarray(arrays["Psi"][place]), _units(arrays)
+    if units is None:
+        return as_bytes(Psi)
+    if Psi.dtype == np.float16:  # of older models
+        return as_bytes(from_half(Psi) * np.float32(units[c]))
+    return Psi, units[place]
 
 
 def _kernel_regression(
     kernel: Kernel, ridge: float, arrays: Arrays, c: int, place: slice, rows: TrainingRows | None
 ) -> Regression:
     """The regression of a cluster, of which these of all rows are."""
-    Psi = np.ascontiguousarray(arrays["Psi"][place])
     assert rows is not None
     if "far_clusters" in arrays and c in arrays["far_clusters"]:
         at = int(np.flatnonzero(arrays["far_clusters"] == c)[0])
         total, moment = arrays["far_sums"][at]
-        coefficients, unit = (Psi, float(_unit(arrays)[c])) if Psi.dtype == np.float16 else as_half(Psi)
-        slope = _slope(arrays, at, rows.X, coefficients, unit)
+        coefficients, units = _in_bytes(arrays, c, place)
+        slope = _slope(arrays, at, rows.X, coefficients, units)
         far = FarField(total, moment, slope, float(arrays["far_unit"][at]))
-        return KernelRegression(kernel, ridge, coefficients, unit, far)
-    if Psi.dtype == np.float16:
-        raise ValueError("the array 'Psi' is in float16, but the far field of a cluster is missing")
-    return KernelRegression.of(kernel, ridge, Psi, rows.X.all())
+        return KernelRegression(kernel, ridge, coefficients, units, far)
+    if arrays["Psi"].dtype.itemsize <= 2:
+        raise ValueError("the array 'Psi' is rounded, but the far field of a cluster is missing")
+    return KernelRegression.of(kernel, ridge, np.ascontiguousarray(arrays["Psi"][place]), rows.X)
 
 
-def _slope(arrays: Arrays, at: int, X: Rows, Psi: NDArray[Any], unit: float) -> NDArray[Any] | LazyArray:
+def _slope(arrays: Arrays, at: int, X: Rows, Psi: NDArray[Any], units: NDArray[Any]) -> NDArray[Any] | LazyArray:
     """The slope (d, M) of far field `at`; where it is not stored, it is made when it is first needed."""
     if "far_slope" in arrays:
         return np.asarray(arrays["far_slope"][at])
     shape, far_unit = (arrays["centres"].shape[1], Psi.shape[1]), float(arrays["far_unit"][at])
     if 4 * len(arrays["far_unit"]) * shape[0] * shape[1] > _REMADE_BYTES:
         raise ValueError("the array 'far_slope' is missing, and it is too large to be made again")
-    return LazyArray(shape, lambda: as_half(FarField.slope_of(X.all(), Psi, unit), far_unit)[0])
+    return LazyArray(shape, lambda: as_half(FarField.slope_of(X.all(), Psi, units), far_unit)[0])
 
 
 def _sums(arrays: Arrays, n_clusters: int) -> dict[int, PackedSums]:
@@ -476,7 +525,7 @@ def _rows(kernel: Kernel, indexes: Sequence[LabelSetIndex], arrays: Arrays, d: i
     found: list[TrainingRows | None] = [None] * len(indexes)
     if "set_of_row" in arrays:
         sets, places = arrays["set_of_row"], _places(arrays["row_ends"])
-        X = arrays["rows"] if "rows" in arrays else csr_from(arrays, "rows", (len(sets), d))
+        X = arrays["rows"] if "rows" in arrays else _sparse_rows(arrays, "rows", (len(sets), d))
         numbers = arrays["row_numbers"] if "row_numbers" in arrays else np.arange(len(sets))
         if places[-1].stop != len(sets):
             raise ValueError("the rows of the clusters are not all rows")
@@ -484,7 +533,7 @@ def _rows(kernel: Kernel, indexes: Sequence[LabelSetIndex], arrays: Arrays, d: i
             found[c] = TrainingRows(_part(X, place), sets[place], numbers[place], kernel)
     elif "kept_parts" in arrays:
         sets, kept = arrays["kept_set_of_row"], arrays["kept_parts"]
-        X = arrays["kept"] if "kept" in arrays else csr_from(arrays, "kept", (len(sets), d))
+        X = arrays["kept"] if "kept" in arrays else _sparse_rows(arrays, "kept", (len(sets), d))
         if kept[:, 1].sum() != len(sets) or kept[:, 0].max(initial=0) >= len(indexes):
             raise ValueError("the rows that were kept are not those of the clusters")
         for c, place in zip(kept[:, 0].tolist(), _places(np.cumsum(kept[:, 1])), strict=True):

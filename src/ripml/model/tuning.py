@@ -13,12 +13,14 @@ width of the kernel and the weight of features once more.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ripml.base.parallel import one_blas_thread
 from ripml.model.features import weighted
 from ripml.regression.kernel_ridge import leave_out
 from ripml.regression.kernels import Kernel, Linear
@@ -29,6 +31,7 @@ _LABELS = 500  # the most frequent of the sample
 _POWERS = (0.0, 0.25, 0.5, 0.75)
 _GAMMAS = (0.125, 0.25, 0.5, 1.0, 2.0)
 _ALPHAS = tuple(float(f"{10**exponent:.3g}") for exponent in np.arange(-2.5, 2.01, 0.5))
+_ONE_THREAD = 1000  # rows of a sample up to which the threads of BLAS wait for each other longer than they work
 _WORTH = 5e-3  # relative gain in precision up to which the earlier value is kept
 # The more rows, the narrower a kernel and the smaller a ridge they bear. A sample has fewer rows than the set, so a
 # step to the wider kernel or the larger ridge (the direction given here) has to gain more than that.
@@ -89,7 +92,8 @@ def choose(
             choice.kernel.of_products(K, squares, squares)
             if choice.kernel.linear:
                 K += 1  # the intercept
-            left_out = leave_out(K, targets, choice.ridge, n_asked)
+            with one_blas_thread() if len(rows) <= _ONE_THREAD else nullcontext():
+                left_out = leave_out(K, targets, choice.ridge, n_asked)
             precisions[key] = _precisions(targets[-n_asked:], left_out)
         return precisions[key]
 

@@ -18,9 +18,9 @@ from typing import Any, TypeVar
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_is_fitted
 
 from ripml.base.errors import DataError, ParameterError
+from ripml.base.estimator import check_fitted
 from ripml.base.parallel import exclusive, one_blas_thread
 from ripml.labels.vocabulary import Vocabulary
 from ripml.model.cluster import LabelledRows
@@ -222,7 +222,7 @@ class Updatable(Multilabel):
 
     def _fitted_model(self) -> Model:
         """The newest version."""
-        check_is_fitted(self, "model_")
+        check_fitted(self, "model_")
         return self.model_
 
     @abstractmethod

@@ -17,22 +17,29 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from ripml.base.arrays import LazyArray, as_array, as_half, from_half
+from ripml.base.arrays import LazyArray, as_array, as_bytes, as_half, from_bytes, from_half
 from ripml.base.compiled import loops
 from ripml.base.parallel import blocks
 from ripml.base.products import sparse_half_product, transposed_product
-from ripml.regression.kernels import Kernel
+from ripml.regression.kernels import Kernel, Rows
 
 __all__ = ["FarField"]
 
 Floats = NDArray[np.float32]
 Halves = NDArray[np.float16]
+Ints = NDArray[np.int64]
+Bytes = NDArray[np.int8]
 
 _BORDER = 0.01  # by how much the likeness of a row must exceed that of the border to be taken in as a whole
 _BINS = 1024  # of the histogram that finds the border
 _MANY = 2  # times `n_near` rows are too few for a far field
 _SPREAD = 1e-12  # variance of the likeness of distant rows below which they are all alike
 _ROW_BLOCK = 4096  # training rows processed at a time
+_LEAST_ROWS = 6000  # rows from which "auto" has a far field
+_TRIED = (500, 1000, 1500, 2000, 2500, 3000, 4000, 6000, 8000)  # numbers of near rows
+_USUAL = 3000  # of a model that comes to have a far field while in use
+_ERROR = 0.05  # of a kernel sum, relative to its length: half of what was seen to cost precision
+_SAMPLE = 64  # rows on which it is measured
 _UNIT = 1e-3  # by which the squared length of a row of length 1 may differ from 1
 
 
@@ -54,9 +61,9 @@ class FarField:
         return cls(total.astype(np.float32), moment.astype(np.float32), slope, unit)
 
     @staticmethod
-    def slope_of(X: Any, C: Halves, unit: float) -> Floats:
-        """XᵀC (d, M) of rows X (n, d) and coefficients C (n, M), which are rounded, in units of `unit`."""
-        return np.asarray(transposed_product(X, from_half(C), None) * np.float32(unit), np.float32)
+    def slope_of(X: Any, C: Bytes, units: Floats) -> Floats:
+        """XᵀC (d, M) of rows X (n, d) and coefficients C (n, M) in 8 bits."""
+        return np.asarray(transposed_product(X, from_bytes(C, units), None), np.float32)
 
     @property
     def slope(self) -> Halves:
@@ -71,9 +78,31 @@ class FarField:
     @staticmethod
     def serves(squares: NDArray[Any], kernel: Kernel) -> bool:
         """Whether rows of these squared lengths are many, and of length 1: then most are far from any query."""
-        if kernel.n_near is None or len(squares) <= _MANY * kernel.n_near:
+        if not isinstance(kernel.n_near, int) or len(squares) <= _MANY * kernel.n_near:
             return False
         return bool(((np.abs(squares - 1) <= _UNIT) | (squares == 0)).all())
+
+    @classmethod
+    def enough_near(cls, kernel: Kernel, rows: Rows, C: NDArray[Any], left_out: Ints, Z: Floats) -> Kernel:
+        """The kernel with the fewest near rows that change sums over rows, with coefficients C (n, M), by at most 5 %.
+
+        That is measured on some of the rows, those `left_out`, relative to the length of the predictions Z for them.
+        """
+        n, squares = len(rows), rows.squares
+        few = n <= _LEAST_ROWS or not len(left_out)
+        if few or not cls.serves(squares, kernel.with_near(1)):
+            return kernel.with_near(_USUAL)
+        sample = left_out[:_SAMPLE]
+        X, (rounded, units), far = rows.take(sample), as_bytes(C), cls.of(rows.all(), squares, C)
+        likeness, allowed = kernel.likeness(X, rows), _ERROR * np.linalg.norm(Z, axis=1).mean()
+        exact = kernel.of_likeness(likeness, squares[sample]) @ C.astype(np.float32, copy=False)
+        for n_near in _TRIED:
+            tried = kernel.with_near(n_near)
+            if n > _MANY * n_near:
+                found = far.kernel_sum(X, likeness, squares[sample], tried, rounded, units)
+                if np.linalg.norm(found - exact, axis=1).mean() <= allowed:
+                    return tried
+        return kernel.with_near(n)  # there is no far field
 
     def with_targets(self, kept: Any) -> FarField:
         """With only these targets."""
@@ -92,23 +121,20 @@ class FarField:
         slope[features] = 0
         return replace(self, slopes=slope)
 
-    def kernel_sum(self, X: Any, likeness: Floats, squares: Floats, kernel: Kernel, C: Halves, unit: float) -> Floats:
+    def kernel_sum(self, X: Any, likeness: Floats, squares: Floats, kernel: Kernel, C: Bytes, units: Floats) -> Floats:
         """Σ_i K(x, xᵢ) Cᵢ (b, M) of rows X (b, d) with these squared lengths.
 
-        `likeness` (b, n) is h, −∞ for rows that do not count; C (n, M) is in units of `unit`.
+        `likeness` (b, n) is h, −∞ for rows that do not count; C (n, M) is in 8 bits, its lines in `units` (n,).
         """
         n_near, compiled, linear = kernel.n_near, loops(), self._products(X)
-        assert n_near is not None
-        linear *= np.float32(self.unit / unit)
-        total, moment = self.total / np.float32(unit), self.moment / np.float32(unit)
+        assert isinstance(n_near, int)
+        linear *= np.float32(self.unit)
         if compiled is None:
-            out = _near_and_far(likeness, squares, kernel.grade, n_near, C, total, moment, linear)
-        else:
-            out = np.empty((len(likeness), C.shape[1]), np.float32)
-            compiled.near_sum(
-                likeness, squares, kernel.grade, n_near, _BORDER, C.view(np.uint16), total, moment, linear, out
-            )
-        out *= np.float32(unit)
+            return _near_and_far(likeness, squares, kernel.grade, n_near, C, units, self.total, self.moment, linear)
+        out = np.empty((len(likeness), C.shape[1]), np.float32)
+        compiled.near_sum(
+            likeness, squares, kernel.grade, n_near, _BORDER, C, units, self.total, self.moment, linear, out
+        )
         return out
 
     def _products(self, X: Any) -> Floats:
@@ -123,7 +149,8 @@ def _near_and_far(
     squares: Floats,
     grade: float,
     n_near: int,
-    C: Halves,
+    C: Bytes,
+    units: Floats,
     total: Floats,
     moment: Floats,
     linear: Floats,
@@ -149,9 +176,9 @@ def _near_and_far(
     out = lines[0] * total + lines[1] * (linear - moment)
     if len(likeness) == 1:
         near = weights[0] != 0
-        return np.asarray(out + weights[:, near] @ from_half(C[near]), np.float32)
+        return np.asarray(out + weights[:, near] @ from_bytes(C[near], units[near]), np.float32)
     for rows in blocks(len(C), _ROW_BLOCK):  # one product for all, as few rows are near to none of them
-        out += weights[:, rows] @ from_half(C[rows])
+        out += weights[:, rows] @ from_bytes(C[rows], units[rows])
     return np.asarray(out, np.float32)
 
 

@@ -18,11 +18,13 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from ripml.base.errors import DataError
-from ripml.base.parallel import require_memory
+from ripml.base.parallel import blocks, require_memory
 
 __all__ = ["KernelSolution", "leave_out", "require_kernel_memory", "solve_kernel", "weights_of_rows"]
 
 Floats = NDArray[np.float32]
+
+_ROWS = 256  # of a triangular matrix squared at a time
 
 
 @dataclass(frozen=True)
@@ -48,14 +50,20 @@ def solve_kernel(K: Floats, targets: Floats, alpha: float, n_left_out: int) -> K
     array([[0.25]], dtype=float32)
     """
     upper, half = _halfway(K, targets, alpha)
-    left_out = _left_out(upper, half, targets, n_left_out)
     C, _ = scipy.linalg.lapack.strtrs(upper, half, lower=False, overwrite_b=True)
+    last = slice(len(K) - n_left_out, len(K))
+    corner = np.asfortranarray(upper[last, last])
+    left_out = _left_out(corner, C[last], targets[last]) if n_left_out else targets[:0]
     return KernelSolution(np.ascontiguousarray(C), left_out)
 
 
 def leave_out(K: Floats, targets: Floats, alpha: float, n_left_out: int) -> Floats:
-    """Only the `left_out` of `solve_kernel`, at half the cost."""
-    return _left_out(*_halfway(K, targets, alpha), targets, n_left_out)
+    """Only the `left_out` of `solve_kernel`, at half the cost; `n_left_out` is at least 1."""
+    upper, half = _halfway(K, targets, alpha)
+    last = slice(len(K) - n_left_out, len(K))
+    corner = np.asfortranarray(upper[last, last])
+    C, _ = scipy.linalg.lapack.strtrs(corner, half[last], lower=False)  # its last rows need no others
+    return _left_out(corner, C, targets[last])
 
 
 def _halfway(K: Floats, targets: Floats, alpha: float) -> tuple[Floats, Floats]:
@@ -66,14 +74,14 @@ def _halfway(K: Floats, targets: Floats, alpha: float) -> tuple[Floats, Floats]:
     return upper, scipy.linalg.lapack.strtrs(upper, targets, lower=False, trans=1)[0]
 
 
-def _left_out(upper: Floats, half: Floats, targets: Floats, n_left_out: int) -> Floats:
-    if not n_left_out:
-        return targets[:0]
-    last = slice(len(upper) - n_left_out, len(upper))
-    inverse, _ = scipy.linalg.lapack.strtri(np.asfortranarray(upper[last, last]), lower=False)
-    inverse = np.triu(inverse)
-    diagonal = np.einsum("ij,ij->i", inverse, inverse)  # the diagonal of (UᵀU)⁻¹ = U⁻¹U⁻ᵀ
-    left_out: Floats = targets[last] - (inverse @ half[last]) / diagonal[:, None]
+def _left_out(upper: Floats, C: Floats, targets: Floats) -> Floats:
+    """targets − C/diagonal of (UᵀU)⁻¹ for the last rows and their block U of the factor, which is overwritten."""
+    inverse, _ = scipy.linalg.lapack.strtri(upper, lower=False, overwrite_c=True)
+    diagonal = np.empty(len(upper), np.float32)  # of U⁻¹U⁻ᵀ, without what is left of K below the diagonal of U⁻¹
+    for rows in blocks(len(upper), _ROWS):
+        square, right = np.triu(inverse[rows, rows]), inverse[rows, rows.stop :]
+        diagonal[rows] = np.einsum("ij,ij->i", square, square) + np.einsum("ij,ij->i", right, right)
+    left_out: Floats = targets - C / diagonal[:, None]
     return left_out
 
 

@@ -37,6 +37,8 @@ _GROUPS = 8  # groups per value to find, see `most_alike`
 _LATE = 256  # rows added later, or a sixteenth of all rows, up to which they are kept apart from the prepared ones
 _SINGLE = 16  # sparse queries up to which only their nonzero features are multiplied, which reads less memory
 _DENSE = 1 / 5  # share of rows past which adding a line of all rows is faster than adding a list
+_MANY_ROWS = 24  # rows among a few hundred that have a feature, from which it goes through a dense matrix
+_FREQUENT_LAST = 0.3  # share of rows past which a feature is multiplied only with rows that may be nearest
 _STRIPES = 8  # stripes of rows in which the lower triangle of a kernel matrix is computed
 
 
@@ -81,7 +83,7 @@ class Rows:
             self.more.prepare()
         _ = self.squares
         if scipy.sparse.issparse(self.X):
-            _ = self._prepared
+            self._prepared.prepare()
 
     @cached_property
     def _prepared(self) -> _Prepared:
@@ -108,8 +110,49 @@ class Rows:
         else:
             self._prepared.products(X, out)
 
+    def nearest(
+        self,
+        X: Any,
+        k: int,
+        halves: Floats,
+        numbers: Ints,
+        alive: NDArray[np.bool_] | None,
+        left_out: Ints | None,
+        tied: np.float32,
+    ) -> tuple[Ints, Floats] | None:
+        """The k < n rows of the largest ⟨x, row⟩ − `halves`, the largest first, and these values: both (b, k).
+
+        Rows whose values differ by at most `tied` are equal, and those of the lowest `numbers` are taken. None where
+        the values of all rows have to be computed first.
+        """
+        if not scipy.sparse.issparse(self.X):
+            return None
+        n, prepared = int(self.X.shape[0]), self._prepared
+        if not isinstance(prepared, _Lists):
+            return None
+        X = X if scipy.sparse.issparse(X) else scipy.sparse.csr_array(X)
+        late = np.empty((X.shape[0], len(self) - n), np.float32)
+        if self.more is not None:
+            self.more.prepare()
+            self.more.products(X, late)
+            late -= halves[n:]
+        ids, values = np.empty((X.shape[0], k), np.int64), np.empty((X.shape[0], k), np.float32)
+        gone = np.empty(0, bool) if alive is None else ~alive
+        own = np.empty(0, np.int64) if left_out is None else left_out
+        prepared.nearest(X, halves[:n], gone, own, late, numbers, tied, ids, values)
+        return ids, values
+
     def products_among(self, ids: Ints) -> Floats:
         """⟨row, row'⟩ for all pairs of these rows, (k, k)."""
+        compiled = loops()
+        if compiled is not None and scipy.sparse.issparse(self.X):
+            among, places = (self.X, ids) if self.more is None else (self.take(ids), np.arange(len(ids)))
+            products = np.empty((len(ids), len(ids)), np.float32)
+            compiled.products_among(
+                among.indptr, among.indices, among.data, places, among.shape[1], _MANY_ROWS, products
+            )
+            np.fill_diagonal(products, self.squares[ids])
+            return products
         rows = self.take(ids)
         if scipy.sparse.issparse(rows):
             # Most features occur in one of the rows only and affect just the diagonal. The others are few enough for
@@ -121,7 +164,7 @@ class Rows:
             values = np.zeros((len(ids), int(place[-1]) + 1), np.float32)
             values[row[kept], place[rows.indices[kept]]] = rows.data[kept]
             rows = values
-        products: Floats = rows @ rows.T
+        products = np.asarray(rows @ rows.T, np.float32)
         np.fill_diagonal(products, self.squares[ids])
         return products
 
@@ -133,6 +176,10 @@ class _Prepared(ABC):
     def products(self, X: Any, out: Floats) -> None:
         """⟨x, row⟩ for each of X (b, d) and the first rows, as many as `out` (b, n) has columns."""
 
+    @abstractmethod
+    def prepare(self) -> None:
+        """Make what products need, before threads start."""
+
     @staticmethod
     def of(X: Any) -> _Prepared:
         """By lists where loops are compiled, else split by features."""
@@ -143,29 +190,65 @@ class _Prepared(ABC):
 class _Lists(_Prepared):
     """Sparse rows by features: a list of the rows that have it, or a line of all rows where many have it."""
 
+    shape: tuple[int, int]
     starts: NDArray[Any]  # (d + 1,) where the list of each feature begins
     rows: NDArray[Any]
     values: Floats
-    place: NDArray[np.int32]  # (d,) the line of a frequent feature, −1 for others
-    frequent: Floats  # (F, n)
+    X: Any  # the rows themselves
 
     @classmethod
     def of(cls, X: Any) -> _Lists:
-        n, d = X.shape
         columns = X.tocsc()
         columns.sort_indices()
-        frequent = np.flatnonzero(np.diff(columns.indptr) > _DENSE * n)
-        place = np.full(d, -1, np.int32)
+        # As few bytes as possible are read for each query.
+        rows = columns.indices.astype(np.uint16) if X.shape[0] <= 2**16 else columns.indices
+        return cls(X.shape, columns.indptr, rows, columns.data, X)
+
+    @cached_property
+    def _lines(self) -> tuple[NDArray[np.int32], Floats]:
+        """The line (d,) of each frequent feature, −1 for others, and these lines, (F, n)."""
+        place, frequent = self._more_frequent(_DENSE)
+        return place, self.X[:, frequent].T.toarray(order="C")
+
+    @cached_property
+    def _block(self) -> tuple[NDArray[np.int32], Floats, Floats]:
+        """The place (d,) of each very frequent feature, −1 for others, the rows of these, (n, F), and their lengths."""
+        place, frequent = self._more_frequent(_FREQUENT_LAST)
+        block = self.X[:, frequent].toarray(order="C")
+        return place, block, np.sqrt(squared_lengths(block))
+
+    def _more_frequent(self, share: float) -> tuple[NDArray[np.int32], Ints]:
+        """The features that more than a share of the rows have, and the place (d,) of each among them, else −1."""
+        frequent = np.flatnonzero(np.diff(self.starts) > share * self.shape[0])
+        place = np.full(self.shape[1], -1, np.int32)
         place[frequent] = np.arange(len(frequent))
-        dense = columns[:, frequent].T.toarray(order="C")
-        return cls(columns.indptr, columns.indices, columns.data, place, dense)
+        return place, frequent
+
+    def prepare(self) -> None:
+        _ = self._lines
 
     def products(self, X: Any, out: Floats) -> None:
         if not scipy.sparse.issparse(X):
             X = scipy.sparse.csr_array(X)
-        loops().sparse_products(
-            X.indptr, X.indices, X.data, self.starts, self.rows, self.values, self.place, self.frequent, out
-        )
+        loops().sparse_products(X.indptr, X.indices, X.data, self.starts, self.rows, self.values, *self._lines, out)
+
+    def nearest(
+        self,
+        X: Any,
+        halves: Floats,
+        gone: NDArray[np.bool_],
+        left_out: Ints,
+        late: Floats,
+        numbers: Ints,
+        tied: np.float32,
+        ids: Ints,
+        likeness: Floats,
+    ) -> None:
+        """The nearest rows of CSR rows X, see `ripml.base.loops.nearest_rows`."""
+        loops().nearest_rows(
+            X.indptr, X.indices, X.data, self.starts, self.rows, self.values, *self._block, halves, gone, left_out,
+            late, numbers, ids.shape[1], tied, ids, likeness
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -188,6 +271,9 @@ class _Split(_Prepared):
     @cached_property
     def _sparse_transposed(self) -> Any:
         return self.sparse.T.tocsr()
+
+    def prepare(self) -> None:
+        _ = self._sparse_transposed
 
     def products(self, X: Any, out: Floats) -> None:
         n = out.shape[1]
@@ -212,6 +298,11 @@ def _stacked(parts: list[Any]) -> Any:
 def squared_lengths(X: Any) -> Floats:
     """‖x‖² of each row, (n,)."""
     if scipy.sparse.issparse(X):
+        compiled = loops()
+        if compiled is not None:
+            out = np.empty(X.shape[0], np.float32)
+            compiled.squared_lengths(X.indptr, X.data, out)
+            return out
         summed = np.concatenate([[0.0], np.cumsum(np.square(X.data, dtype=np.float64))])
         return np.asarray(np.diff(summed[X.indptr]), np.float32)
     return np.asarray(np.einsum("ij,ij->i", X, X), np.float32)
@@ -264,17 +355,30 @@ class Kernel(ABC):
         return self
 
     def likeness(self, X: Any, rows: Rows, n_jobs: int | None = None) -> Floats:
-        """How near rows of X are to training rows, (len(X), n); a larger value means nearer."""
-        return self.between(X, rows, n_jobs)
+        """How near rows of X are to training rows, (len(X), n); a larger value means nearer.
+
+        It is ⟨x, x'⟩, less what `halves` says; it ranks rows as the kernel does and needs no exponential.
+        """
+        values = Linear().between(X, rows, n_jobs)
+        values -= self.halves(rows)
+        return values
+
+    def halves(self, rows: Rows) -> Floats:
+        """½‖x'‖² of training rows, where the kernel is one of distances; else 0, (n,)."""
+        return np.asarray(rows.squares / 2, np.float32)
 
     def of_likeness(self, likeness: NDArray[Any], left: Floats) -> Floats:
         """The similarity that belongs to a likeness (b, k) of rows of squared lengths `left` (b,)."""
         return likeness
 
     @property
-    def n_near(self) -> int | None:
+    def n_near(self) -> int | str | None:
         """Rows near to a query whose kernel is summed exactly, see `RBF`; None for all rows."""
         return None
+
+    def with_near(self, n_near: int) -> Kernel:
+        """With this number of near rows, where `n_near` is not None."""
+        return self
 
     @property
     def grade(self) -> float:
@@ -314,6 +418,9 @@ class Kernel(ABC):
             for part in blocks(block.stop - block.start, max(1, _CACHED // max(out.shape[1], 1))):
                 self.of_products(out[block][part], left[block][part], right)
 
+        if X.shape[0] <= _SINGLE and scipy.sparse.issparse(rows.X) and loops() is not None:
+            fill(slice(0, X.shape[0]))
+            return out
         size = _ROW_BLOCK if X.shape[0] > _SINGLE else max(1, -(-X.shape[0] // thread_count(n_jobs)))
         map_blocks(fill, blocks(X.shape[0], size), n_jobs)
         return out
@@ -335,6 +442,10 @@ class Linear(Kernel):
     word: ClassVar[str] = "linear"
     linear: ClassVar[bool] = True
 
+    def halves(self, rows: Rows) -> Floats:
+        """The likeness is the product."""
+        return np.zeros(len(rows), np.float32)
+
     def of_products(self, products: Floats, left: Floats, right: Floats) -> None:
         """Products are the kernel values."""
 
@@ -345,18 +456,19 @@ class RBF(Kernel):
 
     Where there are more than twice `n_near` training rows, all of length 1, a prediction sums the kernel of about
     `n_near` rows exactly, the nearest ones. For the others it takes a line, fitted to their kernel values: from far
-    away the kernel is nearly linear in ⟨x, x'⟩, so that their sum is one product with x. None sums all rows.
+    away the kernel is nearly linear in ⟨x, x'⟩, so that their sum is one product with x. "auto" is for more than 6,000
+    rows, and takes the fewest near rows that change predictions for left-out rows by at most 5 %. None sums all rows.
     """
 
     word: ClassVar[str] = "rbf"
 
     gamma: float | str = "auto"
-    n_near: int | None = 3000
+    n_near: int | str | None = "auto"
 
     def __post_init__(self) -> None:
         check_positive("gamma", self.gamma)
-        if self.n_near is not None:
-            check_count("n_near", self.n_near, "None or ")
+        if self.n_near is not None and self.n_near != "auto":
+            check_count("n_near", self.n_near, "None, 'auto' or ")
 
     @property
     def tunable(self) -> bool:
@@ -367,15 +479,15 @@ class RBF(Kernel):
         """γ = 0.5."""
         return replace(self, gamma=0.5)
 
-    def likeness(self, X: Any, rows: Rows, n_jobs: int | None = None) -> Floats:
-        """⟨x, x'⟩ − ½‖x'‖², which ranks rows as the kernel does and needs no exponential."""
-        return _less_distant(X, rows, n_jobs)
-
     def of_likeness(self, likeness: NDArray[Any], left: Floats) -> Floats:
         """exp(2γ(likeness − ½‖x‖²)); rounding must not take it above 1."""
         values = np.asarray(np.float32(self.grade) * (likeness - left[:, None] / 2))
         np.minimum(values, 0, out=values)
         return np.asarray(np.exp(values, out=values))
+
+    def with_near(self, n_near: int) -> Kernel:
+        """With this number of near rows."""
+        return replace(self, n_near=n_near)
 
     @property
     def grade(self) -> float:
@@ -433,13 +545,6 @@ class Local(Linear):
         """This kernel."""
         return self
 
-    def likeness(self, X: Any, rows: Rows, n_jobs: int | None = None) -> Floats:
-        """⟨x, x'⟩ − ½‖x'‖², which ranks rows by their distance from x."""
-        return _less_distant(X, rows, n_jobs)
-
-
-def _less_distant(X: Any, rows: Rows, n_jobs: int | None) -> Floats:
-    """⟨x, x'⟩ − ½‖x'‖²."""
-    values = Linear().between(X, rows, n_jobs)
-    values -= rows.squares / 2
-    return values
+    def halves(self, rows: Rows) -> Floats:
+        """½‖x'‖², so that rows are ranked by their distance from x."""
+        return Kernel.halves(self, rows)

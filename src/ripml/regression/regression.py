@@ -21,15 +21,16 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from ripml.base.arrays import as_half, from_half
+from ripml.base.arrays import as_bytes, as_half, from_bytes, from_half
 from ripml.base.errors import DataError, ParameterError
 from ripml.base.parallel import blocks
-from ripml.base.products import dense, predict_embedding, sparse_half_product
+from ripml.base.products import dense, predict_embedding, sparse_bytes_product, sparse_half_product
 from ripml.regression.far_field import FarField
 from ripml.regression.incremental import IncrementalRidge
 from ripml.regression.incremental_kernel import IncrementalDualRidge, IncrementalKernelRidge
 from ripml.regression.inverse import RowChange
 from ripml.regression.kernels import Kernel, Linear, Rows, squared_lengths
+from ripml.regression.label_coefficients import LazyLabelCoefficients
 from ripml.regression.solver import CLOSED_FORM_LIMIT
 from ripml.regression.sums import PackedSums, Sums
 
@@ -44,6 +45,7 @@ Contributions = tuple[Ints, NDArray[Any], NDArray[Any], tuple[Ints, NDArray[Any]
 
 _SUMMED_FEATURES = 2_000  # features up to which sums are kept even for fewer rows than features
 _ROW_BLOCK = 4096  # training rows processed at a time
+_LARGE = 1 << 24  # coefficients of a linear regression, 64 MB, from which they are held in 8 bits
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,17 @@ class Regression(ABC):
 
         `alive` (n_rows,) says which of these were not forgotten; None for all of them.
         """
+
+    def likely_labels(self, X: Any, Z: Floats, Phi: Floats, present: NDArray[np.bool_], k: int) -> Ints | None:
+        """The k labels of the largest ⟨Φ_l, ẑ⟩ (n, k), of those `present` (L,), by the coefficients of labels.
+
+        X are feature rows with predictions Z, and Phi (L, M) the columns of labels. None where there are no such
+        coefficients: then the values of all labels are compared.
+        """
+        return None
+
+    def expect(self, n_rows: int, Phi: Floats) -> None:  # noqa: B027 - most have nothing to make
+        """Make what `likely_labels` needs, if it pays with so many more rows."""
 
     @abstractmethod
     def contributions(self, x: Any, read: Read, rows: Rows | None, likeness: NDArray[Any] | None) -> Contributions:
@@ -209,7 +222,15 @@ class LinearRegression(Regression):
     Psi: NDArray[Any]  # (d, M), C-contiguous: the memory order affects the rounding of products
     intercept: Floats  # (M,)
     with_intercept: bool
-    unit: float | None = None  # of Psi in float16, in values that only predict; None for float32
+    units: Floats | None = None  # (d,) of lines of Psi in 8 bits, (1,) of all Psi in float16; None for float32
+    _of_labels: LazyLabelCoefficients = field(
+        default_factory=LazyLabelCoefficients, init=False, repr=False, compare=False
+    )
+
+    @classmethod
+    def of(cls, kernel: Kernel, ridge: float, Psi: Floats, intercept: Floats) -> LinearRegression:
+        """With an intercept, and Psi (d, M) in 8 bits if it is large."""
+        return cls(kernel, ridge, *_in_few_bytes(Psi, intercept, _LARGE))
 
     @property
     def n_targets(self) -> int:
@@ -222,24 +243,39 @@ class LinearRegression(Regression):
         return len(self.Psi if self.sums is None else self.sums.moment)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Psi (d, M), its unit if it has one, and the intercept (M,)."""
+        """Psi (d, M), its units if it has any, and the intercept (M,)."""
         arrays: dict[str, NDArray[Any]] = {"Psi": self.Psi, "intercept": self.intercept}
-        return arrays if self.unit is None else arrays | {"unit": np.array([self.unit])}
+        if self.units is None:
+            return arrays
+        return arrays | ({"units": self.units} if self.Psi.dtype == np.int8 else {"unit": self.units.astype(float)})
 
     def answering(self) -> Regression:
-        """With Psi in float16."""
-        if self.unit is not None:
-            return self
+        """With Psi in float16, unless it is in 8 bits: votes of few neighbours need more than these."""
+        if self.units is not None:
+            return replace(self, sums=None, system=None)
         Psi, unit = as_half(self.Psi)
-        return replace(self, Psi=Psi, unit=unit, sums=None, system=None)
+        return replace(self, Psi=Psi, units=np.array([unit], np.float32), sums=None, system=None)
 
     def predict(self, X: Any, likeness: Floats | None, alive: NDArray[np.bool_] | None, n_jobs: int | None) -> Any:
         """x Psi + intercept."""
-        if self.unit is None:
+        if self.units is None:
             return predict_embedding(X, self.Psi, n_jobs) + self.intercept
         if not scipy.sparse.issparse(X):
             return predict_embedding(X, self._wide, n_jobs) + self.intercept
-        return sparse_half_product(X, self.Psi) * np.float32(self.unit) + self.intercept
+        if self.Psi.dtype == np.float16:
+            return sparse_half_product(X, self.Psi) * self.units + self.intercept
+        return sparse_bytes_product(X, self.Psi, self.units) + self.intercept
+
+    def likely_labels(self, X: Any, Z: Floats, Phi: Floats, present: NDArray[np.bool_], k: int) -> Ints | None:
+        """By x Psi Phiᵀ, for sparse X."""
+        if not scipy.sparse.issparse(X) or X.dtype != np.float32:
+            return None
+        made = self._of_labels.get(Phi)
+        return None if made is None else made.largest(X, Z, Phi, present, k)
+
+    def expect(self, n_rows: int, Phi: Floats) -> None:
+        """Make the coefficients of labels once they pay."""
+        self._of_labels.expect(n_rows, self._lines, len(self.Psi), self.intercept, Phi)
 
     @cached_property
     def _wide(self) -> Floats:
@@ -249,7 +285,9 @@ class LinearRegression(Regression):
     def _lines(self, features: Any) -> Floats:
         """The lines of Psi of these features."""
         lines = self.Psi[features]
-        return np.asarray(lines if self.unit is None else from_half(lines) * np.float32(self.unit))
+        if self.units is None:
+            return np.asarray(lines)
+        return from_half(lines) * self.units if lines.dtype == np.float16 else from_bytes(lines, self.units[features])
 
     def contributions(self, x: Any, read: Read, rows: Rows | None, likeness: NDArray[Any] | None) -> Contributions:
         """x_j·⟨Psi_j, g_l⟩ for each feature j of x and label l; there are no terms of rows."""
@@ -312,7 +350,8 @@ class LinearRegression(Regression):
         Psi = system.solution.astype(np.float32)
         if not self.with_intercept:
             return {"Psi": np.ascontiguousarray(Psi)}
-        return {"Psi": np.ascontiguousarray(Psi[:-1]), "intercept": Psi[-1]}
+        Psi, intercept, _, units = _in_few_bytes(Psi[:-1], Psi[-1], _LARGE if self.units is None else 0)
+        return {"Psi": Psi, "intercept": intercept, "units": units}
 
 
 @dataclass(frozen=True)
@@ -320,16 +359,15 @@ class KernelRegression(Regression):
     """ẑ = K(x, rows) C, with one line of coefficients per training row; those of forgotten rows are zero."""
 
     coefficients: NDArray[Any]  # (n, M)
-    unit: float | None = None  # of coefficients in float16, where there is a far field; None for float32
+    units: Floats | None = None  # (n,) of the lines in 8 bits, where there is a far field; None for float32
     far: FarField | None = None
 
     @classmethod
-    def of(cls, kernel: Kernel, ridge: float, C: NDArray[Any], X: Any) -> KernelRegression:
-        """With coefficients C (n, M) of training rows X (n, d)."""
-        squares = squared_lengths(X)
-        if not FarField.serves(squares, kernel):
+    def of(cls, kernel: Kernel, ridge: float, C: NDArray[Any], rows: Rows) -> KernelRegression:
+        """With coefficients C (n, M) of training rows."""
+        if not FarField.serves(rows.squares, kernel):
             return cls(kernel, ridge, np.ascontiguousarray(C, np.float32))
-        return cls(kernel, ridge, *as_half(C), FarField.of(X, squares, C))
+        return cls(kernel, ridge, *as_bytes(C), FarField.of(rows.all(), rows.squares, C))
 
     @property
     def n_targets(self) -> int:
@@ -342,9 +380,11 @@ class KernelRegression(Regression):
         return len(self.coefficients)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """The coefficients (n, M), no intercept, and if there is a far field, that and the unit of the coefficients."""
+        """The coefficients (n, M), no intercept, and if there is a far field, that and the units of the lines."""
         arrays = {"Psi": self.coefficients, "intercept": np.zeros(self.n_targets, np.float32)}
-        return arrays if self.far is None else arrays | {"unit": np.array([self.unit])} | self.far.arrays()
+        if self.far is None or self.units is None:
+            return arrays
+        return arrays | {"units": self.units} | self.far.arrays()
 
     def predict(self, X: Any, likeness: Floats | None, alive: NDArray[np.bool_] | None, n_jobs: int | None) -> Any:
         """K(x, rows) C, see `FarField`; or (K(x, rows) − k) C + k ΣC, where k is about the mean of K(x, rows).
@@ -355,9 +395,9 @@ class KernelRegression(Regression):
         """
         assert likeness is not None
         squares = squared_lengths(X)
-        if self.far is not None and self.unit is not None:
+        if self.far is not None and self.units is not None:
             counted = likeness if alive is None else np.where(alive, likeness, np.float32(-np.inf))
-            return self.far.kernel_sum(X, counted, squares, self.kernel, self.coefficients, self.unit)
+            return self.far.kernel_sum(X, counted, squares, self.kernel, self.coefficients, self.units)
         K = self.kernel.of_likeness(likeness, squares)
         level = np.round(64 * K.mean(axis=1, keepdims=True)) / np.float32(64)  # short, so that K − k is exact
         apart = K - level
@@ -380,7 +420,8 @@ class KernelRegression(Regression):
         assert likeness is not None
         parts = blocks(len(self.coefficients), _ROW_BLOCK)
         wide = (self.coefficients[part].astype(np.float32, copy=False) for part in parts)
-        coefficients = (self.unit or 1.0) * np.concatenate([read(some) for some in wide])
+        coefficients = np.concatenate([read(some) for some in wide])
+        coefficients *= 1 if self.units is None else self.units[:, None]
         features, values = _entries(x)
         X, squares = rows.all(), values @ values
         pulls, intercepts = np.zeros((len(features), coefficients.shape[1])), np.zeros(coefficients.shape[1])
@@ -409,11 +450,12 @@ class KernelRegression(Regression):
     def compacted(self, alive: Ints) -> Regression:
         """With only the lines of these rows."""
         super().compacted(alive)
-        return replace(self, coefficients=np.ascontiguousarray(self.coefficients[alive]))
+        units = None if self.units is None else self.units[alive]
+        return replace(self, coefficients=np.ascontiguousarray(self.coefficients[alive]), units=units)
 
     def emptied(self) -> Regression:
         """No lines."""
-        return replace(self, coefficients=np.zeros((0, self.n_targets), np.float32), unit=None, far=None, system=None)
+        return replace(self, coefficients=np.zeros((0, self.n_targets), np.float32), units=None, far=None, system=None)
 
     def cleared(self, features: NDArray[np.bool_]) -> Regression:
         """Only the far field has anything for each feature."""
@@ -428,10 +470,18 @@ class KernelRegression(Regression):
         assert isinstance(system, IncrementalKernelRidge)
         C = system.coefficients
         if not FarField.serves(system.squares[system.alive], self.kernel):
-            return {"coefficients": C.astype(np.float32), "unit": None, "far": None}
+            return {"coefficients": C.astype(np.float32), "units": None, "far": None}
         assert isinstance(system, IncrementalDualRidge)
-        coefficients, unit = as_half(C)
-        return {"coefficients": coefficients, "unit": unit, "far": FarField.of(None, system.squares, C, system.Psi)}
+        coefficients, units = as_bytes(C)
+        return {"coefficients": coefficients, "units": units, "far": FarField.of(None, system.squares, C, system.Psi)}
+
+
+def _in_few_bytes(Psi: Floats, intercept: Floats, large: int) -> tuple[NDArray[Any], Floats, bool, Floats | None]:
+    """Psi, the intercept, that there is one, and the units of the lines of Psi, which are in 8 bits if it is large."""
+    if Psi.size >= large:
+        rounded, units = as_bytes(Psi)
+        return rounded, intercept, True, units
+    return np.ascontiguousarray(Psi), intercept, True, None
 
 
 def with_ones(X: Any) -> Any:

@@ -6,6 +6,7 @@ The checks run in this order before FastAPI parses anything: a body is read only
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -15,13 +16,13 @@ from fastapi.responses import Response
 from fastapi.routing import APIRoute
 from pydantic_core import from_json
 from starlette.datastructures import Headers
-from starlette.types import Scope
+from starlette.types import Message, Scope
 
 from ripml.server.keys import KeyRing, includes
 from ripml.server.problems import Problem
 from ripml.server.settings import Settings
 
-__all__ = ["AccessControl", "Caller", "ReadRoute", "WriteRoute"]
+__all__ = ["AccessControl", "Caller", "ParsedRequest", "ReadRoute", "WriteRoute"]
 
 
 class ReadRoute(APIRoute):
@@ -93,7 +94,7 @@ class ParsedRequest(Request):
 
     def __init__(self, request: Request, raw: bytes, content: Any) -> None:
         super().__init__(request.scope, request.receive)
-        self._raw, self._content = raw, content
+        self._raw, self._content, self._replayed = raw, content, False
 
     @classmethod
     async def read(cls, request: Request, settings: Settings) -> ParsedRequest:
@@ -106,7 +107,8 @@ class ParsedRequest(Request):
             raise Problem(415, f"the body must be sent without Content-Encoding; got {coding[:100]!r}.")
         seconds = settings.body_seconds
         try:
-            raw = await asyncio.wait_for(_read_bytes(request, settings.max_body), seconds)
+            with _deadline(seconds):
+                raw = await _read_bytes(request, settings.max_body)
         except asyncio.TimeoutError:
             raise Problem(408, f"the body did not arrive within {seconds:g} s.", {"Connection": "close"}) from None
         try:
@@ -118,6 +120,13 @@ class ParsedRequest(Request):
                 raise Problem(413, f"{length:,} {name} in one request; the limit is {limit:,}.")
         return cls(request, raw, content)
 
+    async def replay(self) -> Message:
+        """The messages from the client, with the body that was read as the first."""
+        if self._replayed:
+            return await self.receive()
+        self._replayed = True
+        return {"type": "http.request", "body": self._raw, "more_body": False}
+
     async def body(self) -> bytes:
         """The bytes that were read."""
         return self._raw
@@ -125,6 +134,32 @@ class ParsedRequest(Request):
     async def json(self) -> Any:
         """The parsed body."""
         return self._content
+
+
+@contextlib.contextmanager
+def _deadline(seconds: float) -> Iterator[None]:
+    """`TimeoutError` in the block after some seconds.
+
+    `asyncio.wait_for` would make another task, which takes longer than to read a body that has arrived.
+    """
+    task, expired = asyncio.current_task(), False
+    assert task is not None
+
+    def expire() -> None:
+        nonlocal expired
+        expired = task.cancel()
+
+    timer = asyncio.get_running_loop().call_later(seconds, expire)
+    try:
+        yield
+    except asyncio.CancelledError:
+        if not expired:  # the task was cancelled by another
+            raise
+        if hasattr(task, "uncancel"):  # Python 3.11 counts requests to cancel
+            task.uncancel()
+        raise asyncio.TimeoutError from None
+    finally:
+        timer.cancel()
 
 
 async def _read_bytes(request: Request, limit: int) -> bytes:

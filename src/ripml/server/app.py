@@ -20,7 +20,7 @@ from ripml.server.metrics import Metrics
 from ripml.server.middleware import install_middleware
 from ripml.server.pools import FairPool
 from ripml.server.problems import install_handlers, unexpected
-from ripml.server.routes import public, read, write
+from ripml.server.routes import SuggestShortcut, public, read, write
 from ripml.server.served_store import ServedStore
 from ripml.server.settings import Settings
 from ripml.store import Store
@@ -98,6 +98,7 @@ def create_app(stores: Mapping[str, Store], settings: Settings | None = None) ->
     app.state.status, app.state.access = "starting", AccessControl(settings)
     app.add_api_route("/", _page, methods=["GET", "HEAD"], include_in_schema=False)
     app.mount("/page", _PageFiles(directory=_PAGE, check_dir=False))
+    app.add_middleware(SuggestShortcut, stores=served, access=app.state.access)
     install_middleware(app, app.state.access, settings, metrics)
     install_handlers(app)
     app.openapi = lambda: _describe(app, has_keys=settings.keys is not None)  # type: ignore[method-assign]

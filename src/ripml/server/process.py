@@ -12,14 +12,16 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import uvicorn
 from fastapi import FastAPI
 
+from ripml.base.compiled import loops
 from ripml.base.errors import ParameterError, StoreLockedError
 from ripml.server.app import create_app
 from ripml.server.settings import Settings, is_loopback
@@ -27,6 +29,8 @@ from ripml.server.workers import is_worker
 from ripml.store import Store
 
 __all__ = ["bound_socket", "run", "store_folders", "uvicorn_config"]
+
+T = TypeVar("T")
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _BACKLOG = 2048  # connections that wait while models are loaded
@@ -72,17 +76,26 @@ def run(stores: Sequence[str], settings: Settings | None = None) -> None:
     if settings.workers > 1:
         with bound_socket(replace(settings, workers=1)) as listener:  # a port in use is reported once
             settings = replace(settings, port=listener.getsockname()[1])
+        loops()  # now, so that the workers share their memory
         if not is_worker(settings.workers, (signal.SIGINT, signal.SIGTERM, *_hangup())):
             return  # all workers have ended
     deadline = _Deadline(settings.stop_seconds)
     with _stopped_by_signals(deadline), contextlib.ExitStack() as stack, bound_socket(settings) as listener:
-        opened = {name: stack.enter_context(_open_store(folder, settings)) for name, folder in folders.items()}
-        app = create_app(opened, settings)
+
+        def load() -> FastAPI:
+            opened = {name: stack.enter_context(_open_store(folder, settings)) for name, folder in folders.items()}
+            app = create_app(opened, settings)
+            for store in app.state.stores.values():
+                with contextlib.suppress(Exception):  # reported when the app starts, which does the same
+                    store.answer_once()
+            return app
+
+        app = _interruptible(load, deadline)
         config = uvicorn_config(app, settings)
         _log_to_stderr(settings)
         host, port = listener.getsockname()[:2]
         url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-        print(f"Serving {', '.join(opened)} on {url}; Ctrl+C stops it.", file=sys.stderr, flush=True)
+        print(f"Serving {', '.join(folders)} on {url}; Ctrl+C stops it.", file=sys.stderr, flush=True)
         sys.setswitchinterval(min(sys.getswitchinterval(), _SWITCH_SECONDS))
         gc.freeze()  # what is loaded stays, and need not be searched
         gc.set_threshold(*_GARBAGE_THRESHOLDS)
@@ -113,6 +126,28 @@ def _open_store(folder: Path, settings: Settings) -> Store:
         return Store.open(folder, readonly=False)
     except StoreLockedError as error:
         raise StoreLockedError(f"{error} Serve it with --read-only.") from None
+
+
+def _interruptible(work: Callable[[], T], deadline: _Deadline) -> T:
+    """The result of some work in another thread, while this one loads the compiled loops.
+
+    Python handles a signal between two steps of the main thread, and a step of the work can take minutes.
+    """
+    result: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            result.set_result(work())
+        except BaseException as error:
+            result.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    try:
+        loops()
+        return result.result()
+    except _Stop:
+        deadline.final = True  # Python does not end before threads that work has started
+        raise
 
 
 @contextlib.contextmanager
@@ -188,6 +223,7 @@ class _Deadline:
     def __init__(self, seconds: float) -> None:
         self._timer = threading.Timer(seconds, self._end)
         self._timer.daemon = True
+        self.final = False  # whether `cancel` does nothing
 
     def start(self) -> None:
         """Start to count, unless it has begun."""
@@ -196,7 +232,8 @@ class _Deadline:
 
     def cancel(self) -> None:
         """Do not end the process."""
-        self._timer.cancel()
+        if not self.final:
+            self._timer.cancel()
 
     @staticmethod
     def _end() -> None:

@@ -31,6 +31,7 @@ from pydantic_core import to_json, to_jsonable_python
 
 from ripml.base.errors import DataError, ParameterError
 from ripml.base.parallel import blocks
+from ripml.base.platform import trim_memory
 from ripml.labels.concepts import Concept, Concepts
 from ripml.model.explain import Example
 from ripml.server.access import Caller
@@ -175,10 +176,16 @@ class ServedStore:
 
     async def start(self) -> None:
         """Load what a first request loads; then, if it should be warm, prepare for changes in the background."""
-        names = self.store.model.columns or ["text"]
-        await self._batcher.submit(_Query(" ".join(names[:_FIRST_WORDS]), {}))
+        await asyncio.to_thread(self.answer_once)
         if self._warm:
             self._writer.submit(self._warm_up)
+
+    def answer_once(self) -> None:
+        """Load what a first request loads, and return to the system the memory that only loading needed."""
+        self.store.prepare_answers()
+        names = self.store.model.columns or ["text"]
+        self._suggest_together([_Query(" ".join(names[:_FIRST_WORDS]), {})])
+        trim_memory()
 
     def _warm_up(self) -> None:
         try:

@@ -60,7 +60,7 @@ class Settings:
     max_batch: int = 64  # texts of several requests that are scored together
     body_seconds: float = 60.0  # until a body must have arrived
     read_seconds: float = 30.0  # in which a client must read 64 KB of a large response
-    stop_seconds: float = 1.5  # after a signal to stop: half for the requests in progress, half for the last snapshot
+    stop_seconds: float = 1.2  # after a signal to stop: half for the requests in progress, half for the last snapshot
 
     def __post_init__(self) -> None:
         for name in (

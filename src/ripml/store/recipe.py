@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
-from sklearn.base import clone
 
 from ripml.base import registry
 from ripml.base.errors import RipmlError, StoreError
@@ -53,7 +52,7 @@ class Recipe:
         """The recipe that a model was fitted by."""
         assert isinstance(model.model, RIPML)
         features = model.text, model.first_feature
-        return cls(Bodies.of(model), clone(model.model), *features, model.rules, model.concepts)
+        return cls(Bodies.of(model), model.model.cloned(), *features, model.rules, model.concepts)
 
     def to_json(self) -> str:
         """As a JSON text, without the vocabulary, which has a place of its own in the database."""
@@ -113,7 +112,7 @@ class Recipe:
 
     def refit(self, change: int, documents: Documents, labels: Sequence[Label], encoder: Any = None) -> Refit:
         """The model that a new fit makes of all documents and labels as of a change."""
-        features, settings = "tfidf" if self.features is None else self.features, clone(self.settings)
+        features, settings = "tfidf" if self.features is None else self.features, self.settings.cloned()
         if isinstance(features, Encoder):
             features = Encoder(features.encoder if encoder is None else encoder, features.n_dims, features.name)
         data = self.bodies.to_dataset([state for _, state in documents], labels)

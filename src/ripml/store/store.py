@@ -26,7 +26,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import clone
 
 from ripml.base.errors import (
     DataError,
@@ -166,9 +165,10 @@ class Store:
         as for `set_vocabulary`.
         """
         concepts = concepts_given(vocabulary)
-        folder, settings = Path(path), RIPML() if model is None else clone(model)
+        folder, settings = Path(path), RIPML() if model is None else model
         if not isinstance(settings, RIPML):
             raise ParameterError(f"a store needs a model that can forget, RIPML; got {type(settings).__name__}.")
+        settings = settings.cloned()
         ids = check_data(data).ids or [str(i) for i in range(len(data))]
         if not database.is_unfinished(folder):
             database.check_free(folder)
@@ -687,6 +687,10 @@ class Store:
             known = isinstance(error, RipmlError)
             reason = str(error) if known else f"{self._folder}: no snapshot was taken ({error!r})."
             warnings.warn(f"{reason} All changes are stored, but opening will take longer.", RuntimeWarning, 3)
+
+    def prepare_answers(self) -> None:
+        """Make now what the first answer would make, so that it is as quick as later ones."""
+        self._version.estimator.model_.prepare_rows()
 
     def warm_up(self) -> None:
         """Compute now what the first change needs, so that it is as quick as later ones; see `RIPML.warm_up`."""

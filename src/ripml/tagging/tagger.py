@@ -15,11 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
-from sklearn.base import BaseEstimator, clone
-from sklearn.exceptions import NotFittedError
 
 from ripml.base import model_folder
 from ripml.base.errors import DataError, ModelFolderError, ParameterError
+from ripml.base.estimator import Estimator
 from ripml.base.model_folder import Contents
 from ripml.base.parallel import exclusive
 from ripml.datasets import Dataset, documents_given
@@ -36,7 +35,7 @@ _DIGEST_SIZE = 16  # bytes; known texts are kept as digests only
 
 
 @dataclass(eq=False, repr=False)
-class Tagger(BaseEstimator):  # type: ignore[misc]
+class Tagger(Estimator):
     """Suggest tags for texts, explain the suggestions, and learn and forget texts while in use.
 
     Documents are identified by their texts: a text that occurs several times is learnt once, with all its tags. Blank
@@ -103,7 +102,7 @@ class Tagger(BaseEstimator):  # type: ignore[misc]
         kept = distinct(data)
         if self.model is not None and not isinstance(self.model, Multilabel):
             raise ParameterError(f"`model` must be an estimator of ripml; got {self.model!r}.")
-        model = RIPML(random_state=0) if self.model is None else clone(self.model)
+        model = RIPML(random_state=0) if self.model is None else self.model.cloned()
         concepts = concepts_given(self.vocabulary)
         fitted = DocumentModel.fit(
             kept, None, model, features=self.features, rules=self._rules(), always_named=True, concepts=concepts
@@ -260,7 +259,7 @@ class Tagger(BaseEstimator):  # type: ignore[misc]
         if fitted.text is None:
             raise ModelFolderError(f"{path}: this model was trained on features, not on texts; use ripml.load.")
         features = fitted.text.encoder if isinstance(fitted.text, Encoder) else fitted.text
-        tagger = cls(features, clone(fitted.model), vocabulary=fitted.concepts, **fitted.rules.to_json())
+        tagger = cls(features, fitted.model.cloned(), vocabulary=fitted.concepts, **fitted.rules.to_json())
         tagger.documents_ = fitted
         try:
             counts = contents.parameters.get("tagger", {})
@@ -276,6 +275,8 @@ class Tagger(BaseEstimator):  # type: ignore[misc]
 
     def _fitted(self) -> DocumentModel:
         if not hasattr(self, "documents_"):
+            from sklearn.exceptions import NotFittedError
+
             raise NotFittedError("this Tagger has not been fitted; call fit(texts, tags) first.")
         return self.documents_
 

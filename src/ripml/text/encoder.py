@@ -7,8 +7,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
 
 from ripml.base.errors import DataError, ModelFolderError, ParameterError
 from ripml.text.tokens import strings
@@ -41,6 +39,8 @@ class Encoder:
         """Fit the encoder, if it has `fit` and no `encode`, and return the rows of the texts, (n, d)."""
         texts = strings(texts)
         if not hasattr(self.encoder, "encode") and hasattr(self.encoder, "fit"):
+            from sklearn.base import clone
+
             self.encoder = clone(self.encoder, safe=False).fit(texts)  # the caller may use the original
         self.n_dims = None
         rows = self.transform(texts)
@@ -66,6 +66,8 @@ class Encoder:
         return rows
 
     def _encode(self, texts: list[str]) -> NDArray[np.float32]:
+        from sklearn.exceptions import NotFittedError
+
         try:
             output = (self.encoder.encode if hasattr(self.encoder, "encode") else self.encoder.transform)(texts)
         except NotFittedError:
