@@ -5,6 +5,8 @@ export const $ = (id) => document.getElementById(id);
 /** A copy of a template's element. */
 export const made = (template) => $(template).content.firstElementChild.cloneNode(true);
 
+export const inside = (node) => (selector) => node.querySelector(selector);
+
 /** An element with a text and children. */
 export function element(tag, text, ...children) {
   const node = document.createElement(tag);
@@ -12,7 +14,19 @@ export function element(tag, text, ...children) {
   return node;
 }
 
-export const chips = (labels) => labels.map((label) => element("li", "", element("bdi", label)));
+const names = Object.create(null); // label → name
+
+export const remember = (found) => Object.assign(names, found);
+export const nameOf = (label) => names[label] ?? label;
+
+/** Show the name of a label, with the label as title. */
+export function show(label, node = element("bdi", "")) {
+  node.textContent = nameOf(label);
+  node.title = label in names ? label : "";
+  return node;
+}
+
+export const chips = (labels) => labels.map((label) => element("li", "", show(label)));
 
 /** Tell screen readers. */
 export function say(sentence) {
