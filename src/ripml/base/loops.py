@@ -549,3 +549,104 @@ def as_scores(labels, values, indices, data, indptr):
                 data[count] = np.rint(np.float64(values[i, p]) * 1e6) / 1e6
                 count += 1
         indptr[i + 1] = count
+
+
+# ---------------------------------------------------------------------------------------------------------------- names
+
+
+@_ordered_loop
+def names_in_text(numbers, list_ends, listed, word_ends, words):
+    """The names that stand in a text (`ripml.text.matching.NameMatcher._in_sentences`)."""
+    n, most = len(numbers), 0
+    # Each stem of the text has a slot, by open addressing, with its last sentence and its places there.
+    n_slots = 16
+    while n_slots < 2 * n:
+        n_slots *= 2
+    stems = np.full(n_slots, -1, np.int64)
+    sentence, times = np.full(n_slots, -1, np.int64), np.zeros(n_slots, np.int64)
+    first_place, last_place = np.zeros(n_slots, np.int64), np.zeros(n_slots, np.int64)
+    slots = np.empty(n, np.int64)
+    for i in range(n):
+        slots[i] = -1
+        if numbers[i] >= 0:
+            slots[i] = _slot(stems, numbers[i])
+            stems[slots[i]] = numbers[i]
+            most += list_ends[numbers[i] + 1] - list_ends[numbers[i]]
+    size = 16
+    while size < 2 * most:
+        size *= 2
+    table = np.full(size, -1, np.int64)  # the names found, in their slots
+    lines = np.empty(size, np.int64)
+    found = np.empty((most, 5), np.int64)
+    n_found, end = 0, -1
+    while end < n:
+        start = end + 1
+        end = start
+        while end < n and numbers[end] != -2:
+            end += 1
+        for i in range(start, end):
+            slot = slots[i]
+            if slot >= 0:
+                if sentence[slot] != start:
+                    sentence[slot], times[slot], first_place[slot] = start, 0, i
+                times[slot] += 1
+                last_place[slot] = i
+        for i in range(start, end):
+            if slots[i] < 0 or first_place[slots[i]] != i:
+                continue
+            for at in range(list_ends[numbers[i]], list_ends[numbers[i] + 1]):
+                name = listed[at]
+                first, last, count = end, start, n
+                for w in range(word_ends[name], word_ends[name + 1]):
+                    slot = _slot(stems, words[w])
+                    if stems[slot] < 0 or sentence[slot] != start:
+                        count = 0
+                        break
+                    count = min(count, times[slot])
+                    first, last = min(first, first_place[slot]), max(last, last_place[slot])
+                if count == 0:
+                    continue
+                width = _width(numbers[start:end], words[word_ends[name] : word_ends[name + 1]], first - start)
+                at_name = _slot(table, name)
+                if table[at_name] < 0:
+                    table[at_name], lines[at_name] = name, n_found
+                    found[n_found] = name, 0, first, last, width
+                    n_found += 1
+                line = lines[at_name]
+                found[line, 1] += count
+                found[line, 3] = last
+                found[line, 4] = min(found[line, 4], width)
+    return found[:n_found].copy()
+
+
+@_ordered_loop
+def _slot(table, key):
+    """The slot of a key in a table of keys ≥ 0, or the empty one, −1, where it belongs; its size is a power of two."""
+    at = (key * 0x9E3779B1) & (len(table) - 1)
+    while table[at] >= 0 and table[at] != key:
+        at = (at + 1) & (len(table) - 1)
+    return at
+
+
+@_ordered_loop
+def _width(sentence, words, first):
+    """The number of words of the shortest passage of a sentence, from its word `first` on, that has all `words`."""
+    if len(words) == 1:
+        return 1
+    width = len(sentence)
+    for begin in range(first, len(sentence)):
+        starts = False
+        for word in words:
+            starts |= word == sentence[begin]
+        if not starts:
+            continue
+        reach = begin
+        for word in words:
+            j = begin
+            while j < len(sentence) and sentence[j] != word:
+                j += 1
+            reach = max(reach, j)
+        if reach == len(sentence):
+            break
+        width = min(width, reach - begin + 1)
+    return width
