@@ -341,7 +341,7 @@ def near_sum(likeness, squares, grade, n_near, width, coefficients, total, momen
 
 @_loop
 def candidates(
-    set_starts, set_labels, examples, weights, bounds, proposed, values, Z, Phi, scale, labels, signals, margin
+    set_starts, set_labels, examples, weights, bounds, proposed, lifts, values, Z, Phi, scale, labels, signals, margin
 ):
     """The best candidates of each row and their signals (`ripml.decoding.signals.best_candidates`)."""
     n_signals, n_kept = len(bounds) - 1, labels.shape[1]
@@ -356,6 +356,7 @@ def candidates(
         found = np.empty(most, np.int64)
         wanted = np.zeros(most, np.bool_)
         votes = np.zeros((n_signals, most))
+        lift = np.zeros(most, np.float32)
         count = 0
         for s in range(n_signals):
             for e in range(bounds[s], bounds[s + 1]):
@@ -388,6 +389,7 @@ def candidates(
                 found[count] = label
                 count += 1
             wanted[table[at]] = True
+            lift[table[at]] += lifts[i, e]
         # The n_kept + 1 best by the sum of the signals, in order; ties go to the lower label.
         best = np.empty(n_kept + 1, np.int64)
         best_total = np.empty(n_kept + 1, np.float32)
@@ -406,6 +408,7 @@ def candidates(
             total = value[p]
             for s in range(n_signals):
                 total += np.float32(votes[s, p])
+            total += lift[p]
             at = n_best
             while at > 0 and (
                 total > best_total[at - 1] or (total == best_total[at - 1] and found[p] < found[best[at - 1]])

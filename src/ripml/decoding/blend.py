@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from ripml.base.arrays import ArraySpec, check_arrays
 from ripml.base.compiled import loops
 from ripml.base.parallel import blocks, map_blocks
+from ripml.decoding.evidence import WORD_SIGNALS
 
 __all__ = ["Candidates", "Trees", "fit_blend", "fit_trees"]
 
@@ -34,8 +35,9 @@ Floats = NDArray[np.float32]
 _N_TREES, _DEPTH, _LEAF = 40, 4, 40  # of each half
 _LEAST_ROWS = 200  # left-out rows below which trees would only learn noise
 _SLOPE = 2e-3  # width of the slope at the threshold of a node: some thousand times the rounding error of a signal
-_SLOPES = {"rank": 1.0, "frequency": 0.0}  # those of other signals; frequencies are whole numbers
-_MONOTONE = ("value", "votes", "similar", "local")  # signals of which more never lowers a score
+# Those of other signals; frequencies, and what is counted in texts, are not subject to rounding.
+_SLOPES = {"rank": 1.0, "frequency": 0.0, **dict.fromkeys(WORD_SIGNALS, 0.0)}
+_MONOTONE = ("value", "votes", "similar", "local", "precision")  # signals of which more never lowers a score
 _ROWS_AT_A_TIME = 4096  # candidates; nodes of all trees for them stay in the cache
 _PAIRS_AT_A_TIME = 2048  # candidates on a slope of a tree; arrays of all its nodes for them stay in the cache
 

@@ -7,7 +7,6 @@
     n_words     the words of the longest of its names that stands there
     shared      the fewest labels that share one of these names
     preferred   whether one of them is the preferred name
-    inside      the share of its names that lie within a longer name that stands there too
 
 These are known from the text alone. What training rows say of the names of label l is two counts, which are sums over
 rows: `hits`, the rows whose text has a name of l, and `right`, those among them that carry l. Of them are made
@@ -23,20 +22,22 @@ labels without an example.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ripml.base.arrays import ArraySpec, check_arrays
 from ripml.decoding import scores as scoring
 
-__all__ = ["WORD_SIGNALS", "Evidence", "FeatureRows", "NameCounts", "apart"]
+__all__ = ["TEXT_SIGNALS", "WORD_SIGNALS", "Evidence", "FeatureRows", "NameCounts", "apart", "word_signals"]
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 
-TEXT_SIGNALS = ("count", "early", "spread", "near", "n_words", "shared", "preferred", "inside")
+TEXT_SIGNALS = ("count", "early", "spread", "near", "n_words", "shared", "preferred")
 WORD_SIGNALS = (*TEXT_SIGNALS, "precision", "hits")
 _PRIOR = 2.0  # rows that the precision of all names counts for in that of one label
 
@@ -94,10 +95,15 @@ class Evidence:
 
 @dataclass(frozen=True)
 class FeatureRows:
-    """The features of rows, (n, d), with the evidence of their texts."""
+    """The features of rows, (n, d), with the evidence of their texts.
+
+    To fit a model, `unseen` names the labels that evidence speaks of and no row carries: those of the columns after
+    the last one of Y.
+    """
 
     X: Any
     evidence: Evidence
+    unseen: Sequence[str] = field(default=(), repr=False)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -106,7 +112,7 @@ class FeatureRows:
         return int(n), int(d)
 
     def __getitem__(self, rows: Any) -> FeatureRows:
-        return FeatureRows(self.X[rows], self.evidence[rows])
+        return replace(self, X=self.X[rows], evidence=self.evidence[rows])
 
     def with_features(self, X: Any) -> FeatureRows:
         """The same rows with other features."""
@@ -140,6 +146,30 @@ class NameCounts:
         np.add.at(right, evidence.labels[labelled & evidence.carried(Y)], sign)
         return NameCounts(hits, right)
 
+    def proposed(self, evidence: Evidence, sets: Any | None) -> tuple[Ints, Floats]:
+        """The labels that evidence proposes for each row, (n, P), −1 for none, and the precision of their names.
+
+        `sets`, CSR (n, L), are the labels of rows that are left out.
+        """
+        labels, _ = evidence.padded()
+        precision, _ = self.precision(np.maximum(labels, 0), None if sets is None else scoring.carried(sets, labels))
+        return labels, np.where(labels >= 0, precision, np.float32(0))
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """As plain arrays."""
+        return {"name_hits": self.hits, "name_right": self.right}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], n_labels: int) -> NameCounts | None:
+        """The inverse of `to_arrays`; None where there are no counts, ValueError where they contradict each other."""
+        if "name_hits" not in arrays and "name_right" not in arrays:
+            return None
+        spec = ArraySpec("iu", ("L",), least=0)
+        hits, right = check_arrays({"name_hits": spec, "name_right": spec}, arrays, {"L": n_labels}).values()
+        if (right > hits).any():
+            raise ValueError("names of a label are right more often than they are found")
+        return cls(hits.astype(np.int64), right.astype(np.int64))
+
     def wide(self, n_labels: int) -> NameCounts:
         """For more labels."""
         more = np.zeros(n_labels - len(self.hits), np.int64)
@@ -161,9 +191,7 @@ class NameCounts:
         return np.asarray((right + _PRIOR * overall) / (hits + _PRIOR), np.float32), hits
 
 
-def word_signals(
-    evidence: Evidence, counts: NameCounts, labels: Ints, sets: Any | None
-) -> dict[str, Floats]:
+def word_signals(evidence: Evidence, counts: NameCounts, labels: Ints, sets: Any | None) -> dict[str, Floats]:
     """The signals of candidates (n, K), by name; 0 for a label that has no name in the text.
 
     `sets`, CSR (n, L), are the labels of rows that are left out.

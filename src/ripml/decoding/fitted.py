@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ripml.base.parallel import blocks, map_blocks
 from ripml.decoding.embedding import LabelEmbedding
+from ripml.decoding.evidence import Evidence, NameCounts
 from ripml.decoding.training_rows import TrainingRows
 from ripml.labels.vocabulary import Vocabulary
 from ripml.regression.regression import Regression
@@ -71,9 +72,10 @@ class LeftOut:
     Z: Any = None  # embeddings predicted without each row
     rows: Any = None  # places in the cluster
     sets: Any = None  # numbers of their label sets
+    evidence: Evidence | None = None  # of their texts
 
     def __getitem__(self, some: slice) -> LeftOut:
-        fields = (self.truth, self.scores, self.X, self.Z, self.rows, self.sets)
+        fields = (self.truth, self.scores, self.X, self.Z, self.rows, self.sets, self.evidence)
         return LeftOut(*(None if field is None else field[some] for field in fields))
 
 
@@ -128,6 +130,15 @@ class FittedDecoder(ABC):
     def check(self, clusters: Sequence[Cluster]) -> None:  # noqa: B027 - most need no check
         """ValueError where it does not fit to the clusters of a model that was loaded."""
 
+    @property
+    def names(self) -> NameCounts | None:
+        """What training rows say of the names of labels, where their texts are evidence."""
+        return None
+
+    def with_names(self, names: NameCounts) -> FittedDecoder:
+        """With other counts of names; a decoder that does not read evidence stays as it is."""
+        return self
+
     def with_neighbors(self, n_neighbors: int) -> FittedDecoder:
         """With another number of neighbours."""
         return replace(self, choices=replace(self.choices, n_neighbors=n_neighbors))
@@ -137,7 +148,18 @@ class FittedDecoder(ABC):
         embedding = self.embedding
         if len(vocabulary) > len(embedding.keys) or n_carried > embedding.n_targets:
             embedding = embedding.grown(vocabulary, n_carried)
-        return replace(self, embedding=embedding, frequency=frequency)
+        grown = replace(self, embedding=embedding, frequency=frequency)
+        return grown if self.names is None else grown.with_names(self.names.wide(len(frequency)))
+
+    def kept(self, embedding: LabelEmbedding, labels: Ints) -> FittedDecoder:
+        """For these of the labels alone, whose embedding is given."""
+        kept = replace(self, embedding=embedding, frequency=self.frequency[labels])
+        return kept if self.names is None else kept.with_names(self.names.kept(labels))
+
+    def emptied(self) -> FittedDecoder:
+        """As it is without a training row."""
+        emptied = replace(self, frequency=np.zeros_like(self.frequency))
+        return emptied if self.names is None else emptied.with_names(NameCounts.nothing(len(self.frequency)))
 
     def scores(self, clusters: Sequence[Cluster], X: Any, near: Ints, n_jobs: int | None) -> Any:
         """Scores, CSR (n, L), of feature rows; `near` (n, p) has the clusters near to each, −1 for none."""

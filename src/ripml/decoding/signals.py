@@ -6,6 +6,8 @@
     local      kernel ridge on the rows most similar to the query, see `ripml.regression.kernels.Local`
     frequency, rank, best, third, total
                how often the label was seen, and where its value stands among those of its row
+    count, early, …, precision, hits
+               the names of the label in the text, see `ripml.decoding.evidence`
 
 Votes, similar rows and local rows are sums over examples, signal_l = Σ_i w_i y_il. `Examples` holds the weights w once:
 a signal is their tally, and an explanation reads the same weights.
@@ -15,7 +17,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -27,6 +29,7 @@ from ripml.base.parallel import blocks, map_blocks
 from ripml.decoding import scores as scoring
 from ripml.decoding.blend import Candidates, Trees
 from ripml.decoding.embedding import SketchEmbedding
+from ripml.decoding.evidence import Evidence, NameCounts, apart, word_signals
 from ripml.decoding.fitted import Arrays, Cluster, Contributions, FittedDecoder, LeftOut
 from ripml.decoding.sketch import least_squares, sketch_values
 from ripml.decoding.votes import entries, identity, softmax, tally
@@ -108,12 +111,13 @@ class FittedSignals(FittedDecoder):
         """The best candidates of feature rows X with their signals; `left_out` says which training rows these are."""
         if self.choices.n_neighbors:
             cluster.index.searchers.get()  # made before threads need them
+        X, evidence = apart(X) if left_out is None else (X, left_out.evidence)
 
         def of_block(block: slice) -> Candidates:
             some = None if left_out is None else left_out[block]
             rows = X if block == slice(0, X.shape[0]) else X[block]
             Z, likeness = self._predicted(cluster, rows, None if some is None else some.Z, 1)
-            return self._candidates(cluster, rows, Z, likeness, some)
+            return self._candidates(cluster, rows, Z, likeness, some, None if evidence is None else evidence[block])
 
         # Small batches are cut as well, by their number of rows alone: rounding must not depend on the threads. A block
         # stays on one thread from its kernel to its candidates.
@@ -167,7 +171,13 @@ class FittedSignals(FittedDecoder):
         return found
 
     def _candidates(
-        self, cluster: Cluster, X: Any, Z: Floats, likeness: Floats | None, left_out: LeftOut | None
+        self,
+        cluster: Cluster,
+        X: Any,
+        Z: Floats,
+        likeness: Floats | None,
+        left_out: LeftOut | None,
+        evidence: Evidence | None,
     ) -> Candidates:
         """The candidates of one block of rows."""
         choices, embedding, sets = self.choices, self.sketch, cluster.index.sets
@@ -181,17 +191,28 @@ class FittedSignals(FittedDecoder):
             values = Z if embedding.exact else embedding.columns.values(Z) / n_learners
             proposed = self._proposed(values)
         proposed = np.empty((len(Z), 0), np.int64) if proposed is None else proposed
+        lifts, own_labels = np.zeros(proposed.shape, np.float32), None if left_out is None else sets[left_out.sets]
+        if evidence is not None and self.names is not None:
+            named, precision = self.names.proposed(evidence, own_labels)
+            proposed, lifts = np.hstack([proposed, named]), np.hstack([lifts, precision])
         labels, table, margin = best_candidates(
-            examples, sets, proposed, values, Z, embedding.columns, n_learners, choices.n_candidates
+            examples, sets, proposed, lifts, values, Z, embedding.columns, n_learners, choices.n_candidates
         )
-        if choices.epsilon is not None:
-            table["value"] = least_squares(Z, labels, embedding.columns, [choices.epsilon])[0]
         seen = self.frequency[labels]
-        if left_out is not None:
+        if own_labels is not None:
             # A label of a row that is left out was seen once less. Where few labels are seen that often, one less would
             # give it away; and there it hardly matters.
-            seen = seen - (scoring.carried(sets[left_out.sets], labels) & (seen <= _RARE))
-        return Candidates(labels, table | _standing(table["value"], labels, seen), margin)
+            seen = seen - (scoring.carried(own_labels, labels) & (seen <= _RARE))
+        valued = labels
+        if evidence is not None and self.names is not None:  # the regression knows nothing of labels without a row
+            valued = np.where(seen > 0, labels, -1)
+            table["value"] = np.where(seen > 0, table["value"], np.float32(0))
+        if choices.epsilon is not None:
+            table["value"] = least_squares(Z, valued, embedding.columns, [choices.epsilon])[0]
+        table |= _standing(table["value"], labels, seen)
+        if evidence is not None and self.names is not None:
+            table |= word_signals(evidence, self.names, labels, own_labels)
+        return Candidates(labels, table, margin)
 
     def _proposed(self, values: Floats) -> Ints:
         """The labels of the largest values, one more than are kept, (n, K + 1): the margin of the last is known then.
@@ -219,8 +240,9 @@ class FittedSignals(FittedDecoder):
                 yield from zip(some.tolist(), self._of_block(c, cluster, int(starts[c]), X[some], n_jobs), strict=True)
 
     def _of_block(self, c: int, cluster: Cluster, start: int, X: Any, n_jobs: int | None) -> Iterator[Contributions]:
-        Z, likeness = self._predicted(cluster, X, None, n_jobs)
-        found = self._examples(cluster, X, Z, likeness, None)
+        features, _ = apart(X)
+        Z, likeness = self._predicted(cluster, features, None, n_jobs)
+        found = self._examples(cluster, features, Z, likeness, None)
         weights = {}
         for name, examples in found.items():
             n = cluster.index.sets.shape[0] if name == "votes" else len(cluster.rows or ())
@@ -271,6 +293,16 @@ class FittedBlend(FittedSignals):
     """All signals weighed by trees into the probability that the label is right."""
 
     trees: Trees | None
+    name_counts: NameCounts | None = None
+
+    @property
+    def names(self) -> NameCounts | None:
+        """The counts, where the model was fitted with evidence."""
+        return self.name_counts
+
+    def with_names(self, names: NameCounts) -> FittedBlend:
+        """With these counts."""
+        return replace(self, name_counts=names)
 
     def reads(self, signal: str) -> bool:
         """Every signal."""
@@ -281,8 +313,9 @@ class FittedBlend(FittedSignals):
         return candidates.scores(self.trees, n_jobs)
 
     def arrays(self) -> Arrays:
-        """The trees."""
-        return {} if self.trees is None else self.trees.to_arrays()
+        """The trees, and the counts of names."""
+        trees = {} if self.trees is None else self.trees.to_arrays()
+        return trees if self.names is None else trees | self.names.to_arrays()
 
     def facts(self) -> dict[str, Any]:
         """The number of trees."""
@@ -293,6 +326,7 @@ def best_candidates(
     examples: Mapping[str, Examples],
     sets: Any,
     proposed: Ints,
+    lifts: Floats,
     values: Floats | None,
     Z: Floats,
     columns: LabelVectors,
@@ -301,12 +335,14 @@ def best_candidates(
 ) -> tuple[Ints, dict[str, Floats], Floats]:
     """The labels that examples carry or that are `proposed` (n, P), the `n_kept` best by the sum of their signals.
 
+    To the sum of a proposed label its `lifts` (n, P) are added.
+
     Returns the labels (n, K), −1 for none; their signals; and by how much each is ahead of the best that is not kept.
     `values` (n, ≤ L) has the values of labels; without it they are ⟨Φ_l, ẑ⟩ by the `columns` of Phi.
     """
     n, compiled = len(Z), loops()
     if compiled is None or (values is None and columns.table is None):
-        return _best_candidates(examples, sets, proposed, values, Z, columns, n_learners, n_kept)
+        return _best_candidates(examples, sets, proposed, lifts, values, Z, columns, n_learners, n_kept)
     numbers = [some.sets for some in examples.values()]
     bounds = np.cumsum([0, *(some.shape[1] for some in numbers)])
     weights = [some.weights for some in examples.values()]
@@ -315,8 +351,9 @@ def best_candidates(
     nothing = np.empty((0, 0), np.float32)
     compiled.candidates(
         sets.indptr, sets.indices, np.hstack(numbers) if numbers else np.empty((n, 0), np.int64),
-        np.hstack(weights) if weights else np.empty((n, 0)), bounds, proposed, nothing if values is None else values,
-        Z, nothing if values is not None else columns.table, n_learners, labels, signals, margin,
+        np.hstack(weights) if weights else np.empty((n, 0)), bounds, proposed, lifts,
+        nothing if values is None else values, Z, nothing if values is not None else columns.table, n_learners,
+        labels, signals, margin,
     )  # fmt: skip
     return labels, dict(zip(("value", *examples), signals, strict=True)), margin
 
@@ -325,6 +362,7 @@ def _best_candidates(
     examples: Mapping[str, Examples],
     sets: Any,
     proposed: Ints,
+    lifts: Floats,
     values: Floats | None,
     Z: Floats,
     columns: LabelVectors,
@@ -334,12 +372,16 @@ def _best_candidates(
     tallies = {name: some.tally(sets) for name, some in examples.items()}
     L = sets.shape[1]
     keys = [_places(matrix) for matrix in tallies.values()]
-    keys.append(np.sort((np.arange(len(Z))[:, None] * L + proposed)[proposed >= 0]))
+    given = (np.arange(len(Z))[:, None] * L + proposed)[proposed >= 0]
+    keys.append(np.sort(given))
     # The union of what each signal proposes, as sorted places row·L + label.
     places = np.sort(np.concatenate(keys), kind="stable")  # runs that are sorted already
     places = places[np.append(True, places[1:] != places[:-1])] if len(places) else places
     row, label = np.divmod(places, L)
-    value = values[row, label] if values is not None else sketch_values(Z, row, label, columns) / n_learners
+    if values is None:
+        value = sketch_values(Z, row, label, columns) / n_learners
+    else:  # labels that no row carries may have no value
+        value = np.where(label < values.shape[1], values[row, np.minimum(label, values.shape[1] - 1)], np.float32(0))
     signals = {"value": value}
     for (name, matrix), key in zip(tallies.items(), keys, strict=False):
         signals[name] = np.zeros(len(places), np.float32)
@@ -347,6 +389,7 @@ def _best_candidates(
     # Of these the best are kept, by the sum of the signals.
     ends = np.searchsorted(row, np.arange(len(Z) + 1))
     total = np.sum(list(signals.values()), axis=0)
+    np.add.at(total, np.searchsorted(places, given), lifts[proposed >= 0])
     best = scoring.best_of_rows(total, ends, n_kept + 1)
     kept = best[:, :n_kept]
     # −1, for none, is the place of what is appended; a row may have no candidate at all.

@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 
 from ripml.base.errors import check_count
 from ripml.decoding import scores as scoring
+from ripml.decoding.evidence import apart
 from ripml.decoding.fitted import Contributions
 from ripml.model.model import Model
 
@@ -107,13 +108,14 @@ def explained(estimator: Any, X: Any, best: Any, n_examples: int, n_features: in
         return found
     model, n_jobs = estimator._answering(), estimator.n_jobs
     X = model.features(estimator._validated(X, reset=False))
-    near = model.nearest_clusters(X, estimator.n_probe, n_jobs)
+    features, _ = apart(X)
+    near = model.nearest_clusters(features, estimator.n_probe, n_jobs)
     explainer = _Explainer(model, getattr(estimator, "feature_names_in_", None), n_examples, n_features)
     rows = np.flatnonzero(np.diff(best.indptr))
     for row, contributions in model.decoder.contributions(model.clusters, X, near, rows, n_jobs):
         stored = slice(best.indptr[row], best.indptr[row + 1])
         labels, scores = best.indices[stored].astype(np.int64), best.data[stored].tolist()
-        found[row] = explainer.explain(contributions, X[row : row + 1], labels, scores)
+        found[row] = explainer.explain(contributions, features[row : row + 1], labels, scores)
     return found
 
 

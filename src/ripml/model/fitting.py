@@ -30,8 +30,9 @@ from ripml.base.workspace import Workspace, read_rows, release, row_slice
 from ripml.decoding.calibration import Calibration, mean_precision
 from ripml.decoding.decoders import Decoder, DecoderParts
 from ripml.decoding.embedding import LabelEmbedding
+from ripml.decoding.evidence import Evidence, FeatureRows, NameCounts, apart
 from ripml.decoding.fitted import FittedDecoder, LeftOut
-from ripml.decoding.label_set_index import LabelSetIndex, as_stored, storage_scale
+from ripml.decoding.label_set_index import LabelSetIndex, as_stored, storage_scale, wide
 from ripml.decoding.training_rows import TrainingRows
 from ripml.decoding.votes import tally
 from ripml.labels.encoding import label_keys
@@ -78,6 +79,7 @@ _EXACT_FLOPS = {True: 1.2e11, False: 1e12}
 _CG_STEPS = 12  # of conjugate gradients: six times as many were measured to add nothing to precision
 _DIMS, _DIMS_ITERATIVE = 768, 512  # of the embedding otherwise
 _RELEVANCE_DIMS = 64
+_NAMED_CANDIDATES = 64  # kept for each row where labels have names
 _SUMS_BYTES = 1 << 30  # of the sums of all clusters, to have them in one pass
 _GAMMAS, _RIDGES = (0.25, 0.5, 1.0, 2.0), (0.03, 0.1, 0.3, 1.0)  # tried for kernel ridge near a query
 _ROWS_TO_TUNE_LOCAL = 1000  # left-out rows that these are chosen on
@@ -117,10 +119,13 @@ def fit(
 ) -> Model:
     """Fit rows X (n, d) to their labels Y, CSR (n, L), of which every row has at least one.
 
+    X may come with evidence, see `FeatureRows`.
     `workspace` is where arrays of the size of the data are made, and how much else may be held at a time.
     """
     decoder, n_jobs = settings.decoder, settings.n_jobs
     n, L = Y.shape
+    unseen = X.unseen if isinstance(X, FeatureRows) else ()
+    X, evidence = apart(X)
     vocabulary = Vocabulary.of(names)
     rank = np.random.default_rng(seed).permutation(n)  # the order in which rows are left out
     feature_type = decoder.embedding_type.feature_type
@@ -146,7 +151,7 @@ def fit(
     groups = ClusterSets.of(distinct_sets(Y, label_keys(names)), cluster, len(centres))
     askable = n if weights is None else _most_asked(n)
     family = SignalsFitting if decoder.tunes_ridge else VotesFitting
-    fitting: ClusterFitting = family(settings, choice, draft, X, Y, groups, cluster, rank, askable, workspace)
+    fitting: ClusterFitting = family(settings, choice, draft, X, Y, groups, cluster, rank, askable, workspace, evidence)
     fits = []
     for c in range(len(centres)):
         rows = np.arange(n) if len(centres) == 1 else np.flatnonzero(cluster == c)
@@ -158,7 +163,31 @@ def fit(
         choice = replace(choice, kernel=local)
         fits = [replace(one, cluster=_compared_by(one.cluster, local)) for one in fits]
         draft = decoder.fitted(replace(parts, kernel=local))
-    return assemble(settings, choice, draft, fits, centres, weights, vocabulary, n, n_unlabelled, seed, workspace)
+    if evidence is not None and settings.decoder.reads_evidence:
+        vocabulary = vocabulary.added(unseen)
+        draft, fits = _with_names(draft, fits, vocabulary, evidence, Y)
+    model = assemble(settings, choice, draft, fits, centres, weights, vocabulary, n, n_unlabelled, seed, workspace)
+    return replace(model, changes=no_changes(n, L))
+
+
+def _with_names(
+    draft: FittedDecoder, fits: Sequence[ClusterFit], vocabulary: Vocabulary, evidence: Evidence, Y: Any
+) -> tuple[FittedDecoder, list[ClusterFit]]:
+    """The decoder and the clusters for all labels of which evidence speaks, also those that no row carries."""
+    n_labels = len(vocabulary)
+    frequency = np.zeros(n_labels, np.int64)
+    frequency[: len(draft.frequency)] = draft.frequency
+    choices = replace(draft.choices, n_candidates=max(draft.choices.n_candidates, _NAMED_CANDIDATES))
+    counts = NameCounts.nothing(n_labels).changed(evidence, Y, 1)
+    grown = replace(draft.grown(vocabulary, frequency, 0), choices=choices).with_names(counts)
+    return grown, [
+        replace(
+            one,
+            cluster=replace(one.cluster, index=one.cluster.index.with_labels(n_labels)),
+            left_out=replace(one.left_out, truth=wide(one.left_out.truth, n_labels)),
+        )
+        for one in fits
+    ]
 
 
 def assemble(
@@ -306,6 +335,7 @@ class ClusterFitting(ABC):
     rank: Ints  # (n,), the order in which rows are left out
     askable: int  # rows of a lower rank may be left out
     workspace: Workspace
+    evidence: Evidence | None = None
 
     @abstractmethod
     def fit(self, c: int, rows: Ints) -> ClusterFit:
@@ -511,7 +541,8 @@ class SignalsFitting(ClusterFitting):
             rows = TrainingRows(Rows(X), of_row, numbers, kernel)
         elif solver.exact:
             rows = TrainingRows(Rows(X), of_row, of_row[:0], kernel, searched=False)
-        held = LeftOut(index.sets[of_row[asked]], None, X[asked], left_out, asked, of_row[asked])
+        said = None if self.evidence is None else self.evidence[numbers[asked]]
+        held = LeftOut(index.sets[of_row[asked]], None, X[asked], left_out, asked, of_row[asked], said)
         return ClusterFit(Cluster(regression, index, rows), solution.facts(ridge, reason), held)
 
     def _by_kernel(
@@ -530,7 +561,8 @@ class SignalsFitting(ClusterFitting):
         regression = KernelRegression.of(kernel, ridge, solution.coefficients, X)
         rows = TrainingRows(Rows(X), of_row, numbers, kernel)
         facts = {"ridge": ridge, "solver": "kernel", "reason": reason, "converged": True, "steps": 0, "residual": 0.0}
-        held = LeftOut(index.sets[of_row[asked]], None, X[asked], solution.left_out, asked, of_row[asked])
+        said = None if self.evidence is None else self.evidence[numbers[asked]]
+        held = LeftOut(index.sets[of_row[asked]], None, X[asked], solution.left_out, asked, of_row[asked], said)
         return ClusterFit(Cluster(regression, index, rows), facts, held)
 
 

@@ -25,6 +25,7 @@ from ripml.base.errors import DataError, NoLabelsError, ParameterError, check_co
 from ripml.base.parallel import exclusive, thread_count
 from ripml.base.products import column_counts
 from ripml.decoding import scores as scoring
+from ripml.decoding.evidence import FeatureRows
 from ripml.labels.encoding import check_names, encode_labels
 from ripml.model.features import unit_rows
 
@@ -140,7 +141,9 @@ class Multilabel(BaseEstimator, ABC):  # type: ignore[misc]
         return TrainingData(X, Y, names, frequency, n_unlabelled)
 
     def _validated(self, X: Any, reset: bool) -> Any:
-        """X as a CSR or dense float array, with rows of length 1 if so set."""
+        """X as a CSR or dense float array, with rows of length 1 if so set; evidence comes along."""
+        if isinstance(X, FeatureRows):
+            return X.with_features(self._validated(X.X, reset))
         if reset or not self._is_plain(X):
             X = validate_data(self, X=X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32])
         if scipy.sparse.issparse(X):

@@ -57,6 +57,8 @@ _SPECS = {
     "weights": ArraySpec("f", ("d",), optional=True),
     "frequency": ArraySpec("iu", ("L",), least=0),
     "calibration": ArraySpec("f", (2, "steps"), rising=True),
+    "name_hits": ArraySpec("iu", ("L",), least=0, optional=True),
+    "name_right": ArraySpec("iu", ("L",), least=0, optional=True),
     "set_of_row": ArraySpec("iu", ("n",), least=0, optional=True),
     "row_ends": ArraySpec("iu", ("C",), least=0, most="n", rising=True, optional=True),
     "row_numbers": ArraySpec("iu", ("n",), distinct=True, optional=True),
@@ -78,6 +80,7 @@ _TOGETHER = (
     ("kept_parts", "kept_set_of_row"),
     ("set_of_row", "row_ends"),
     ("far_clusters", "far_sums", "far_unit"),
+    ("name_hits", "name_right"),
 )
 
 # Whole numbers, which are stored in as few bytes as hold them.

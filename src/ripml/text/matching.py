@@ -154,12 +154,18 @@ class NameMatcher:
                         old[1:] = [old[1] + count, old[2], last, min(old[4], width)]
         return np.array(list(found.values()), np.int64).reshape(-1, 5)
 
-    def places(self, text: str, name: int) -> list[tuple[int, int]]:
-        """Where in the text the words of a name stand, in sentences that have all of them: (start, end) of each.
+    def places_of_label(self, text: str, label: int) -> list[tuple[int, int]]:
+        """Where in the text the words of the names of a label stand: start and end of each, in order.
 
-        >>> NameMatcher([Name(0, "en", "red tea", True)]).places("Tea? Tea, red.", 0)
+        >>> NameMatcher([Name(0, "en", "red tea", True)]).places_of_label("Tea? Tea, red.", 0)
         [(5, 8), (10, 13)]
         """
+        owner = np.repeat(np.arange(len(self)), self.n_labels)
+        names = owner[self.labels == label]
+        return sorted({place for name in names.tolist() for place in self._places(text, name)})
+
+    def _places(self, text: str, name: int) -> list[tuple[int, int]]:
+        """The places of the words of one name, in sentences that have all of them."""
         words = set(self._words[self._word_ends[name] : self._word_ends[name + 1]].tolist())
         stems = next(stems for stems in self._stems.values() if words <= set(stems.known.values()))
         found, start = list[tuple[int, int]](), 0
