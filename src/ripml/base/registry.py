@@ -85,6 +85,12 @@ _STAGES: dict[str, dict[str, str]] = {
         "csv": "ripml.datasets.formats.delimited",
         "annif": "ripml.datasets.formats.annif",
     },
+    "vocabulary": {  # as above
+        "annif": "ripml.datasets.formats.annif_vocabulary",
+        "table": "ripml.datasets.formats.concept_table",
+        "skos": "ripml.datasets.formats.skos",
+        "jsonl": "ripml.datasets.formats.concept_lines",
+    },
 }
 
 

@@ -22,6 +22,7 @@ from ripml.cli.output import progress_bar, warnings_as_lines, working
 from ripml.datasets import Dataset
 from ripml.datasets.formats import annif, suffix_format
 from ripml.datasets.source import fault, open_source
+from ripml.datasets.vocabularies import with_ids
 from ripml.store import Store
 from ripml.store.database import FILE, is_unfinished
 from ripml.tagging.documents import DocumentModel
@@ -60,7 +61,10 @@ def read_rows(data: str, file: FileOptions, model: DocumentModel | None = None, 
         if not is_file(data):
             return _named_dataset(data)[test]
         read = datasets.read if model is None else model.read
-        return read(source, file.format, **file.columns())
+        rows = read(source, file.format, **file.columns())
+    if model is None or model.concepts is None:
+        return rows
+    return with_ids(rows, model.concepts, set(map(str, model.model.classes_.tolist())))
 
 
 def training_rows(data: str, file: FileOptions) -> tuple[Dataset, int | None]:

@@ -79,6 +79,28 @@ LabelsColumn = Annotated[
 ]
 
 
+Language = Annotated[
+    str | None,
+    Option("--language", metavar="TAG", help="The language of label names, such as de. Default: from the environment."),
+]
+
+
+def reader_languages(language: str | None) -> list[str]:
+    """The languages that a reader prefers: the one given, or those that the environment names, as gettext reads it.
+
+    >>> reader_languages("de-AT")
+    ['de-AT']
+    """
+    if language is not None:
+        return [language]
+    names = ("LC_ALL", "LC_MESSAGES", "LANG")
+    locale = next((value for name in names if (value := os.environ.get(name))), "C")
+    if locale.partition(".")[0] in ("C", "POSIX"):
+        return []
+    wanted = (os.environ.get("LANGUAGE") or locale).split(":")
+    return [tag.partition(".")[0].partition("@")[0].replace("_", "-") for tag in wanted if tag]
+
+
 class FileOptions(NamedTuple):
     """How a file is read: its format and the names of the columns, or None for the defaults."""
 
@@ -109,7 +131,7 @@ class FileOptions(NamedTuple):
 _OPTIONS = {
     "allowed_labels", "clusters", "decoder", "dims", "documents", "ensemble", "features", "folds", "format", "gamma",
     "index", "jobs", "kernel", "learners", "memory", "metric", "min_count", "neighbors", "probe", "rate", "relevance",
-    "ridge", "seed", "solver", "stop_labels", "tail", "targets", "test", "threshold", "trials",
+    "ridge", "seed", "solver", "stop_labels", "tail", "targets", "test", "threshold", "trials", "vocabulary",
 }  # fmt: skip
 _RENAMED = {"random_state": "--seed", "text": "--text-column", "labels": "--labels-column"}
 _QUOTED = re.compile(r"`([a-z_]+)`")

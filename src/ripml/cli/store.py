@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ripml.store import Certificate, Store
     from ripml.tagging.documents import DocumentModel
 
-__all__ = ["app", "labels_app", "login_name"]
+__all__ = ["app", "labels_app", "login_name", "open_store"]
 
 app = Typer(rich_markup_mode=None)
 labels_app = Typer(help="List and change the labels of a store.", rich_markup_mode=None)
@@ -31,7 +31,8 @@ NamesArgument = Annotated[list[str], Argument(metavar="NAME", help="Names of lab
 _ROWS_PER_TRANSACTION = 500
 
 
-def _open(folder: Path, readonly: bool = False) -> Store:
+def open_store(folder: Path, readonly: bool = False) -> Store:
+    """Open the store of a command, with its warnings as lines."""
     from ripml.cli.inputs import is_store
     from ripml.store import Store
 
@@ -90,7 +91,7 @@ def update(
     """
     from ripml.cli.summaries import describe_updates
 
-    with _open(store) as opened:
+    with open_store(store) as opened:
         rows = _rows_to_learn(opened.model, data, options.FileOptions(format, text_column, labels_column))
         result = _learn_rows(opened, rows)
     learnt = f"{output.count(result['learnt'], 'document')} learnt, {result['replaced']:,} replaced"
@@ -175,7 +176,7 @@ def forget(
 
     if bool(ids) == (source is not None):
         raise ParameterError("give either the ids of the documents to forget, or a file of ids with --from.")
-    with _open(store) as opened:
+    with open_store(store) as opened:
         forgotten = read_lines(source) if source is not None else list(ids or ())
         with output.working("forgetting"), _certificate_file(certificate) as write:
             write(opened.forget(forgotten, certify=certificate is not None, actor=login_name()))
@@ -247,7 +248,7 @@ def verify(
 
     found = [certificate for path in certificates or () for certificate in Certificate.read(path)]
     documents = _known_documents(id or [], text, label or [])
-    with _open(store, readonly=True) as opened, output.working("verifying"):
+    with open_store(store, readonly=True) as opened, output.working("verifying"):
         report = opened.verify(found, documents)
     if json:
         output.print_json(report.to_json())
@@ -285,7 +286,7 @@ def relabel(
 
     Example: ripml relabel store/ ticket-17 billing urgent
     """
-    with _open(store) as opened:
+    with open_store(store) as opened:
         before = _labels(opened)
         opened.relabel(id, labels or [], actor=login_name())
         carried, new = opened.document(id)["labels"], sorted(_labels(opened) - before)
@@ -311,7 +312,7 @@ def compact(
     """
     from ripml.cli.inputs import folder_megabytes
 
-    with _open(store) as opened:
+    with open_store(store) as opened:
         before = _labels(opened)
         with output.working("compacting"):
             opened.compact(keep_history=keep_history, actor=login_name())
@@ -331,7 +332,7 @@ def refit(store: options.Store, json: options.Json = False) -> None:
     """
     from ripml.cli.summaries import model_summary, print_summary
 
-    with _open(store) as opened:
+    with open_store(store) as opened:
         with output.working("training"):
             opened.refit(actor=login_name())
         summary = {"documents": len(opened), **model_summary(opened.model)}
@@ -342,54 +343,72 @@ def refit(store: options.Store, json: options.Json = False) -> None:
 def history(
     store: options.Store,
     n: Annotated[int, Option("--last", "-n", min=1, help="Maximum number of changes.")] = 20,
+    language: options.Language = None,
     json: options.Json = False,
 ) -> None:
     """List the last changes of a store, newest first: who made them, and the labels before and after if still known.
 
     Documents that were forgotten with a certificate have no id and no labels here; other forgotten documents keep them
-    until ripml compact. With --json, one object per line.
+    until ripml compact. With --json, one object per line. The table shows the names of a vocabulary.
 
     Example: ripml history store/ -n 5
     """
-    entries = _open(store, readonly=True).history(n)
+    opened = open_store(store, readonly=True)
+    entries, languages = opened.history(n), options.reader_languages(language)
     if json:
         for entry in entries:
             output.print_json(entry)
     elif not entries:
         print(f"{store} has no changes yet")
     else:
-        rows = [_history_row(entry) for entry in entries]
+        rows = [_history_row(entry, lambda labels: opened.model.names(labels, *languages)) for entry in entries]
         output.print_table(
             f"The last changes of {store}", ["number", "time (UTC)", "by", "kind", "id", "labels"], rows, n_left=6
         )
 
 
-def _history_row(entry: dict[str, Any]) -> list[Any]:
-    """The columns of a change: the labels before and after it as far as its entry names them."""
+def _history_row(entry: dict[str, Any], names: Callable[[Sequence[str]], dict[str, str]]) -> list[Any]:
+    """The columns of a change: the labels before and after it as far as its entry has them, by their `names`."""
     before = next((entry[key] for key in ("before", "labels", "old", "label") if key in entry), None)
     after = next((entry[key] for key in ("after", "into", "new") if key in entry), None)
     known = (side for side in (before, after) if side is not None)
-    sides = [side if isinstance(side, str) else ", ".join(side) or "none" for side in known]
-    when, labels = entry["time"][:19].replace("T", " "), output.printable(" → ".join(sides))
-    by = output.printable(entry["actor"] or "")
-    return [entry["number"], when, by, entry["kind"], output.printable(entry.get("id") or ""), labels]
+    sides = []
+    for labels in ([side] if isinstance(side, str) else side for side in known):
+        shown = names(labels)
+        sides.append(", ".join(shown.get(label, label) for label in labels) or "none")
+    when, by = entry["time"][:19].replace("T", " "), output.printable(entry["actor"] or "")
+    id = output.printable(entry.get("id") or "")
+    return [entry["number"], when, by, entry["kind"], id, output.printable(" → ".join(sides))]
 
 
 @labels_app.command("list", short_help="List labels.")
 def labels_list(
     store: options.Store,
     prefix: Annotated[str, Option(help="Only labels that begin with this.")] = "",
+    language: options.Language = None,
     json: options.Json = False,
 ) -> None:
-    """List the labels by name, one per line, with the number of documents and whether the label is retired.
+    """List the labels, one per line, with the number of documents and whether the label is retired.
+
+    If the store has a vocabulary, the last column is the name of the label, and --prefix compares names as well.
 
     Example: ripml labels list store/ --prefix bill
     """
-    model = _estimator(_open(store, readonly=True))
+    opened = open_store(store, readonly=True)
+    model, trained = _estimator(opened), opened.model
+    names = trained.names(model.classes_.tolist(), *options.reader_languages(language))
     labels = zip(model.classes_.tolist(), model.frequency_.tolist(), model.vocabulary_.retired.tolist(), strict=True)
-    for name, n_documents, retired in sorted(label for label in labels if label[0].startswith(prefix)):
-        text = "\t".join([output.printable(name), str(n_documents), *(["retired"] if retired else [])])
-        output.print_result({"label": name, "documents": n_documents, "retired": retired}, text, json)
+    for label, n_documents, retired in sorted(labels):
+        if not (label.startswith(prefix) or names.get(label, "").startswith(prefix)):
+            continue
+        values = {"label": label, "documents": n_documents, "retired": retired}
+        cells = [label, str(n_documents)]
+        if trained.concepts is None:
+            cells += ["retired"] if retired else []
+        else:
+            values["name"] = names.get(label)
+            cells += ["retired" if retired else "", names.get(label, "")]
+        output.print_result(values, "\t".join(map(output.printable, cells)), json)
 
 
 @labels_app.command("add", short_help="Declare labels.")
@@ -398,7 +417,7 @@ def labels_add(store: options.Store, names: NamesArgument, json: options.Json = 
 
     Example: ripml labels add store/ urgent "to be checked"
     """
-    with _open(store) as opened:
+    with open_store(store) as opened:
         before = _labels(opened)
         opened.add_labels(names, actor=login_name())
         new = sorted(_labels(opened) - before)
@@ -416,7 +435,7 @@ def labels_rename(
 
     Example: ripml labels rename store/ bills billing
     """
-    with _open(store) as opened:
+    with open_store(store) as opened:
         opened.rename_label(old, new, actor=login_name())
         _print_change(
             opened, {"old": old, "new": new}, f"{output.printable(old)} renamed to {output.printable(new)}", json
@@ -434,7 +453,7 @@ def labels_merge(
 
     Example: ripml labels merge store/ bill bills --into billing
     """
-    with _open(store) as opened:
+    with open_store(store) as opened:
         opened.merge_labels(names, into, actor=login_name())
         text = f"{output.join_printable(names)} merged into {output.printable(into)}"
         _print_change(opened, {"merged": names, "into": into}, text, json)
@@ -459,7 +478,7 @@ def labels_reinstate(store: options.Store, names: NamesArgument, json: options.J
 
 
 def _set_retired(folder: Path, names: Sequence[str], retired: bool, as_json: bool) -> None:
-    with _open(folder) as store:
+    with open_store(folder) as store:
         if unknown := [name for name in names if name not in _labels(store)]:  # checked before the first change
             raise DataError(f"there is no label {unknown[0]!r}.")
         for name in names:

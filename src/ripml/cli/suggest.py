@@ -56,6 +56,7 @@ def suggest(
         Any,
         Option(metavar="X|auto", parser=_parse_threshold, help="Minimum score; auto for the threshold of the model."),
     ] = None,
+    language: options.Language = None,
     jobs: options.Jobs = None,
     json: options.Json = False,
 ) -> None:
@@ -63,6 +64,8 @@ def suggest(
 
     For a single text, each line holds a label and its score, separated by a tab; for several texts, each line begins
     with the id or the number of the text. On a terminal the scores are drawn as bars. --json prints one line per text.
+    If the model has a vocabulary, a terminal shows names in place of labels, lines have them in a third column, and
+    JSON has them under "names".
 
     Example: ripml suggest model/ "The invoice was paid twice" --top 3
 
@@ -76,29 +79,37 @@ def suggest(
     trained.model.set_params(n_jobs=jobs)
     changes = {name: value for name, value in (("n", n), ("threshold", threshold)) if value is not None}
     rules, n_empty = trained.rules.but(**changes), 0
+    languages = options.reader_languages(language)
     for number, labels in enumerate(queries.answers(lambda block: trained.suggest(block, rules), _BLOCK_ROWS)):
-        _print_suggestions(labels, queries, number, json)
+        names = None if trained.concepts is None else trained.names((label for label, _ in labels), *languages)
+        _print_suggestions(labels, names, queries, number, json)
         n_empty += not labels
     if n_empty and not json and not sys.stdout.isatty():
         which = "no labels" if len(queries) == 1 else f"no labels for {n_empty:,} of {len(queries):,} texts"
         print(f"{which}: {output.NO_LABELS}", file=sys.stderr)
 
 
-def _print_suggestions(labels: Sequence[Suggestion], queries: Queries, number: int, as_json: bool) -> None:
-    """Print the labels of one text: as a line of JSON, as bars on a terminal, or one tab-separated line per label."""
+def _print_suggestions(
+    labels: Sequence[Suggestion], names: dict[str, str] | None, queries: Queries, number: int, as_json: bool
+) -> None:
+    """Print the labels of one text: as a line of JSON, as bars on a terminal, or one tab-separated line per label.
+
+    `names` are those of a vocabulary.
+    """
     if as_json:
         pairs = [{"label": label, "score": score} for label, score in labels]
-        output.print_json({**queries.record(number), "labels": pairs})
+        output.print_json({**queries.record(number), "labels": pairs, **({} if names is None else {"names": names})})
         return
-    name = output.printable(queries.id(number) or str(number))
-    labels = [(output.printable(label), score) for label, score in labels]
+    id = output.printable(queries.id(number) or str(number))
     if sys.stdout.isatty():
         if len(queries) > 1:
-            print(name)
-        output.print_scores(labels)
+            print(id)
+        output.print_scores([(output.printable((names or {}).get(label, label)), score) for label, score in labels])
         return
     for label, score in labels:
-        print("\t".join([*([name] if len(queries) > 1 else []), label, f"{score:.4f}"]))
+        name = [] if names is None else [names.get(label, "")]
+        line = [*([id] if len(queries) > 1 else []), label, f"{score:.4f}", *name]
+        print("\t".join(map(output.printable, line)))
 
 
 @app.command(short_help="Print the labels of each row of a file.")
@@ -218,6 +229,7 @@ def explain(
     n: Annotated[int, Option("--top", "-n", min=1, help="Maximum number of labels per text.")] = 3,
     examples: Annotated[int, Option(min=1, help="Maximum number of examples per label.")] = 3,
     features: Annotated[int, Option(min=1, help="Maximum number of words or features per label.")] = 8,
+    language: options.Language = None,
     jobs: options.Jobs = None,
     json: options.Json = False,
 ) -> None:
@@ -225,7 +237,8 @@ def explain(
 
     An example is a document, or a set of labels that stands for all documents with exactly these labels; its share is
     its part of the label's score. A store names documents by their ids, a model by row numbers that begin with 0. The
-    number after a word or feature says how strongly it speaks for the label, or against it if it is negative.
+    number after a word or feature says how strongly it speaks for the label, or against it if it is negative. If the
+    model has a vocabulary, labels are shown by their names.
 
     Example: ripml explain store/ "The invoice was paid twice" --top 1
 
@@ -239,7 +252,7 @@ def explain(
         held = type(trained.model).__name__
         raise ParameterError(f"only RIPML models can be explained; {model} holds {held}, which cannot.")
     trained.model.set_params(n_jobs=jobs)
-    formatter = _ExplanationFormatter(trained, store, examples, features)
+    formatter = _ExplanationFormatter(trained, store, examples, features, options.reader_languages(language))
     # The text output merges examples and prefers whole words, so it selects from more than it shows.
     limits = (examples, features) if json else (2 * examples, _SEARCHED_FEATURES)
     answers = queries.answers(
@@ -247,7 +260,8 @@ def explain(
     )
     for number, labels in enumerate(answers):
         if json:
-            output.print_json({**queries.record(number), "labels": [formatter.to_json(label) for label in labels]})
+            explained = {"labels": [formatter.to_json(label) for label in labels]}
+            output.print_json({**queries.record(number), **explained, **formatter.names_to_json(labels)})
         else:
             title = _title(queries, number) + ("" if labels else f" has {_UNKNOWN_ROW}")
             output.print_tree(title, [formatter.to_text(label) for label in labels])
@@ -266,10 +280,12 @@ def _title(queries: Queries, number: int) -> str:
 class _ExplanationFormatter:
     """Turns explanations into JSON or text, with the ids of documents if there is a store."""
 
-    def __init__(self, trained: DocumentModel, store: Store | None, n_examples: int, n_features: int) -> None:
+    def __init__(
+        self, trained: DocumentModel, store: Store | None, n_examples: int, n_features: int, languages: Sequence[str]
+    ) -> None:
         from ripml.text import TfIdf
 
-        self._trained, self._store = trained, store
+        self._trained, self._store, self._languages = trained, store, languages
         self._n_examples, self._n_features = n_examples, n_features
         self._feature_noun = "features" if trained.text is None else "words"
         self._has_letter_groups = isinstance(trained.text, TfIdf)
@@ -283,6 +299,18 @@ class _ExplanationFormatter:
                 record["documents"] = self._document_ids(example)
         return explanation
 
+    def names_to_json(self, labels: Sequence[Why]) -> dict[str, Any]:
+        """The names of all labels in explanations, if there is a vocabulary."""
+        if self._trained.concepts is None:
+            return {}
+        carried = [str(label) for why in labels for example in why.examples for label in example.labels]
+        return {"names": self._trained.names([*(why.label for why in labels), *carried], *self._languages)}
+
+    def _shown(self, labels: Sequence[Any]) -> list[str]:
+        """Labels as people read them."""
+        names = self._trained.names(map(str, labels), *self._languages)
+        return [names.get(str(label), str(label)) for label in labels]
+
     def to_text(self, why: Why) -> tuple[str, list[str]]:
         """The label with its score, and one line for each example, for the rest of the score and for the features."""
         examples = merge_examples(why.examples)
@@ -294,7 +322,7 @@ class _ExplanationFormatter:
         if why.features:
             features = (f"{output.printable(str(name))} {weight:+.3f}" for name, weight in self._shown_features(why))
             lines.append(f"{self._feature_noun}: {', '.join(features)}")
-        return f"{output.printable(str(why.label))}  {why.score:.4f}", lines
+        return f"{output.join_printable(self._shown([why.label]))}  {why.score:.4f}", lines
 
     def _document_ids(self, example: Example) -> list[str]:
         """The document that the example is, or the first documents with its labels; empty without a store."""
@@ -310,7 +338,7 @@ class _ExplanationFormatter:
             source = f"row {example.row:,}"
         else:
             source = output.count(example.n_rows, "row")
-        return f"{source}: {output.join_printable(example.labels)}"
+        return f"{source}: {output.join_printable(self._shown(example.labels))}"
 
     def _shown_features(self, why: Why) -> list[tuple[Any, float]]:
         """Whole words first, then a few groups of letters (which begin or end with a hyphen) if there is room."""

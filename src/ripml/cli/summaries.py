@@ -44,6 +44,9 @@ def model_summary(trained: DocumentModel) -> dict[str, Any]:
         "words" if is_words else "features": int(model.n_features_in_),
         "labels": len(model.classes_),
     }
+    if trained.concepts is not None:
+        facts["concepts"] = len(trained.concepts)
+        facts["labels_with_names"] = len(trained.names(map(str, model.classes_.tolist())))
     if trained.text is not None and not is_words:
         facts["text"] = type(trained.text).__name__
     # Rules that differ from the defaults; for lists of labels, their lengths.
@@ -96,8 +99,8 @@ def chosen_settings(model: RIPML) -> dict[str, Any]:
 
 def format_short(summary: dict[str, Any]) -> dict[str, str]:
     """The most important part of a summary after training, for people."""
-    names: tuple[str, ...] = ("rows", "labels", "words", "features")
-    facts = {name: f"{summary[name]:,}" for name in names if name in summary}
+    names: tuple[str, ...] = ("rows", "labels", "labels_with_names", "words", "features")
+    facts = {name.replace("_", " "): f"{summary[name]:,}" for name in names if name in summary}
     if summary["rows_without_labels"]:
         facts["rows"] += f", and {summary['rows_without_labels']:,} without labels"
     is_measured = summary["rows"] >= _ENOUGH_ROWS and summary["left_out"]

@@ -24,6 +24,7 @@ from ripml.cli import options, output
 from ripml.cli.options import stage_option
 
 if TYPE_CHECKING:
+    from ripml.labels.concepts import Concepts
     from ripml.model.multilabel import Multilabel
     from ripml.search.study import Study, Trial
     from ripml.tagging.documents import DocumentModel
@@ -70,6 +71,10 @@ def train(
         str | None, Option(metavar="FILE", help="Suggest only the labels in this file, one per line.")
     ] = None,
     min_count: Annotated[int, Option(help="Suggest only labels that at least this many training rows have.")] = 1,
+    vocabulary: Annotated[
+        str | None,
+        Option(metavar="FILE", help="The vocabulary of the labels: SKOS, a vocabulary of Annif, or a table."),
+    ] = None,
     memory: Annotated[
         str | None, Option(help="Read the file in blocks and use about this much memory beside one, e.g. 500MB or 4GB.")
     ] = None,
@@ -87,6 +92,10 @@ def train(
     jsonl). Options override --settings, which overrides the preset. Settings that are auto are tuned on held-out
     training rows; ripml inspect shows the values. --stop-labels, --allowed-labels and --min-count are saved with the
     model and apply to ripml suggest.
+
+    With --vocabulary, labels are the ids of concepts, and people read their names. Rows may have names in place of ids.
+    In the files of --stop-labels and --allowed-labels, lines such as type:URI, scheme:URI and branch:ID then stand for
+    all labels of a type or a scheme, and for a label with everything narrower.
 
     With --store, MODEL becomes a store in a new folder. ripml update, forget and relabel change it, ripml serve serves
     it, and every command that takes a model takes a store, too. With --memory, the rows and the large arrays of the
@@ -107,7 +116,7 @@ def train(
     given = {name: value for name, value in parameters.items() if value is not None}
     run = TrainingRun(
         data, model, options.FileOptions(format, text_column, labels_column), preset, method, settings, given, features,
-        stop_labels, allowed_labels, min_count, memory, dask, store, compact,
+        stop_labels, allowed_labels, min_count, vocabulary, memory, dask, store, compact,
     )  # fmt: skip
     run_train(run, json)
 
@@ -127,6 +136,7 @@ class TrainingRun:
     stop_labels: str | None  # a file of names
     allowed_labels: str | None  # a file of names
     min_count: int
+    vocabulary: str | None  # a file
     memory: str | None
     dask: str | None
     store: bool
@@ -162,6 +172,12 @@ class TrainingRun:
         estimator.check_settings()
         return estimator
 
+    def concepts(self) -> Concepts | None:
+        """The vocabulary of the labels."""
+        from ripml.datasets import read_vocabulary
+
+        return None if self.vocabulary is None else read_vocabulary(self.vocabulary)
+
     def rules(self) -> Rules:
         """The rules for suggestions that are saved with the model."""
         from ripml.cli.inputs import read_lines
@@ -179,7 +195,7 @@ def run_train(run: TrainingRun, as_json: bool) -> None:
 
     run.check()
     fit = _fit_out_of_core if run.out_of_core else _fit_in_memory
-    name, start, trained = fit(run, run.estimator(), run.rules())
+    name, start, trained = fit(run, run.estimator(), run.rules(), run.concepts())
     summary = model_summary(trained)
     summary["seconds"] = round(time.perf_counter() - start, 2)
     summary["megabytes"] = folder_megabytes(run.folder)
@@ -194,13 +210,17 @@ def run_train(run: TrainingRun, as_json: bool) -> None:
     print(f"Try it: ripml {command}\nAll settings: ripml inspect {place}")
 
 
-def _fit_in_memory(run: TrainingRun, estimator: Multilabel, rules: Rules) -> tuple[str, float, DocumentModel]:
+def _fit_in_memory(
+    run: TrainingRun, estimator: Multilabel, rules: Rules, concepts: Concepts | None
+) -> tuple[str, float, DocumentModel]:
     """Read all rows, fit the model and save it; return the name of the data, the start of the fit, and the model."""
     from ripml.cli import inputs
+    from ripml.datasets.vocabularies import with_ids
     from ripml.store import Store
     from ripml.tagging.documents import DocumentModel, distinct
 
     rows, first_feature = inputs.training_rows(run.data, run.file)
+    rows = rows if concepts is None else with_ids(rows, concepts)
     if run.features is not None:
         if rows.texts is None:
             raise DataError(f"--features requires texts, but {rows.name} has none; leave it out.")
@@ -208,16 +228,22 @@ def _fit_in_memory(run: TrainingRun, estimator: Multilabel, rules: Rules) -> tup
     start, features = time.perf_counter(), run.features or "tfidf"
     with output.working("training"):
         if run.store:
-            with Store.create(run.folder, rows, estimator, first_feature, features=features, rules=rules) as store:
+            with Store.create(
+                run.folder, rows, estimator, first_feature, features=features, rules=rules, vocabulary=concepts
+            ) as store:
                 trained = store.model
         else:
             rows = distinct(rows) if rows.X is None and rows.texts is not None else rows
-            trained = DocumentModel.fit(rows, first_feature, estimator, features=features, rules=rules)
+            trained = DocumentModel.fit(
+                rows, first_feature, estimator, features=features, rules=rules, concepts=concepts
+            )
             trained.save(run.folder, run.compact)
     return rows.name or run.data, start, trained
 
 
-def _fit_out_of_core(run: TrainingRun, estimator: Any, rules: Rules) -> tuple[str, float, DocumentModel]:
+def _fit_out_of_core(
+    run: TrainingRun, estimator: Any, rules: Rules, concepts: Concepts | None
+) -> tuple[str, float, DocumentModel]:
     """The same from blocks of a file or on a Dask scheduler, in the folder MODEL.work, which is removed at the end."""
     from ripml.cli.inputs import is_file
     from ripml.tagging.documents import DocumentModel
@@ -246,7 +272,7 @@ def _fit_out_of_core(run: TrainingRun, estimator: Any, rules: Rules) -> tuple[st
             trained = distributed.train_files(estimator, run.data, run.file.format, run.dask, work)
         else:
             trained = DocumentModel.fit_blocks(run.data, run.file.format, estimator, work, memory, **run.file.columns())
-        trained = replace(trained, rules=rules)
+        trained = replace(trained, rules=rules).with_concepts(concepts)
         trained.save(folder, run.compact)
         shutil.rmtree(work)
     return run.data, start, trained
@@ -277,6 +303,10 @@ def _warn_about_rules(trained: DocumentModel) -> None:
     rules, model = trained.rules, trained.model
     known = set(map(str, model.classes_.tolist()))
     warnings = []
+    if trained.concepts is not None:
+        if known.isdisjoint(trained.concepts):
+            warnings.append("--vocabulary: no label of the rows is an id or a name in it, so labels have no names.")
+        known |= {name for name in rules.groups if known & trained.concepts.members(name)}
     for option, names in (("--stop-labels", rules.stop_labels), ("--allowed-labels", rules.allowed_labels or ())):
         if unknown := sorted(set(names) - known):
             more = f" or {len(unknown) - 1:,} more of these labels" if len(unknown) > 1 else ""

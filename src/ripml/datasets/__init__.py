@@ -1,7 +1,8 @@
 """Data sets: files of seven formats, the sets of the folder RIPML_DATA, and one built from NumPy's documentation.
 
 `read`, `iter_blocks` and `write` are for files; `documents_given` is for texts in memory, in lists and tables;
-`load` and `available` are for named sets; `fetch.get` downloads originals.
+`read_vocabulary` and `write_vocabulary` are for files that give labels names, such as SKOS; `load` and `available` are
+for named sets; `fetch.get` downloads originals.
 """
 
 from ripml.datasets import fetch
@@ -9,5 +10,9 @@ from ripml.datasets.catalogue import available, load
 from ripml.datasets.dataset import Dataset
 from ripml.datasets.documents import documents_given
 from ripml.datasets.formats import iter_blocks, read, write
+from ripml.datasets.vocabularies import read_vocabulary, write_vocabulary
 
-__all__ = ["Dataset", "available", "documents_given", "fetch", "iter_blocks", "load", "read", "write"]
+__all__ = [
+    "Dataset", "available", "documents_given", "fetch", "iter_blocks", "load", "read", "read_vocabulary", "write",
+    "write_vocabulary",
+]  # fmt: skip

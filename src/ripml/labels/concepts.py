@@ -24,6 +24,7 @@ from ripml.base.errors import DataError, ParameterError
 __all__ = ["GROUPS", "Concept", "Concepts", "is_group"]
 
 GROUPS: Final = ("type", "scheme", "branch")
+_MAX_RESOLVED: Final = 64  # lists whose labels are remembered
 
 
 @dataclass(frozen=True)
@@ -39,17 +40,18 @@ class Concept:
     types: tuple[str, ...] = ()
     schemes: tuple[str, ...] = ()
 
-    def name(self, language: str | None = None) -> str:
-        """The name in a language; else without a language, in English, in any language, or the id.
+    def name(self, *languages: str | None) -> str:
+        """The name in the first of these languages that has one; else without a language, in English, any, or the id.
 
         >>> tea = Concept("c1", {"de": "Tee", "en": "tea"})
-        >>> tea.name("de-AT"), tea.name("fr"), Concept("c2").name()
+        >>> tea.name("fr", "de-AT"), tea.name("fr"), Concept("c2").name()
         ('Tee', 'tea', 'c2')
         """
-        tag = (language or "").lower()
-        for candidate in (tag, tag.partition("-")[0], "", "en"):
-            if candidate in self.names:
-                return self.names[candidate]
+        tags = [language.lower() for language in languages if language]
+        wanted = [part for tag in tags for part in (tag, tag.partition("-")[0])]
+        for language in (*wanted, "", "en"):
+            if language in self.names:
+                return self.names[language]
         return next(iter(self.names.values()), self.id)
 
     def texts(self) -> list[tuple[str, str, bool]]:
@@ -89,9 +91,10 @@ class Concept:
         )
         if not are_strings:
             raise ValueError(f"the concept {str(values.get('id'))[:60]!r} has a value of the wrong type")
-        of_language = {language: tuple(texts) for language, texts in synonyms.items()}
+        by_language = {language.lower(): name for language, name in names.items()}
+        other_names = {language.lower(): tuple(texts) for language, texts in synonyms.items() if texts}
         id_lists = {name: tuple(ids) for name, ids in lists.items()}
-        return cls(values["id"], names, of_language, notation=notation, **id_lists)
+        return cls(values["id"], by_language, other_names, notation=notation, **id_lists)
 
 
 _ID_LISTS: Final = ("broader", "related", "types", "schemes")
@@ -112,7 +115,9 @@ class Concepts(Mapping[str, Concept]):
 
     def __init__(self, concepts: Mapping[str, Concept]) -> None:
         self._concepts = concepts
-        self._members: dict[str, frozenset[str]] = {}  # of each group that was asked for
+        # What was asked for: the members of groups, and the labels of lists with groups in them.
+        self._members: dict[str, frozenset[str]] = {}
+        self._resolved: dict[frozenset[str], frozenset[str]] = {}
 
     @classmethod
     def of(cls, concepts: Iterable[Concept]) -> Concepts:
@@ -143,10 +148,14 @@ class Concepts(Mapping[str, Concept]):
 
     # --------------------------------------------------------------------------------------------------------- reading
 
-    def name(self, id: str, language: str | None = None) -> str:
+    def name(self, id: str, *languages: str | None) -> str:
         """What people call a label, see `Concept.name`; the id itself if the vocabulary does not know it."""
         concept = self._concepts.get(id)
-        return id if concept is None else concept.name(language)
+        return id if concept is None else concept.name(*languages)
+
+    def named(self, ids: Iterable[str], *languages: str | None) -> dict[str, str]:
+        """Id ↦ name for those of these labels that the vocabulary has a name for."""
+        return {id: self[id].name(*languages) for id in ids if id in self and self[id].names}
 
     def texts(self, id: str) -> list[tuple[str, str, bool]]:
         """The names and synonyms of a label in all languages, see `Concept.texts`."""
@@ -166,17 +175,28 @@ class Concepts(Mapping[str, Concept]):
                 counts[language] = counts.get(language, 0) + 1
         return sorted(counts, key=lambda language: (-counts[language], language))
 
+    def language(self, *languages: str | None) -> str:
+        """The first of these languages that the vocabulary has names in; else "", English or the most frequent.
+
+        >>> Concepts.of([Concept("c1", {"de": "Tee", "en": "tea"})]).language("fr", "de-AT")
+        'de'
+        """
+        tags = [language.lower() for language in languages if language]
+        wanted = [*(part for tag in tags for part in (tag, tag.partition("-")[0])), "", "en"]
+        return next((tag for tag in wanted if tag in self.languages), next(iter(self.languages), ""))
+
     @cached_property
     def _narrower(self) -> dict[str, tuple[str, ...]]:
         return _inverse(self.values(), lambda concept: concept.broader)
 
     @cached_property
-    def _ids_by_text(self) -> dict[str, tuple[str, ...]]:
-        return _inverse(self.values(), lambda concept: dict.fromkeys(_folded(text) for _, text, _ in concept.texts()))
+    def _ids_by_name(self) -> dict[str, tuple[str, ...]]:
+        return _inverse(self.values(), lambda concept: dict.fromkeys(map(_folded, concept.names.values())))
 
-    def ids_named(self, text: str) -> tuple[str, ...]:
-        """The ids of the concepts with this name or synonym in any language, whatever the case of its letters."""
-        return self._ids_by_text.get(_folded(text), ())
+    def id_of(self, name: str) -> str | None:
+        """The id of the only concept that has this preferred name, in any language and case; else None."""
+        ids = self._ids_by_name.get(_folded(name), ())
+        return ids[0] if len(ids) == 1 else None
 
     # ------------------------------------------------------------------------------------------------------- selecting
 
@@ -202,8 +222,12 @@ class Concepts(Mapping[str, Concept]):
 
     def resolved(self, names: Iterable[str]) -> frozenset[str]:
         """Ids of labels: those given, and the members of the groups among them."""
-        names = list(names)
-        return frozenset(names).union(*(self.members(name) for name in names if is_group(name)))
+        given = frozenset(names)
+        if given not in self._resolved:
+            if len(self._resolved) >= _MAX_RESOLVED:
+                self._resolved.clear()
+            self._resolved[given] = given.union(*(self.members(name) for name in given if is_group(name)))
+        return self._resolved[given]
 
     def only(self, include: Sequence[str] | None = None, exclude: Sequence[str] = ()) -> Concepts:
         """The concepts that `include` names, by ids or groups (None: all), without those that `exclude` names.

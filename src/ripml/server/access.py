@@ -145,7 +145,7 @@ def _list_lengths(body: Any, settings: Settings) -> Iterator[tuple[str, int, int
     """Name, length and limit of each bounded list, so that long ones are refused before their items are validated."""
     if not isinstance(body, dict):
         return
-    for name in ("texts", "documents", "ids"):
+    for name in ("texts", "documents", "ids", "concepts"):
         if isinstance(body.get(name), list):
             yield name, len(body[name]), settings.max_texts
     documents = body.get("documents")

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from ripml.server import exports, schemas
 from ripml.server.access import Caller, ParsedRequest, ReadRoute, WriteRoute
+from ripml.server.languages import accepted_languages
 from ripml.server.problems import MEDIA_TYPE, Problem
 from ripml.server.served_store import ServedStore
 from ripml.server.settings import Settings
@@ -48,6 +49,11 @@ async def _caller(request: Request) -> Caller:
     return caller
 
 
+async def _languages(request: Request) -> tuple[str, ...]:
+    return accepted_languages(request.headers.get("accept-language", ""))
+
+
+LanguagesParameter = Annotated[tuple[str, ...], Depends(_languages)]
 ServedStoreParameter = Annotated[ServedStore, Depends(_find_store)]
 CallerParameter = Annotated[Caller, Depends(_caller)]
 LimitParameter = Annotated[int, Query(ge=1, le=1000)]
@@ -134,7 +140,8 @@ async def suggest(
 ) -> Response:
     """Suggest labels for a text."""
     _check_lengths(request, query.text)
-    return _json(await store.suggest(caller, partial(_is_gone, request), query.text, query.given("n", "threshold")))
+    arguments = (query.text, query.given("n", "threshold"), await _languages(request))
+    return _json(await store.suggest(caller, partial(_is_gone, request), *arguments))
 
 
 class _SuggestRoute(ReadRoute):
@@ -173,7 +180,7 @@ async def suggest_batch(
 ) -> Response:
     """Suggest labels for several texts."""
     _check_lengths(request, *query.texts)
-    arguments = (query.texts, query.given("n", "threshold"))
+    arguments = (query.texts, query.given("n", "threshold"), await _languages(request))
     return _json(await store.work(caller, partial(_is_gone, request), store.suggest_batch, *arguments))
 
 
@@ -183,16 +190,20 @@ async def explain(
 ) -> Response:
     """Explain the labels of a text by the examples and the words behind each."""
     _check_lengths(request, query.text)
-    arguments = (query.text, query.given("n"), query.examples, query.features)
+    arguments = (query.text, query.given("n"), query.examples, query.features, await _languages(request))
     return _json(await store.work(caller, partial(_is_gone, request), store.explain, *arguments))
 
 
-@read.get(_STORE + "/labels")
+@read.get(_STORE + "/labels", response_model_exclude_unset=True)
 async def labels(
-    store: ServedStoreParameter, caller: CallerParameter, prefix: PrefixParameter = "", limit: LimitParameter = 20
+    store: ServedStoreParameter,
+    caller: CallerParameter,
+    languages: LanguagesParameter,
+    prefix: PrefixParameter = "",
+    limit: LimitParameter = 20,
 ) -> schemas.LabelList:
-    """List the labels that begin with a prefix."""
-    return schemas.LabelList(labels=await store.look_up(caller, store.store.labels, prefix, limit))
+    """List the labels whose names begin with a prefix."""
+    return await store.look_up(caller, store.labels, prefix, limit, languages)
 
 
 @read.get(_STORE + "/history", response_model=schemas.History)
@@ -200,7 +211,50 @@ async def history(
     request: Request, store: ServedStoreParameter, caller: CallerParameter, limit: LimitParameter = 20
 ) -> Response:
     """List the last changes, newest first."""
-    return _json(await store.work(caller, partial(_is_gone, request), store.history, limit))
+    return _json(await store.work(caller, partial(_is_gone, request), store.history, limit, await _languages(request)))
+
+
+# --------------------------------------------------------------------------------------------------------- vocabulary
+
+
+@read.get(_STORE + "/vocabulary")
+async def vocabulary(store: ServedStoreParameter, caller: CallerParameter) -> schemas.VocabularySummary:
+    """Describe the vocabulary of the labels."""
+    return await store.look_up(caller, store.vocabulary)
+
+
+@read.get(_STORE + "/vocabulary/{id}")
+async def concept(
+    store: ServedStoreParameter, caller: CallerParameter, languages: LanguagesParameter, id: schemas.DocumentId
+) -> schemas.ConceptDetail:
+    """Show what the vocabulary says of a label."""
+    return await store.look_up(caller, store.concept, id, languages)
+
+
+async def _set_vocabulary(
+    store: ServedStore, caller: Caller, query: schemas.VocabularyRequest, add: bool
+) -> schemas.VocabularySummary:
+    ids = [concept.id for concept in query.concepts]
+    if len(set(ids)) < len(ids):
+        raise Problem(409, f"the concept {next(id for id in ids if ids.count(id) > 1)!r} is given twice.")
+    await store.set_vocabulary(caller, [concept.model_dump() for concept in query.concepts], add)
+    return await store.look_up(caller, store.vocabulary)
+
+
+@write.put(_STORE + "/vocabulary")
+async def replace_vocabulary(
+    store: ServedStoreParameter, caller: CallerParameter, query: schemas.VocabularyRequest
+) -> schemas.VocabularySummary:
+    """Replace the vocabulary; nothing is fitted again."""
+    return await _set_vocabulary(store, caller, query, add=False)
+
+
+@write.patch(_STORE + "/vocabulary")
+async def extend_vocabulary(
+    store: ServedStoreParameter, caller: CallerParameter, query: schemas.VocabularyRequest
+) -> schemas.VocabularySummary:
+    """Add concepts to the vocabulary; they replace those with the same ids."""
+    return await _set_vocabulary(store, caller, query, add=True)
 
 
 # ---------------------------------------------------------------------------------------------------------- documents
@@ -220,12 +274,12 @@ async def learn(
     return schemas.ChangedDocuments(version=version, ids=ids)
 
 
-@read.get(_DOCUMENT)
+@read.get(_DOCUMENT, response_model_exclude_unset=True)
 async def document(
-    store: ServedStoreParameter, caller: CallerParameter, id: schemas.DocumentId
+    store: ServedStoreParameter, caller: CallerParameter, languages: LanguagesParameter, id: schemas.DocumentId
 ) -> schemas.StoredDocument:
     """Show a document."""
-    return schemas.StoredDocument.model_validate(await store.look_up(caller, store.document, id))
+    return schemas.StoredDocument.model_validate(await store.look_up(caller, store.document, id, languages))
 
 
 @write.put(_DOCUMENT + "/labels")

@@ -130,6 +130,25 @@ class ForgetRequest(_Request):
     certify: Annotated[bool, Field(description="Whether to return a certificate for each document.")] = False
 
 
+class NewConcept(_Request):
+    """What is known about a label: names and synonyms by language ("" if not known), and the ids of other concepts."""
+
+    id: LabelName
+    names: dict[Name | Literal[""], Name] = {}
+    synonyms: dict[Name | Literal[""], Items[Name]] = {}
+    broader: Items[Name] = []
+    related: Items[Name] = []
+    notation: Name | None = None
+    types: Items[Name] = []
+    schemes: Items[Name] = []
+
+
+class VocabularyRequest(_Request):
+    """Concepts of a vocabulary."""
+
+    concepts: Items[NewConcept]
+
+
 class RelabelRequest(_Request):
     """The new labels of a document, in place of all that it has."""
 
@@ -137,6 +156,13 @@ class RelabelRequest(_Request):
 
 
 # ---------------------------------------------------------------------------------------------------------- responses
+
+
+class _Named(BaseModel):
+    names: Annotated[
+        dict[str, str] | None,
+        Field(description="What people call the labels, by Accept-Language; only with a vocabulary."),
+    ] = None
 
 
 class ScoredLabel(BaseModel):
@@ -152,14 +178,14 @@ class LabelScores(BaseModel):
     labels: list[ScoredLabel]
 
 
-class Suggestions(BaseModel):
+class Suggestions(_Named):
     """The labels of a text, best first, by the model after change `version`."""
 
     version: int
     labels: list[ScoredLabel]
 
 
-class BatchSuggestions(BaseModel):
+class BatchSuggestions(_Named):
     """The labels of several texts, by one version of the model."""
 
     version: int
@@ -204,7 +230,7 @@ class LabelExplanation(ScoredLabel):
     spans: list[Span]
 
 
-class Explanations(BaseModel):
+class Explanations(_Named):
     """The explained labels of a text."""
 
     version: int
@@ -252,7 +278,7 @@ class RelabelledDocument(BaseModel):
     before: list[str]
 
 
-class StoredDocument(BaseModel):
+class StoredDocument(_Named):
     """A document of a store."""
 
     id: str
@@ -260,10 +286,33 @@ class StoredDocument(BaseModel):
     labels: list[str]
 
 
-class LabelList(BaseModel):
+class LabelList(_Named):
     """Labels of a store."""
 
     labels: list[LabelInfo]
+
+
+class VocabularySummary(BaseModel):
+    """The size of a vocabulary, and the languages of its names, the most frequent first."""
+
+    version: int
+    concepts: int
+    languages: list[str]
+
+
+class ConceptDetail(_Named):
+    """What the vocabulary says of a label; `names` has those of the other concepts in one language."""
+
+    id: str
+    name: str
+    names_by_language: dict[str, str]
+    synonyms: dict[str, list[str]]
+    broader: list[str]
+    narrower: list[str]
+    related: list[str]
+    notation: str | None
+    types: list[str]
+    schemes: list[str]
 
 
 class StoreSummary(BaseModel):
@@ -309,6 +358,7 @@ class ModelCard(BaseModel):
     left_out_precision: dict[str, float] | None
     warm: dict[str, Any]
     rules: dict[str, Any]
+    vocabulary: dict[str, Any] | None = None
     limits: Limits
 
 
@@ -321,7 +371,7 @@ class Change(BaseModel):
     kind: str
 
 
-class History(BaseModel):
+class History(_Named):
     """The last changes of a store, newest first."""
 
     changes: list[Change]

@@ -31,6 +31,7 @@ from pydantic_core import to_json, to_jsonable_python
 
 from ripml.base.errors import DataError, ParameterError
 from ripml.base.parallel import blocks
+from ripml.labels.concepts import Concept, Concepts
 from ripml.model.explain import Example
 from ripml.server.access import Caller
 from ripml.server.batching import Batcher
@@ -44,11 +45,14 @@ from ripml.server.schemas import (
     BackupInfo,
     BackupStatus,
     CheckStatus,
+    ConceptDetail,
     Finding,
     JobStatus,
+    LabelList,
     Limits,
     ModelCard,
     StoreSummary,
+    VocabularySummary,
 )
 from ripml.store import Certificate, Store
 from ripml.tagging.documents import DocumentModel, Why
@@ -58,6 +62,7 @@ from ripml.text import Encoder
 __all__ = ["ServedStore", "encode_json"]
 
 Overrides = Mapping[str, Any]  # those of `n` and `threshold` that the request has
+Languages = Sequence[str]  # of the reader, the preferred one first
 IsGone = Callable[[], Awaitable[bool]]  # whether the client of a request has closed its connection
 T = TypeVar("T")
 
@@ -80,6 +85,7 @@ _log = logging.getLogger("ripml.server")
 class _Query(NamedTuple):
     text: str
     overrides: Overrides
+    languages: Languages = ()
 
 
 def _plain(value: Any) -> Any:
@@ -96,18 +102,30 @@ def encode_json(content: Any) -> bytes:
     return to_json(content, fallback=_plain, inf_nan_mode="null")
 
 
-def _encode_items(name: str, items: Iterable[Any], **numbers: int) -> bytes:
+def _encode_items(name: str, items: Iterable[Any], names: dict[str, str] | None = None, **numbers: int) -> bytes:
     """JSON of an object with numbers and a list; item by item, so that other threads run in between.
+
+    `names` of labels, which may still grow with the items, come last.
 
     >>> _encode_items("results", iter([[0.5], []]), version=3) == encode_json({"version": 3, "results": [[0.5], []]})
     True
     """
     head = "".join(f'"{key}":{number},' for key, number in numbers.items())
-    return b'{%b"%b":[%b]}' % (head.encode(), name.encode(), b",".join(map(encode_json, items)))
+    body = b",".join(map(encode_json, items))
+    tail = b"" if names is None else b',"names":' + encode_json(names)
+    return b'{%b"%b":[%b]%b}' % (head.encode(), name.encode(), body, tail)
 
 
 def _scored(labels: Sequence[Suggestion]) -> list[dict[str, Any]]:
     return [{"label": label, "score": score} for label, score in labels]
+
+
+def _suggestions(version: int, model: DocumentModel, labels: Sequence[Suggestion], languages: Languages) -> bytes:
+    """The JSON of `Suggestions`."""
+    content = {"version": version, "labels": _scored(labels)}
+    if model.concepts is not None:
+        content["names"] = model.names((label for label, _ in labels), *languages)
+    return encode_json(content)
 
 
 def _per_item(sizes: Sequence[int], limit: int) -> int:
@@ -211,9 +229,11 @@ class ServedStore:
 
     # ---------------------------------------------------------------------------------------------------- suggestions
 
-    async def suggest(self, caller: Caller, is_gone: IsGone, text: str, overrides: Overrides) -> bytes:
+    async def suggest(
+        self, caller: Caller, is_gone: IsGone, text: str, overrides: Overrides, languages: Languages = ()
+    ) -> bytes:
         """The labels of a text, as the JSON of `Suggestions`."""
-        query = _Query(text, overrides)
+        query = _Query(text, overrides, languages)
         if len(text) <= _LONG_TEXT:
             return await self._batcher.submit(query)
         return await self.work(caller, is_gone, self._suggest_long, query)
@@ -223,7 +243,7 @@ class ServedStore:
         version, model = self._current_on_one_core()
         self._metrics.batch_sizes.labels(self.name).observe(1)
         (labels,) = model.suggest([query.text], model.rules.but(**query.overrides))
-        return encode_json({"version": version, "labels": _scored(labels)})
+        return _suggestions(version, model, labels, query.languages)
 
     def _suggest_together(self, queries: Sequence[_Query]) -> list[bytes]:
         """The labels of the texts of several callers: scored together, then chosen by the rules of each caller."""
@@ -240,30 +260,37 @@ class ServedStore:
             scores = model.model.decision_function(model.text.transform(texts))
             by_row: dict[int, list[Suggestion]] = {}
             for overrides, rows in groups.items():
-                chosen = model.rules.but(**dict(overrides)).suggestions(model.model, scores[rows])
+                rules = model.resolved(model.rules.but(**dict(overrides)))
+                chosen = rules.suggestions(model.model, scores[rows])
                 by_row.update(zip(rows, chosen, strict=True))
             labels = [by_row[row] for row in range(len(queries))]
-        return [encode_json({"version": version, "labels": _scored(row)}) for row in labels]
+        return [_suggestions(version, model, row, query.languages) for row, query in zip(labels, queries, strict=True)]
 
-    def suggest_batch(self, texts: Sequence[str], overrides: Overrides) -> bytes:
+    def suggest_batch(self, texts: Sequence[str], overrides: Overrides, languages: Languages = ()) -> bytes:
         """The labels of texts, all by one version of the model, as the JSON of `BatchSuggestions`."""
         version, model = self._current_on_one_core()
         assert model.text is not None
         transform = model.text.transform
         self._metrics.batch_sizes.labels(self.name).observe(len(texts))
-        rules = model.rules.but(**overrides)
+        rules = model.resolved(model.rules.but(**overrides))
+        names: dict[str, str] | None = None if model.concepts is None else {}
 
         def results() -> Iterator[dict[str, Any]]:
             for block in blocks(len(texts), _SCORED_TOGETHER):
                 scores = model.model.decision_function(transform(texts[block]))
                 for few in blocks(scores.shape[0], _CHOSEN_TOGETHER):
-                    yield from ({"labels": _scored(row)} for row in rules.suggestions(model.model, scores[few]))
+                    for row in rules.suggestions(model.model, scores[few]):
+                        if names is not None:
+                            names.update(model.names((label for label, _ in row), *languages))
+                        yield {"labels": _scored(row)}
 
-        return _encode_items("results", results(), version=version)
+        return _encode_items("results", results(), names, version=version)
 
     # --------------------------------------------------------------------------------------------------- explanations
 
-    def explain(self, text: str, overrides: Overrides, n_examples: int, n_features: int) -> bytes:
+    def explain(
+        self, text: str, overrides: Overrides, n_examples: int, n_features: int, languages: Languages = ()
+    ) -> bytes:
         """The explained labels of a text, as the JSON of `Explanations`."""
         version, model = self._current_on_one_core()
         (found,) = model.explain([text], model.rules.but(**overrides), n_examples, n_features)
@@ -271,7 +298,9 @@ class ServedStore:
         sizes = [len(example.labels) for label in found for example in label.examples]
         n_labels = _per_item(sizes, _MAX_EXAMPLE_LABELS)
         labels = (self._explanation(label, model, n_spans, n_labels) for label in found)
-        return _encode_items("labels", labels, version=version)
+        carried = [name for label in found for example in label.examples for name in example.labels[:n_labels]]
+        names = self._names(model, [*(label.label for label in found), *carried], languages)
+        return _encode_items("labels", labels, names, version=version)
 
     def _explanation(self, label: Why, model: DocumentModel, n_spans: int, n_labels: int) -> dict[str, Any]:
         """An explained label, with the documents behind its examples."""
@@ -304,14 +333,55 @@ class ServedStore:
 
     # ------------------------------------------------------------------------------------------------------- look-ups
 
-    def document(self, id: str) -> dict[str, Any]:
-        """A document."""
+    @staticmethod
+    def _names(model: DocumentModel, labels: Iterable[Any], languages: Languages) -> dict[str, str] | None:
+        """What people call labels; None without a vocabulary."""
+        return None if model.concepts is None else model.names(map(str, labels), *languages)
+
+    def document(self, id: str, languages: Languages = ()) -> dict[str, Any]:
+        """A document, with the names of its labels if there is a vocabulary."""
         try:
-            return self.store.document(id)
+            found = self.store.document(id)
         except DataError as error:
             raise Problem(404, str(error)) from None
+        names = self._names(self.store.model, found["labels"], languages)
+        return found if names is None else {**found, "names": names}
 
-    def history(self, limit: int) -> bytes:
+    def labels(self, prefix: str, limit: int, languages: Languages = ()) -> LabelList:
+        """The labels whose names begin with a prefix."""
+        found = self.store.labels(prefix, limit, *languages)
+        names = self._names(self.store.model, (label.name for label in found), languages)
+        return LabelList(labels=found) if names is None else LabelList(labels=found, names=names)
+
+    def vocabulary(self) -> VocabularySummary:
+        """The size and the languages of the vocabulary."""
+        version, model = self._current()
+        concepts = model.concepts
+        return VocabularySummary(
+            version=version, concepts=len(concepts or ()), languages=[] if concepts is None else concepts.languages
+        )
+
+    def concept(self, id: str, languages: Languages = ()) -> ConceptDetail:
+        """What the vocabulary says of a label."""
+        concepts = self.store.model.concepts
+        if concepts is None or id not in concepts:
+            raise Problem(404, f"the vocabulary has no concept {id!r}.")
+        concept, narrower = concepts[id], concepts.narrower(id)
+        return ConceptDetail(
+            id=id,
+            name=concept.name(*languages),
+            names_by_language=dict(concept.names),
+            synonyms={language: list(texts) for language, texts in concept.synonyms.items()},
+            broader=list(concept.broader),
+            narrower=list(narrower),
+            related=list(concept.related),
+            notation=concept.notation,
+            types=list(concept.types),
+            schemes=list(concept.schemes),
+            names=concepts.named([*concept.broader, *narrower, *concept.related], *languages),
+        )
+
+    def history(self, limit: int, languages: Languages = ()) -> bytes:
         """The last changes, newest first, as the JSON of `History`."""
         changes, n_labels = list[dict[str, Any]](), 0
         for change in self.store.history(limit):
@@ -319,7 +389,9 @@ class ServedStore:
             if changes and n_labels > _MAX_HISTORY_LABELS:
                 break
             changes.append(change)
-        return _encode_items("changes", changes)
+        states = [change.get(state) or () for change in changes for state in ("before", "after")]
+        names = self._names(self.store.model, (label for state in states for label in state), languages)
+        return _encode_items("changes", changes, names)
 
     def sizes(self) -> dict[str, int]:
         """The numbers of documents, labels and changes; may wait for the disk."""
@@ -345,6 +417,8 @@ class ServedStore:
             "warm": estimator.warm_,
             "rules": model.rules.to_json(),
         }
+        if model.concepts is not None:
+            facts["vocabulary"] = {"concepts": len(model.concepts), "languages": model.concepts.languages}
         return ModelCard(**to_jsonable_python(facts, fallback=_plain), limits=limits)
 
     # -------------------------------------------------------------------------------------------------------- changes
@@ -413,6 +487,17 @@ class ServedStore:
             return before
 
         return await self._change("relabel", work)
+
+    async def set_vocabulary(self, caller: Caller, concepts: Sequence[Mapping[str, Any]], add: bool) -> int:
+        """Replace the vocabulary by these concepts, or add them to it; the version."""
+
+        def work() -> None:
+            given = Concepts.of(Concept.from_json(concept) for concept in concepts)
+            known = self.store.model.concepts if add else None
+            self.store.set_vocabulary(given if known is None else known.updated(given), actor=caller.key)
+
+        version, _ = await self._change("vocabulary", work)
+        return version
 
     # ----------------------------------------------------------------------------------------------------------- jobs
 

@@ -18,6 +18,7 @@ import hashlib
 import json
 import os
 import sqlite3
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
@@ -27,6 +28,7 @@ from typing import Any
 import numpy as np
 
 from ripml.base.errors import DataError, ModelFolderError, StoreError
+from ripml.labels.concepts import Concepts
 from ripml.labels.encoding import label_keys, names_array
 
 # The condition for entries of the journal whose document is no longer in the store.
@@ -79,6 +81,7 @@ class Delta:
     change: int
     labels: list[Label]
     edits: list[Edit]
+    concepts: Concepts | None = field(default=None, repr=False)  # the vocabulary, if that changed
 
 
 @dataclass(frozen=True)
@@ -312,6 +315,25 @@ def unused_labels(connection: sqlite3.Connection) -> list[Label]:
     return Label.read(connection, f"NOT declared AND name NOT NULL AND NOT {carried}")
 
 
+def read_concepts(connection: sqlite3.Connection, after: int = -1) -> Concepts | None:
+    """The vocabulary; None if there is none, or if it was not changed after this change."""
+    query = "SELECT value FROM meta WHERE key = ?"
+    changed = connection.execute(query, ("vocabulary_change",)).fetchone()
+    if changed is None or changed[0] <= after:
+        return None
+    (lines,) = connection.execute(query, ("vocabulary",)).fetchone()
+    try:
+        return Concepts.from_json_lines(zlib.decompress(lines))
+    except zlib.error as error:
+        raise ValueError(f"the vocabulary cannot be read ({error})") from error
+
+
+def write_concepts(connection: sqlite3.Connection, concepts: Concepts, change: int) -> None:
+    """Make this the vocabulary from a change on; an empty one means that there is none."""
+    pairs = [("vocabulary", zlib.compress(concepts.to_json_lines())), ("vocabulary_change", change)]
+    connection.executemany("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", pairs)
+
+
 def delta_since(connection: sqlite3.Connection, change: int) -> Delta:
     """The difference between a change and now; the change must not be older than the snapshot."""
     labels = Label.read(connection, "changed > ?", change)
@@ -346,7 +368,7 @@ def delta_since(connection: sqlite3.Connection, change: int) -> Delta:
             again = document in learnt and before.body == after.body
         if before != after or again:
             edits.append(Edit(document, before, after, again))
-    return Delta(last_change(connection), labels, edits)
+    return Delta(last_change(connection), labels, edits, read_concepts(connection, change))
 
 
 def history(connection: sqlite3.Connection, n: int) -> list[dict[str, Any]]:
@@ -428,11 +450,13 @@ class Draft:
         self._first = self.last + 1
         self._labels: dict[int, Label] = {}
         self._edits: list[Edit] = []
+        self._concepts: Concepts | None = None  # the vocabulary, if this call changed it
 
     @property
     def delta(self) -> Delta:
         """All changes so far, for the model."""
-        return Delta(self.last, sorted(self._labels.values(), key=lambda label: label.number), self._edits)
+        labels = sorted(self._labels.values(), key=lambda label: label.number)
+        return Delta(self.last, labels, self._edits, self._concepts)
 
     def put(self, id: str, body: bytes, labels: Iterable[int]) -> None:
         """Add a document, or replace the one with this id."""
@@ -504,6 +528,7 @@ class Draft:
             raise DataError(f"there is a label {new!r} already; merge the two labels instead.")
         self._connection.execute("UPDATE labels SET name = ? WHERE number = ?", (new, number))
         self._touch(number)
+        self._rename_concepts([old], new)
         self.note("rename label", old=old, new=new)
 
     def merge_labels(self, names: Sequence[str], into: str) -> None:
@@ -521,6 +546,7 @@ class Draft:
                 self.relabel(id, {target}.union(labels) - merged)
             self._connection.execute("UPDATE labels SET name = NULL, was = name WHERE number = ?", (label,))
             self._touch(label)
+        self._rename_concepts(names, into)
         self.note("merge labels", labels=list(names), into=into)
 
     def retire_label(self, name: str, retired: bool) -> None:
@@ -529,6 +555,23 @@ class Draft:
         self._connection.execute("UPDATE labels SET retired = ? WHERE number = ?", (retired, number))
         self._touch(number)
         self.note("retire label" if retired else "reinstate label", label=name)
+
+    def set_concepts(self, concepts: Concepts) -> None:
+        """Replace the vocabulary."""
+        self._write_concepts(concepts)
+        self.note("vocabulary", concepts=len(concepts))
+
+    def _rename_concepts(self, names: Sequence[str], new: str) -> None:
+        """The vocabulary follows labels that were renamed or merged."""
+        before = after = read_concepts(self._connection)
+        for old in names:
+            after = None if after is None else after.renamed(old, new)
+        if after is not None and after is not before:
+            self._write_concepts(after)
+
+    def _write_concepts(self, concepts: Concepts) -> None:
+        write_concepts(self._connection, concepts, self._first)
+        self._concepts = concepts
 
     def _touch(self, number: int) -> None:
         self._connection.execute("UPDATE labels SET changed = ? WHERE number = ?", (self._first, number))

@@ -281,6 +281,8 @@ def check(folder: str | os.PathLike[str], full: bool = False, encoder: Any = Non
         versions.append(_load(store[0], folder, encoder))
         return f"{versions[0][1].snapshot.folder} agrees with its checksums"
 
+    if store[0].read(_has_vocabulary):
+        record("vocabulary", lambda: store[0].read(_check_vocabulary))
     if record("snapshot", load):
         record("model", lambda: _check_model(*versions[0]))
         if full:
@@ -329,6 +331,17 @@ def _check_documents(connection: sqlite3.Connection, folder: Path) -> str:
             raise StoreError(f"document number {number} has other labels than its label set says")
         n += 1
     return f"{n:,} documents can be read"
+
+
+def _has_vocabulary(connection: sqlite3.Connection) -> bool:
+    return connection.execute("SELECT 1 FROM meta WHERE key LIKE 'vocabulary%'").fetchone() is not None
+
+
+def _check_vocabulary(connection: sqlite3.Connection) -> str:
+    concepts = journal.read_concepts(connection)
+    if concepts is None:
+        raise StoreError("the vocabulary lacks the number of its change")
+    return f"{len(concepts):,} concepts can be read"
 
 
 def _load(store: Database, folder: Path, encoder: Any) -> tuple[Version, _Contents]:
@@ -412,7 +425,9 @@ def fit_anew(store: Database, folder: Path, encoder: Any, later: int = 0) -> tup
     def query(connection: sqlite3.Connection) -> tuple[Recipe | None, int, bytes, list[tuple[int, State]], list[Label]]:
         last = journal.last_change(connection)
         documents, labels = list(journal.all_documents(connection)), journal.all_labels(connection)
-        return Recipe.read(connection), last, journal.chain_at(connection, last) or b"", documents, labels
+        recipe = Recipe.read(connection)
+        recipe = recipe and replace(recipe, concepts=journal.read_concepts(connection))
+        return recipe, last, journal.chain_at(connection, last) or b"", documents, labels
 
     recipe, last, chain, documents, labels = store.read(query)
     if recipe is None:

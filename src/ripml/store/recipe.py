@@ -18,6 +18,7 @@ from sklearn.base import clone
 from ripml.base import registry
 from ripml.base.errors import RipmlError, StoreError
 from ripml.datasets import Dataset
+from ripml.labels.concepts import Concepts
 from ripml.model.estimator import RIPML
 from ripml.store.documents import Bodies
 from ripml.store.journal import Delta, Label, State, pack_key
@@ -45,15 +46,17 @@ class Recipe:
     features: Any  # what makes features of texts, or None; an encoder without the object that encodes
     first_feature: int | None
     rules: Rules
+    concepts: Concepts | None = None  # the vocabulary
 
     @classmethod
     def of(cls, model: DocumentModel) -> Recipe:
         """The recipe that a model was fitted by."""
         assert isinstance(model.model, RIPML)
-        return cls(Bodies.of(model), clone(model.model), model.text, model.first_feature, model.rules)
+        features = model.text, model.first_feature
+        return cls(Bodies.of(model), clone(model.model), *features, model.rules, model.concepts)
 
     def to_json(self) -> str:
-        """As a JSON text."""
+        """As a JSON text, without the vocabulary, which has a place of its own in the database."""
         settings = self.settings.get_params(deep=False).items()
         text = None
         if self.features is not None:
@@ -114,7 +117,7 @@ class Recipe:
         if isinstance(features, Encoder):
             features = Encoder(features.encoder if encoder is None else encoder, features.n_dims, features.name)
         data = self.bodies.to_dataset([state for _, state in documents], labels)
-        fitted, vectors = fit_documents(data, self.first_feature, settings, features, self.rules)
+        fitted, vectors = fit_documents(data, self.first_feature, settings, features, self.rules, self.concepts)
         for label in labels:
             if label.retired:
                 settings.retire_label(label.name)
@@ -160,7 +163,12 @@ class Refit:
 
 
 def fit_documents(
-    data: Dataset, first_feature: int | None, model: RIPML, features: Any, rules: Rules | None
+    data: Dataset,
+    first_feature: int | None,
+    model: RIPML,
+    features: Any,
+    rules: Rules | None,
+    concepts: Concepts | None = None,
 ) -> tuple[DocumentModel, Any]:
     """The model of documents, which must be able to learn and forget exactly, and the vectors of an encoder, if any.
 
@@ -171,7 +179,9 @@ def fit_documents(
     if isinstance(text, Encoder) and data.texts is not None:
         vectors = text.fit_transform(data.texts)
         data = replace(data, X=vectors)
-    fitted = DocumentModel.fit(data, first_feature, model, features=features, rules=rules, always_named=True)
+    fitted = DocumentModel.fit(
+        data, first_feature, model, features=features, rules=rules, always_named=True, concepts=concepts
+    )
     model.model_.check_exact()
     return fitted if vectors is None else replace(fitted, text=text, feature_names=None), vectors
 

@@ -39,6 +39,8 @@ from ripml.base.errors import (
     is_number,
 )
 from ripml.datasets import Dataset
+from ripml.datasets.vocabularies import concepts_given
+from ripml.labels.concepts import Concepts
 from ripml.model.estimator import RIPML
 from ripml.model.explain import Example
 from ripml.model.multilabel import Multilabel
@@ -75,6 +77,7 @@ SNAPSHOT_SHARE = 10  # one tenth of the rows
 _SWITCH_SECONDS = 5e-4  # a tenth of Python's default
 _ATTEMPTS = 5  # to verify a store that a writer keeps changing
 _MAX_DAYS = 36_500
+_COMPLETIONS = 3  # languages for which the index of labels is kept beside the one in use
 _BLOCK = 10_000  # documents whose features are read together
 _LIGHT_EQUATIONS = 2000  # the most that a light reader solves to follow a change: 16 MB, a tenth of a second
 _OTHER_ENCODER = 0.1  # relative difference of vectors from which on they are not from the same encoder
@@ -122,7 +125,7 @@ class Store:
         except BaseException:
             self._database.close()
             raise
-        self._completion: LabelCompletion | None = None
+        self._completions: dict[str, LabelCompletion] = {}  # by language
         self._changes = 0  # since the snapshot
         self._refit_turn = threading.Lock()
         self._refitting = False  # while True, the journal since the last snapshot must be kept for the new model
@@ -154,12 +157,15 @@ class Store:
         *,
         features: Any = "tfidf",
         rules: Rules | None = None,
+        vocabulary: Any = None,
     ) -> Store:
         """Create a store from a data set in a new or empty folder, fit the model, and open the store for writing.
 
         Documents get the ids of the data set, or else "0", "1", …. If a row has both features and a text, the features
-        are learnt and kept. `first_feature`, `features` and `rules` are as for `DocumentModel.fit`.
+        are learnt and kept. `first_feature`, `features` and `rules` are as for `DocumentModel.fit`, and `vocabulary` is
+        as for `set_vocabulary`.
         """
+        concepts = concepts_given(vocabulary)
         folder, settings = Path(path), RIPML() if model is None else clone(model)
         if not isinstance(settings, RIPML):
             raise ParameterError(f"a store needs a model that can forget, RIPML; got {type(settings).__name__}.")
@@ -175,7 +181,7 @@ class Store:
         lock = WriterLock(folder)
         try:
             database.remove_leftovers(folder)
-            fitted, vectors = fit_documents(data, first_feature, settings, features, rules)
+            fitted, vectors = fit_documents(data, first_feature, settings, features, rules, concepts)
             bodies = Bodies.of(fitted).pack(data, vectors)
             rows = np.flatnonzero(np.diff(data.Y.indptr) > 0) + 1
             version = Version.of(0, fitted, rows, np.arange(1, data.Y.shape[1] + 1))
@@ -192,6 +198,8 @@ class Store:
                     connection.execute("INSERT INTO documents VALUES (?, ?, ?, ?)", row)
                     pairs = [(number, label) for label in carried]
                     connection.executemany("INSERT INTO document_labels VALUES (?, ?)", pairs)
+                if concepts:
+                    journal.write_concepts(connection, concepts, 0)
                 snapshot.write(connection)
                 Recipe.of(version.model).write(connection)
 
@@ -305,6 +313,7 @@ class Store:
         if self._is_outdated(version) and (delta.edits or self._lock is not None):
             # It cannot be advanced. A writer fits it again, see `__init__`; a reader does so for itself.
             model = replace(version.model, rules=version.renamed_rules(delta))
+            model = model if delta.concepts is None else model.with_concepts(delta.concepts)
             version = replace(version, change=delta.change, model=model)
             if self._lock is not None:
                 return version, chain
@@ -398,14 +407,23 @@ class Store:
             self._version, self._chain = self._version.advanced(found[0]), found[1]
         self._stale, self._identity = False, identity
 
-    def labels(self, prefix: str = "", n: int = 20) -> list[LabelInfo]:
-        """At most n labels that begin with `prefix`, or have a word that does, ignoring case; most frequent first."""
+    def labels(self, prefix: str = "", n: int = 20, *languages: str | None) -> list[LabelInfo]:
+        """At most n labels that begin with `prefix`, or have a word that does, ignoring case; most frequent first.
+
+        Labels of a vocabulary are found by their names and synonyms in the first of these languages that it has, and by
+        their notations; also those that no document carries.
+        """
         check_count("n", n)
         if not isinstance(prefix, str):
             raise ParameterError(f"`prefix` must be a string; got {prefix!r}.")
-        model, completion = copy.copy(self._version.estimator), self._completion
-        if completion is None or completion.vocabulary is not model.vocabulary_:
-            self._completion = completion = LabelCompletion(model.vocabulary_)
+        current = self.model
+        concepts, model = current.concepts, copy.copy(current.model)
+        assert isinstance(model, RIPML)
+        language = "" if concepts is None else concepts.language(*languages)
+        completion = self._completions.get(language)
+        if completion is None or not completion.is_of(model.vocabulary_, concepts):
+            completion = LabelCompletion(model.vocabulary_, concepts, language)
+            self._completions = {**dict(list(self._completions.items())[-_COMPLETIONS:]), language: completion}
         return completion.complete(prefix, n, model.frequency_)
 
     def document(self, id: str) -> dict[str, Any]:
@@ -596,6 +614,14 @@ class Store:
         """Suggest a retired label again."""
         known = check_text("a label", name)
         self._write(lambda draft: draft.retire_label(known, False), actor)
+
+    def set_vocabulary(self, vocabulary: Any, *, actor: str | None = None) -> None:
+        """Use another vocabulary from now on: a path that `datasets.read_vocabulary` reads, `Concepts`, or None.
+
+        Nothing is fitted again. To add concepts, pass `store.model.concepts.updated(more)`.
+        """
+        concepts = concepts_given(vocabulary) or Concepts.of([])
+        self._write(lambda draft: draft.set_concepts(concepts), actor)
 
     def _write(self, change: Callable[[Draft], None], actor: str | None) -> None:
         """Make the changes of one call: its rows in the database and the next version of the model, or neither."""

@@ -130,8 +130,9 @@ class Version:
 
     def advanced(self, delta: Delta) -> Version:
         """The version after a delta. This version still answers questions, but cannot be advanced again."""
+        before = self.model if delta.concepts is None else self.model.with_concepts(delta.concepts)
         if not (delta.labels or delta.edits):
-            return replace(self, change=delta.change)
+            return replace(self, change=delta.change, model=before)
         estimator = copy.copy(self.estimator)
         changes = _LabelChanges(estimator, self.labels, delta)
         rules = self.model.rules.renamed(changes.renamed)
@@ -154,7 +155,7 @@ class Version:
         if estimator.n_seen_ != len(rows):
             raise StoreError(f"the model has learnt {estimator.n_seen_:,} rows, but the store has {len(rows):,}.")
         numbers = changes.finish()
-        model = replace(self.model, model=estimator, rules=rules, row_documents=rows, label_numbers=numbers.view)
+        model = replace(before, model=estimator, rules=rules, row_documents=rows, label_numbers=numbers.view)
         return Version(delta.change, model, self.rows, numbers)
 
     def renamed_rules(self, delta: Delta) -> Rules:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
@@ -27,6 +27,7 @@ from ripml.datasets import Dataset, iter_blocks
 from ripml.datasets.formats import format_of, read_source
 from ripml.datasets.source import open_source
 from ripml.decoding import scores as decoding
+from ripml.labels.concepts import Concepts
 from ripml.labels.encoding import align_columns, encode_names
 from ripml.model.estimator import RIPML
 from ripml.model.explain import Explanation, explained
@@ -124,6 +125,8 @@ class DocumentModel:
     label_numbers: NDArray[np.int64] | None = field(default=None, repr=False, compare=False)
     # Whether `features` gives what a text was learnt with. Early versions learnt the vectors that doc2vec had trained.
     repeatable: bool = field(default=True, repr=False, compare=False)
+    # What a vocabulary says of labels, also of some that no document carries; None without a vocabulary.
+    concepts: Concepts | None = field(default=None, repr=False, compare=False)
 
     # --------------------------------------------------------------------------------------------------------- fitting
 
@@ -137,11 +140,13 @@ class DocumentModel:
         features: Any = "tfidf",
         rules: Rules | None = None,
         always_named: bool = False,
+        concepts: Concepts | None = None,
     ) -> DocumentModel:
         """Fit `model` on a data set; if it has no features, they are made from the texts, see `text_features`.
 
         Labels are strings, unless the data has features and its labels are called "0", "1", …: then they are integers.
-        `always_named` keeps them strings, which a model needs that is to learn labels with new names.
+        `always_named` keeps them strings, which a model needs that is to learn labels with new names. `concepts` is the
+        vocabulary of the labels.
         """
         if not len(data):
             raise DataError(f"there is nothing to learn from: {data.name or 'the data set'} has no rows.")
@@ -151,7 +156,8 @@ class DocumentModel:
             text = text_features(features)
             X = learnt_features(text, _texts(data))
         model.fit(X, data.Y, label_names=None if numbered else data.label_names)
-        return cls(model, text, data.feature_names if text is None else None, first_feature, rules or Rules())
+        names = data.feature_names if text is None else None
+        return cls(model, text, names, first_feature, rules or Rules()).with_concepts(concepts)
 
     @classmethod
     def fit_blocks(
@@ -251,6 +257,22 @@ class DocumentModel:
         """The names of the features, if they have any: words, or the names in the training file."""
         return self.text.feature_names if isinstance(self.text, TfIdf) else self.feature_names
 
+    # ------------------------------------------------------------------------------------------------------ vocabulary
+
+    def with_concepts(self, concepts: Concepts | None) -> DocumentModel:
+        """The same model with another vocabulary, or without one."""
+        return replace(self, concepts=concepts or None)
+
+    def names(self, labels: Iterable[str], *languages: str | None) -> dict[str, str]:
+        """Label ↦ what people call it, for those that the vocabulary has a name for, see `Concept.name`."""
+        return {} if self.concepts is None else self.concepts.named(labels, *languages)
+
+    def resolved(self, rules: Rules) -> Rules:
+        """Rules in which groups of the vocabulary, such as "branch:ID", are replaced by the labels in them."""
+        return rules if self.concepts is None else rules.resolved(self.concepts)
+
+    # ------------------------------------------------------------------------------------------------------------------
+
     def without_features(self, unused: NDArray[np.bool_]) -> DocumentModel:
         """The model without any trace of features (d,) that no document has any more, including their names."""
         model = self.model
@@ -267,7 +289,7 @@ class DocumentModel:
 
     def suggest(self, rows: Dataset | Sequence[str], rules: Rules | None = None) -> list[list[Suggestion]]:
         """The labels that are suggested for each text, or row of a data set, with their scores, best first."""
-        rules = self.rules if rules is None else rules
+        rules = self.resolved(self.rules if rules is None else rules)
         suggestions: list[list[Suggestion]] = []
         for X in self._feature_blocks(rows):
             suggestions += rules.suggestions(self.model, self.model.decision_function(X))
@@ -283,7 +305,7 @@ class DocumentModel:
         if not isinstance(model, RIPML):
             raise ParameterError(f"{type(model).__name__} cannot explain its answers; RIPML can.")
         texts = rows.texts if isinstance(rows, Dataset) else strings(rows)
-        names, rules = self.columns, self.rules if rules is None else rules
+        names, rules = self.columns, self.resolved(self.rules if rules is None else rules)
         explanations: list[list[Why]] = []
         for X in self._feature_blocks(rows):
             best = rules.kept(model, model.decision_function(X))
@@ -373,6 +395,8 @@ class DocumentModel:
             arrays |= {f"text_{name}": array for name, array in words.items()}
         if isinstance(self.text, Doc2Vec):
             parameters["repeatable"] = self.repeatable
+        if self.concepts is not None:
+            arrays["concepts"] = np.frombuffer(self.concepts.to_json_lines(), np.uint8)
         numbers = {"row_documents": self.row_documents, "label_numbers": self.label_numbers}
         arrays |= {f"store_{name}": array for name, array in numbers.items() if array is not None}
         return parameters, arrays
@@ -410,7 +434,8 @@ class DocumentModel:
         rules = Rules.from_json(parameters.get("rules", {}))
         rows, labels = (contents.arrays.get(f"store_{name}") for name in ("row_documents", "label_numbers"))
         repeatable = not isinstance(text, Doc2Vec) or parameters.get("repeatable") is True
-        return cls(model, text, names, first_feature, rules, rows, labels, repeatable)
+        concepts = _load_concepts(path, contents.arrays.get("concepts"))
+        return cls(model, text, names, first_feature, rules, rows, labels, repeatable, concepts)
 
 
 def estimator_of(path: str | PathLike[str], contents: Contents) -> Multilabel:
@@ -420,6 +445,17 @@ def estimator_of(path: str | PathLike[str], contents: Contents) -> Multilabel:
         raise ModelFolderError(f"{path}: holds a model of kind {contents.kind!r}, which ripml does not know.")
     kind: type[Multilabel] = registry.named("estimator", words[contents.kind])
     return kind.from_state(contents.parameters, contents.arrays)
+
+
+def _load_concepts(path: str | PathLike[str], lines: NDArray[Any] | None) -> Concepts | None:
+    if lines is None:
+        return None
+    try:
+        if lines.dtype != np.uint8 or lines.ndim != 1:
+            raise ValueError("it must be bytes")
+        return Concepts.from_json_lines(lines.tobytes())
+    except ValueError as error:
+        raise ModelFolderError(f"{path}: its vocabulary is damaged ({error}).") from None
 
 
 def _texts(data: Dataset) -> list[str]:

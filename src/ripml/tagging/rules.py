@@ -11,6 +11,7 @@ import numpy as np
 
 from ripml.base.errors import ModelFolderError, ParameterError, RipmlError, check_count, is_number
 from ripml.decoding import scores as decoding
+from ripml.labels.concepts import Concepts, is_group
 from ripml.model.multilabel import Multilabel
 
 __all__ = ["Rules", "Suggestion", "named"]
@@ -36,9 +37,10 @@ class Rules(_RuleValues):
     threshold : number, "auto" or None, default=None
         The lowest score; "auto" for the threshold that the model chose on held-out training rows.
     stop_labels : names, default=()
-        Labels that are never suggested.
+        Labels that are never suggested. With a vocabulary, "type:URI", "scheme:URI" and "branch:ID" stand for all
+        labels of a type or scheme, and for a label with everything narrower.
     allowed_labels : names or None, default=None
-        If given, the only labels that are suggested.
+        If given, the only labels that are suggested; names as for `stop_labels`.
     min_count : int, default=1
         The smallest number of documents that carry a label. Counts follow what is learnt and forgotten.
 
@@ -84,12 +86,26 @@ class Rules(_RuleValues):
         >>> Rules(stop_labels=["a", "b"]).renamed({"a": "c", "b": None}).stop_labels
         frozenset({'c'})
         """
+        branches = {f"branch:{old}": None if new is None else f"branch:{new}" for old, new in names.items()}
+        names = {**branches, **names}
 
         def rename(labels: Collection[str]) -> list[str]:
             return [new for label in labels if (new := names.get(label, label)) is not None]
 
         allowed = None if self.allowed_labels is None else rename(self.allowed_labels)
         return self.but(stop_labels=rename(self.stop_labels), allowed_labels=allowed)
+
+    @property
+    def groups(self) -> list[str]:
+        """The groups of a vocabulary that the rules name."""
+        return [name for name in (*self.stop_labels, *(self.allowed_labels or ())) if is_group(name)]
+
+    def resolved(self, concepts: Concepts) -> Rules:
+        """The same rules with the labels of groups in place of the groups, see `ripml.labels.concepts`."""
+        if not self.groups:
+            return self
+        allowed = None if self.allowed_labels is None else concepts.resolved(self.allowed_labels)
+        return self._replace(stop_labels=concepts.resolved(self.stop_labels), allowed_labels=allowed)
 
     def kept(self, model: Multilabel, scores: Any) -> Any:
         """The scores of the labels that are suggested, CSR (n, L), the best of each row first."""

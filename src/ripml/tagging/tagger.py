@@ -23,6 +23,7 @@ from ripml.base.errors import DataError, ModelFolderError, ParameterError
 from ripml.base.model_folder import Contents
 from ripml.base.parallel import exclusive
 from ripml.datasets import Dataset, documents_given
+from ripml.datasets.vocabularies import concepts_given
 from ripml.model.estimator import RIPML
 from ripml.model.multilabel import Multilabel
 from ripml.tagging.documents import DocumentModel, Why, distinct, estimator_of
@@ -49,6 +50,9 @@ class Tagger(BaseEstimator):  # type: ignore[misc]
         settings, or any encoder with `encode(texts)` or `transform(texts)`, such as a model of sentence embeddings.
     model : estimator, default=None
         Any estimator of ripml; None for `RIPML(random_state=0)`.
+    vocabulary : path, Concepts or None, default=None
+        What is known about the tags besides the documents that carry them: a file that `datasets.read_vocabulary`
+        reads, such as SKOS, or `ripml.labels.concepts.Concepts`. Tags are then the ids of its concepts.
     n, threshold, stop_labels, allowed_labels, min_count
         Which tags are suggested, see `ripml.tagging.rules.Rules`; each can also be changed for a single call.
 
@@ -78,6 +82,7 @@ class Tagger(BaseEstimator):  # type: ignore[misc]
     features: Any = "tfidf"
     model: Any = None
     _: KW_ONLY
+    vocabulary: Any = None
     n: int | None = 5
     threshold: float | str | None = None
     stop_labels: Collection[str] = ()
@@ -99,7 +104,10 @@ class Tagger(BaseEstimator):  # type: ignore[misc]
         if self.model is not None and not isinstance(self.model, Multilabel):
             raise ParameterError(f"`model` must be an estimator of ripml; got {self.model!r}.")
         model = RIPML(random_state=0) if self.model is None else clone(self.model)
-        fitted = DocumentModel.fit(kept, None, model, features=self.features, rules=self._rules(), always_named=True)
+        concepts = concepts_given(self.vocabulary)
+        fitted = DocumentModel.fit(
+            kept, None, model, features=self.features, rules=self._rules(), always_named=True, concepts=concepts
+        )
         self.n_empty_ = sum(not text.strip() for text in data.texts or ())
         self.n_repeated_ = len(data) - self.n_empty_ - len(kept)
         self.documents_ = fitted
@@ -166,7 +174,18 @@ class Tagger(BaseEstimator):  # type: ignore[misc]
             del self._known[digest]
         return self
 
+    @exclusive
+    def set_vocabulary(self, vocabulary: Any) -> Tagger:
+        """Use another vocabulary from now on, or None; nothing is fitted again."""
+        self.documents_ = self._fitted().with_concepts(concepts_given(vocabulary))
+        self.vocabulary = self.documents_.concepts
+        return self
+
     # ------------------------------------------------------------------------------------------------------ answering
+
+    def name(self, tag: str, *languages: str | None) -> str:
+        """What people call a tag in the first of these languages that the vocabulary has; without one, the tag."""
+        return self._fitted().names([tag], *languages).get(tag, tag)
 
     def suggest(self, text: str, **rules: Any) -> list[Suggestion]:
         """The tags suggested for a text with their scores, best first; `rules` hold for this call only, such as n=3."""
@@ -241,7 +260,7 @@ class Tagger(BaseEstimator):  # type: ignore[misc]
         if fitted.text is None:
             raise ModelFolderError(f"{path}: this model was trained on features, not on texts; use ripml.load.")
         features = fitted.text.encoder if isinstance(fitted.text, Encoder) else fitted.text
-        tagger = cls(features, clone(fitted.model), **fitted.rules.to_json())
+        tagger = cls(features, clone(fitted.model), vocabulary=fitted.concepts, **fitted.rules.to_json())
         tagger.documents_ = fitted
         try:
             counts = contents.parameters.get("tagger", {})

@@ -69,10 +69,10 @@ def read_source(source: Source, format: str, **options: Any) -> Dataset:
     """Read an open file in a known format, with the options of that format."""
     module = _module(format)
     if hasattr(module, "read"):
-        _check_options(format, module.read, options)
+        check_options(format, module.read, options)
         dataset: Dataset = module.read(source, **options)
         return dataset
-    _check_options(format, module.iter_blocks, options)
+    check_options(format, module.iter_blocks, options)
     return join(module.iter_blocks(source, **options))
 
 
@@ -88,7 +88,7 @@ def iter_blocks(place: Place, format: str | None = None, **options: Any) -> Iter
     with open_source(place) as source:
         format = format_of(source, format)
         module = _module(format)
-        _check_options(format, module.iter_blocks, options)
+        check_options(format, module.iter_blocks, options)
         yield from module.iter_blocks(source, **options)
 
 
@@ -119,8 +119,8 @@ def write(dataset: Dataset, place: Place, format: str | None = None, **options: 
     if format is None:
         raise ParameterError(f"the name '{name}' does not tell the format; pass format='xmc' or another.")
     module = _module(format)
-    if name not in ("", "-") and hasattr(module, "write_folder") and _suffix(name) not in module.SUFFIXES:
-        _check_options(format, module.write_folder, options)
+    if name not in ("", "-") and hasattr(module, "write_folder") and suffix_of(name) not in module.SUFFIXES:
+        check_options(format, module.write_folder, options)
         module.write_folder(_writable(dataset, format), Path(name), **options)
         return
     dataset = _writable(dataset, format)  # raises before a file is opened
@@ -149,7 +149,7 @@ def write_blocks(blocks: Iterable[Dataset], place: Place, format: str, **options
 
 def _write(function: Callable[..., None], rows: Any, place: Place, format: str, options: dict[str, Any]) -> None:
     """Open the file and call `write` or `write_blocks` of a format, with default options for the name of the file."""
-    _check_options(format, function, options)
+    check_options(format, function, options)
     module, name = _module(format), os.fspath(place) if isinstance(place, (str, os.PathLike)) else "-"
     if name != "-" and hasattr(module, "write_options"):
         options = {**module.write_options(name), **options}
@@ -199,12 +199,12 @@ def suffix_format(name: str) -> str | None:
 
 def _with_suffix(name: str, attribute: str = "SUFFIXES") -> list[str]:
     """Return the formats that have the suffix of this name, in the order of the registry."""
-    suffix = _suffix(name)
+    suffix = suffix_of(name)
     modules = ((word, _module(word)) for word in registry.words("format"))
     return [word for word, module in modules if suffix in getattr(module, attribute, module.SUFFIXES)]
 
 
-def _suffix(name: str) -> str:
+def suffix_of(name: str) -> str:
     return os.path.splitext(name.removesuffix(".gz"))[1].lower()
 
 
@@ -216,7 +216,7 @@ def _module(format: str) -> Any:
         raise ParameterError(f"`format` must be one of {known}; got {format!r}.") from None
 
 
-def _check_options(format: str, function: Callable[..., Any], options: dict[str, Any]) -> None:
+def check_options(format: str, function: Callable[..., Any], options: dict[str, Any]) -> None:
     """Raise `ParameterError` for an option that a function of a format does not have."""
     known = [p.name for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
     for option in options:

@@ -10,9 +10,9 @@ Three kinds, described in Annif's wiki under "Corpus formats" and recognised by 
            NAME.tsv        <uri> <tab> label                                 one subject per line, or
            NAME.key        label                                             one subject per line
 
-A vocabulary is a TSV of `<uri> <tab> label`. With a vocabulary, labels are called by their names and written as URIs;
-without one, a subject is called by the label beside its URI, or else by the URI. Angle brackets are not part of a URI.
-A subject that is listed twice counts once, as in Annif.
+With a vocabulary, in any format of `read_vocabulary`, labels are called by their names and written as URIs; without
+one, a subject is called by the label beside its URI, or else by the URI. Angle brackets are not part of a URI. A
+subject that is listed twice counts once, as in Annif.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from ripml.datasets.dataset import Dataset
 from ripml.datasets.documents import Row, blocks
 from ripml.datasets.formats.delimited import cells, header_of, write_table
 from ripml.datasets.source import BOM, Place, Source, Where, decode, encode, fault, open_source
+from ripml.datasets.vocabularies import concepts_given
+from ripml.labels.concepts import Concepts
 
 SUFFIXES: Final = (".tsv", ".csv")
 WRITTEN_SUFFIXES: Final = ()  # a table is written as CSV, unless format="annif"
@@ -50,14 +52,14 @@ def is_folder(path: Path) -> bool:
 
 
 def iter_blocks(
-    source: Source, *, vocabulary: Place | None = None, label_names: Iterable[str] | None = None
+    source: Source, *, vocabulary: Place | Concepts | None = None, label_names: Iterable[str] | None = None
 ) -> Iterator[Dataset]:
     """Yield blocks of rows; a block has a column for every label so far.
 
     Parameters
     ----------
-    vocabulary : path or binary file, optional
-        A TSV of `<uri> <tab> label`: the names of the labels.
+    vocabulary : path, binary file or Concepts, optional
+        The names of the labels; a file in any format of `read_vocabulary`.
     label_names : iterable of str, optional
         The columns of Y, to match those of another data set.
     """
@@ -141,13 +143,13 @@ def _unique(names: Iterable[str]) -> list[str]:
 class _Subjects:
     """The name of each URI; no two URIs have the same name."""
 
-    def __init__(self, vocabulary: Place | None) -> None:
+    def __init__(self, vocabulary: Place | Concepts | None) -> None:
         self._names: dict[str, str] = {}
         self.has_vocabulary = vocabulary is not None
         if vocabulary is not None:
-            labels = _read_vocabulary(vocabulary)
-            counts = Counter(labels.values())
-            self._names = {uri: name if counts[name] == 1 else f"{name} ({uri})" for uri, name in labels.items()}
+            names = {uri: concept.name() for uri, concept in (concepts_given(vocabulary) or {}).items()}
+            counts = Counter(names.values())
+            self._names = {uri: name if counts[name] == 1 else f"{name} ({uri})" for uri, name in names.items()}
         self._uris = {name: uri for uri, name in self._names.items()}
 
     def name(self, uri: str, label: str | None, where: Where) -> str:
@@ -169,31 +171,17 @@ class _Subjects:
         return uri
 
 
-def _read_vocabulary(place: Place) -> dict[str, str]:
-    labels: dict[str, str] = {}
-    with open_source(place) as source:
-        for number, line in source.lines():
-            where = (source.name, number)
-            text = decode(line, where).strip()
-            first, _, rest = text.partition("\t")
-            uri = _in_brackets(first.strip()) or first.strip()
-            if not text:
-                continue
-            if ":" not in uri and not first.startswith("<"):
-                raise fault(*where, f"'{text[:40]}' is not a line '<uri> tab label' of a vocabulary.")
-            if uri in labels:
-                raise fault(*where, f"<{uri}> is listed twice.")
-            labels[uri] = rest.partition("\t")[0].strip() or uri
-    return labels
-
-
 def write_options(name: str) -> dict[str, Any]:
     """Return the kind of a file of this name."""
     return {"kind": "csv"} if name.lower().removesuffix(".gz").endswith(".csv") else {}
 
 
 def write(
-    dataset: Dataset, file: IO[bytes], *, vocabulary: Place | None = None, kind: Literal["tsv", "csv"] = "tsv"
+    dataset: Dataset,
+    file: IO[bytes],
+    *,
+    vocabulary: Place | Concepts | None = None,
+    kind: Literal["tsv", "csv"] = "tsv",
 ) -> None:
     """Write a corpus as one file; only the CSV can hold ids."""
     subjects = _Subjects(vocabulary)
@@ -213,7 +201,7 @@ def write(
         file.write(mark + encode(f"{text}\t{row_uris}\n", row))
 
 
-def write_folder(dataset: Dataset, folder: Path, *, vocabulary: Place | None = None) -> None:
+def write_folder(dataset: Dataset, folder: Path, *, vocabulary: Place | Concepts | None = None) -> None:
     """Write a corpus with one file per document into a new or empty folder.
 
     Files are named by the ids, or numbered. Subjects go to NAME.tsv if there is a vocabulary, else to NAME.key.

@@ -61,13 +61,22 @@ def iter_blocks(
 
 def cells(source: Source, text: str, labels: str, id: str) -> Iterator[tuple[Where, str, str | None, str | None]]:
     """Yield where a row begins and its cells of text, labels and id; None for those that have no column."""
+    rows = table_rows(source)
+    where, header = next(rows)
+    places = column_places(header, where, text, labels, id)
+    for where, row in rows:
+        row_text, row_labels, row_id = (None if place is None else row[place] for place in places)
+        yield where, row_text or "", row_labels, row_id
+
+
+def table_rows(source: Source) -> Iterator[tuple[Where, list[str]]]:
+    """Yield where a row begins and its cells, the names of the columns first; all rows have the same length."""
     csv.field_size_limit(_MAX_CELL)  # of the process; to reset it would be a race with other readers
     lines = (decode(line, (source.name, number)) + "\n" for number, line in source.lines())
-    header = next(lines, None)
-    if header is None:
+    first = next(lines, None)
+    if first is None:
         raise fault(source.name, None, "the file is empty.")
-    reader = csv.reader(chain([header], lines), delimiter=_delimiter(header, source.name), strict=True)
-    places: list[int | None] = []
+    reader = csv.reader(chain([first], lines), delimiter=_delimiter(first, source.name), strict=True)
     n_columns = 0
     while True:
         where = (source.name, reader.line_num + 1)
@@ -79,16 +88,15 @@ def cells(source: Source, text: str, labels: str, id: str) -> Iterator[tuple[Whe
             raise fault(*where, f"this is not CSV ({error}).") from None
         if not row:
             continue
-        if not places:
-            places = column_places([name.strip() for name in row], where, text, labels, id)
+        if not n_columns:
             n_columns = len(row)
+            yield where, [name.strip() for name in row]
             continue
         if len(row) != n_columns:
             raise fault(
                 *where, f"there are {len(row)} cells, but {n_columns} columns; quote cells that contain the delimiter."
             )
-        row_text, row_labels, row_id = (None if place is None else row[place] for place in places)
-        yield where, row_text or "", row_labels, row_id
+        yield where, row
 
 
 def header_of(source: Source) -> list[str]:

@@ -1,6 +1,6 @@
 // The server's routes. An error is a Problem with the server's message; a 401 asks for a key.
 
-import { $, kept } from "./dom.js";
+import { $, kept, remember } from "./dom.js";
 
 const KEY = "ripml-key";
 let key = kept("sessionStorage", KEY);
@@ -48,7 +48,10 @@ async function request(method, path, body, signal) {
     if (key === used) await askKey();
     return request(method, path, body, signal);
   }
-  if (response.ok) return answer;
+  if (response.ok) {
+    remember(answer.names);
+    return answer;
+  }
   throw new Problem(response.status, answer.detail || `The server answered ${response.status}.`);
 }
 

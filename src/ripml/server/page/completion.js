@@ -1,7 +1,7 @@
 // A combobox over all labels (ARIA: list autocomplete with automatic selection).
 
 import { latest } from "./api.js";
-import { $, count, element, later, say } from "./dom.js";
+import { $, count, element, later, nameOf, say, show } from "./dom.js";
 
 const field = $("add");
 const list = $("options");
@@ -54,8 +54,8 @@ export class Completion {
 
   #show(typed, labels) {
     const options = labels.map(({ name, count: n, retired }) => [name, retired ? "retired" : count(n, "document")]);
-    if (!labels.some(({ name }) => name === typed)) options.push([typed, "new label"]);
-    list.replaceChildren(...options.map(([name, fact]) => element("li", "", element("bdi", name), element("span", fact))));
+    if (!labels.some(({ name }) => name === typed || nameOf(name) === typed)) options.push([typed, "new label"]);
+    list.replaceChildren(...options.map(([name, fact]) => element("li", "", show(name), element("span", fact))));
     [...list.children].forEach((option, i) => {
       [option.role, option.id, option.name] = ["option", `option-${i}`, options[i][0]];
     });

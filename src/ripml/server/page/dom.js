@@ -12,7 +12,20 @@ export function element(tag, text, ...children) {
   return node;
 }
 
-export const chips = (labels) => labels.map((label) => element("li", "", element("bdi", label)));
+const names = new Map(); // label → its name in a vocabulary, in the reader's language
+
+export const remember = (found = {}) => Object.entries(found).forEach(([label, name]) => names.set(label, name));
+export const nameOf = (label) => names.get(label) ?? label;
+
+/** Show a label in an element: its name, with the label itself as the title. */
+export function show(label, node = document.createElement("bdi")) {
+  node.textContent = nameOf(label);
+  if (names.has(label)) node.title = label;
+  else node.removeAttribute("title");
+  return node;
+}
+
+export const chips = (labels) => labels.map((label) => element("li", "", show(label)));
 
 /** Tell screen readers. */
 export function say(sentence) {

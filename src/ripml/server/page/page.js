@@ -4,7 +4,7 @@ import * as api from "./api.js";
 import { Card } from "./card.js";
 import { Completion } from "./completion.js";
 import { Decisions } from "./decisions.js";
-import { $, count, kept, later, number, say, score } from "./dom.js";
+import { $, count, kept, later, nameOf, number, say, score, show as showLabel } from "./dom.js";
 import { Editor } from "./editor.js";
 import { evidence } from "./evidence.js";
 import { listen } from "./keys.js";
@@ -41,7 +41,7 @@ const tags = new Tags({
   decided(label, verdict, before) {
     if (!state.busy) state.undo.push({ run: () => tags.decide(label, before) });
     note("");
-    say(`${label}: ${{ true: "accepted", false: "rejected" }[verdict] ?? "undecided"}`);
+    say(`${nameOf(label)}: ${{ true: "accepted", false: "rejected" }[verdict] ?? "undecided"}`);
   },
   opened: showEvidence,
   closed() {
@@ -98,7 +98,7 @@ async function suggest({ compare = false, focus = false } = {}) {
     tags.close();
     tags.show(answer.labels, compare);
     if (open !== undefined) tags.toggleEvidence(open);
-    const best = answer.labels.slice(0, 5).map(({ label, score: value }) => `${label} ${score(value)}`);
+    const best = answer.labels.slice(0, 5).map(({ label, score: value }) => `${nameOf(label)} ${score(value)}`);
     say(best.length ? `${count(answer.labels.length, "tag")}: ${best.join(", ")}` : "No tags");
   } catch (error) {
     failed(error, suggest);
@@ -117,9 +117,9 @@ async function showEvidence(label, place) {
     if (!found) return (place.textContent = "No evidence.");
     place.replaceChildren(evidence(found));
     editor.mark(found.spans);
-    $("legend-label").textContent = label;
+    showLabel(label, $("legend-label"));
     $("legend").hidden = !found.spans.length;
-    say(`Evidence for ${label}`);
+    say(`Evidence for ${nameOf(label)}`);
   } catch (error) {
     place.textContent = error.message;
   }

@@ -1,6 +1,6 @@
 // The suggested tags, and the user's verdict on each.
 
-import { $, change, made, score } from "./dom.js";
+import { $, change, made, nameOf, score, show } from "./dom.js";
 
 const list = $("tags");
 const VISIBLE = 0.005; // the smallest change that two digits show
@@ -127,6 +127,10 @@ export class Tags {
   #fill(row, value, verdict, best) {
     const at = (selector) => row.querySelector(selector);
     const known = value !== undefined;
+    const name = nameOf(row.label);
+    show(row.label, at("bdi"));
+    at(".accept").ariaLabel = `Accept ${name}`;
+    at(".reject").ariaLabel = `Reject ${name}`;
     row.classList.toggle("accepted", verdict === true);
     row.classList.toggle("rejected", verdict === false);
     at(".accept").ariaPressed = String(verdict === true);
@@ -142,9 +146,6 @@ export class Tags {
 function newRow(label) {
   const row = made("tag-row");
   row.label = label;
-  row.querySelector("bdi").textContent = label;
-  row.querySelector(".accept").ariaLabel = `Accept ${label}`;
-  row.querySelector(".reject").ariaLabel = `Reject ${label}`;
   return row;
 }
 
