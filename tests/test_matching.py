@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -110,7 +109,8 @@ def test_a_text_alone_is_as_in_a_batch() -> None:
     together, alone = matcher.find(texts), [matcher.find([text]) for text in texts]
 
     def lines(matches: Matches) -> list[list[int]]:
-        return np.stack([matches.names, matches.count, matches.first, matches.last, matches.width], axis=1).tolist()
+        columns = (matches.names, matches.count, matches.first, matches.last, matches.width)
+        return [list(map(int, line)) for line in zip(*columns, strict=True)]
 
     assert lines(together) == [line for one in alone for line in lines(one)]
     assert together.lengths.tolist() == [int(one.lengths[0]) for one in alone]

@@ -6,15 +6,16 @@ by their ids here, and by the columns of a model there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import copy
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ripml.decoding.evidence import TEXT_SIGNALS, Evidence
-from ripml.labels.concepts import Concepts
+from ripml.labels.concepts import Concept, Concepts
 from ripml.labels.vocabulary import Vocabulary
 from ripml.text.matching import Name, NameMatcher
 
@@ -32,32 +33,42 @@ class MatchedName:
 
 
 class LabelWords:
-    """The names and synonyms of the concepts of a vocabulary.
+    """The names and synonyms of the concepts of a vocabulary, as they were when a model was fitted.
+
+    A document must be the same when it is learnt and when it is forgotten, and what its names count for is a sum over
+    documents. So the words of a model stay as they are until the next fit, like the words of its features.
 
     >>> from ripml.labels.concepts import Concept
-    >>> words = LabelWords(Concepts.of([Concept("c1", {"en": "Airport construction"}), Concept("c2")]))
+    >>> words = LabelWords([Concept("c1", {"en": "Airport construction"}), Concept("c2")])
     >>> words.ids, words.matched("They construct an airport.", "c1")
     (['c1'], [MatchedName(name='Airport construction', places=[(5, 14), (18, 25)])])
     """
 
-    def __init__(self, concepts: Concepts) -> None:
-        self.concepts = concepts
-        self.ids = [id for id in concepts if concepts.texts(id)]
+    def __init__(self, concepts: Iterable[Concept]) -> None:
+        self._concepts = [concept for concept in concepts if concept.texts()]
+        self.ids = [concept.id for concept in self._concepts]  # as labels are called now
 
     @cached_property
     def matcher(self) -> NameMatcher:
         """Finds the names; made when first needed."""
-        texts = self.concepts.texts
         return NameMatcher(
             Name(number, language, text, preferred)
-            for number, id in enumerate(self.ids)
-            for language, text, preferred in texts(id)
+            for number, concept in enumerate(self._concepts)
+            for language, text, preferred in concept.texts()
         )
 
-    def unseen(self, labels: Sequence[str]) -> list[str]:
-        """The ids that have names and are not among these labels."""
-        known = set(labels)
-        return [id for id in self.ids if id not in known]
+    def renamed(self, names: Mapping[str, str | None]) -> LabelWords:
+        """The same words after labels were renamed, old ↦ new; None for a label that was removed."""
+        if not any(id in names for id in self.ids):
+            return self
+        other = copy.copy(self)
+        other.ids = [names.get(id, id) or "" for id in self.ids]
+        return other
+
+    def to_json_lines(self) -> bytes:
+        """One concept per line, see `Concepts`."""
+        named = {id: concept for id, concept in zip(self.ids, self._concepts, strict=True) if id}
+        return Concepts.of(replace(concept, id=id) for id, concept in named.items()).to_json_lines()
 
     def evidence(self, texts: Sequence[str], vocabulary: Vocabulary) -> Evidence:
         """What the names in texts say about the labels of a model; ids that are not among its labels are left out."""
@@ -105,7 +116,8 @@ class LabelWords:
     def matched(self, text: str, label: str) -> list[MatchedName]:
         """The names of a label that stand in a text, with their places."""
         found = list[MatchedName]()
-        for language, name, preferred in self.concepts.texts(label):
+        texts = self._concepts[self.ids.index(label)].texts() if label in self.ids else []
+        for language, name, preferred in texts:
             places = NameMatcher([Name(0, language, name, preferred)]).places_of_label(text, 0)
             if places:
                 found.append(MatchedName(name, places))
