@@ -29,7 +29,7 @@ from ripml.datasets.source import open_source
 from ripml.decoding import scores as decoding
 from ripml.decoding.evidence import FeatureRows, apart
 from ripml.labels.concepts import Concepts
-from ripml.labels.encoding import align_columns, encode_names
+from ripml.labels.encoding import align_columns, encode_names, names_array
 from ripml.labels.vocabulary import Vocabulary
 from ripml.model.estimator import RIPML
 from ripml.model.explain import Explanation, explained
@@ -166,10 +166,11 @@ class DocumentModel:
             X = learnt_features(text, _texts(data))
             if concepts and isinstance(model, RIPML) and model.stages().decoder.reads_evidence:
                 known = set(data.label_names)
-                words = LabelWords(concept for id, concept in concepts.items() if unseen or id in known)
-                vocabulary = Vocabulary.of(np.array([*data.label_names, None], object)[:-1])
+                words = LabelWords.of(concept for id, concept in concepts.items() if unseen or id in known)
+            if words is not None:
                 more = [id for id in words.ids if id not in known]
-                X = FeatureRows(X, words.evidence(_texts(data), vocabulary.added(more)), more)
+                labels = Vocabulary.of(names_array(data.label_names)).added(more)
+                X = FeatureRows(X, words.evidence(_texts(data), labels), more)
         model.fit(X, data.Y, label_names=None if numbered else data.label_names)
         names = data.feature_names if text is None else None
         return cls(model, text, names, first_feature, rules or Rules(), concepts=concepts or None, words=words)
@@ -466,7 +467,7 @@ class DocumentModel:
         repeatable = not isinstance(text, Doc2Vec) or parameters.get("repeatable") is True
         concepts = _load_concepts(path, contents.arrays.get("concepts"))
         named = _load_concepts(path, contents.arrays.get("label_words"))
-        label_words = None if named is None else LabelWords(named.values())
+        label_words = None if named is None else LabelWords.of(named.values())
         return cls(model, text, names, first_feature, rules, rows, labels, repeatable, concepts, label_words)
 
 

@@ -53,7 +53,7 @@ class Tagger(BaseEstimator):  # type: ignore[misc]
     vocabulary : path, Concepts or None, default=None
         What is known about the tags besides the documents that carry them: a file that `datasets.read_vocabulary`
         reads, such as SKOS, or `ripml.labels.concepts.Concepts`. Tags are then the ids of its concepts.
-    n, threshold, stop_labels, allowed_labels, min_count
+    n, threshold, stop_labels, allowed_labels, min_count, max_count
         Which tags are suggested, see `ripml.tagging.rules.Rules`; each can also be changed for a single call.
 
     Attributes
@@ -87,7 +87,8 @@ class Tagger(BaseEstimator):  # type: ignore[misc]
     threshold: float | str | None = None
     stop_labels: Collection[str] = ()
     allowed_labels: Collection[str] | None = None
-    min_count: int = 1
+    min_count: int = 0
+    max_count: int | None = None
 
     # -------------------------------------------------------------------------------------------------------- learning
 

@@ -48,6 +48,12 @@ class LabelWords:
         self._concepts = [concept for concept in concepts if concept.texts()]
         self.ids = [concept.id for concept in self._concepts]  # as labels are called now
 
+    @classmethod
+    def of(cls, concepts: Iterable[Concept]) -> LabelWords | None:
+        """The words of these concepts; None if no concept has a name."""
+        words = cls(concepts)
+        return words if words.ids else None
+
     @cached_property
     def matcher(self) -> NameMatcher:
         """Finds the names; made when first needed."""
