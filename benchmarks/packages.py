@@ -35,6 +35,7 @@ PROBES = {
     "parquet": "from ripml import datasets as d; d.write(d.read('tiny.jsonl'), 'tiny.parquet'); d.read('tiny.parquet')",
     "plot": "from ripml.cli import main; raise SystemExit(main(['inspect', 'tiny.jsonl', '--plot', 'tiny.png']))",
     "serve": "import ripml.server",
+    "skos": "from ripml import datasets as d; d.read_vocabulary('tiny.ttl')",
     "text": "from ripml.text import Doc2Vec; Doc2Vec(tokens='jieba').fit(['腾讯 控股'] * 20)",
     "tune": "from ripml.cli import main; raise SystemExit(main(['tune', 'tiny.jsonl', 'study', '--trials', '1']))",
 }
@@ -72,6 +73,8 @@ def tiny(folder: Path) -> None:
     """Write the small data file that the probes read."""
     rows = [{"text": f"{word} number {i}", "labels": [word]} for i in range(30) for word in ("apple", "cloud", "river")]
     (folder / "tiny.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    skos = "http://www.w3.org/2004/02/skos/core#"
+    (folder / "tiny.ttl").write_text(f'<http://example.org/1> <{skos}prefLabel> "fruit"@en .\n')
 
 
 def faults(programs: Path, work: Path, extra: str, extras: list[str]) -> list[str]:

@@ -29,10 +29,11 @@ from mutations import mutate, reseal
 
 from ripml.base import model_folder
 from ripml.base.errors import RipmlError
-from ripml.datasets import Dataset, documents_given, iter_blocks, read, write
+from ripml.datasets import Dataset, documents_given, iter_blocks, read, read_vocabulary, write
 from ripml.datasets.formats import rows, svmlight, xmc
 from ripml.lab.wikipedia.dump import Site, open_dump
 from ripml.lab.wikipedia.markup import is_disambiguation, parse, redirect_target
+from ripml.labels.concepts import Concepts
 from ripml.labels.encoding import encode_labels
 from ripml.server.keys import add_key, list_keys
 
@@ -241,6 +242,48 @@ def test_vocabularies_of_annif() -> None:
         with obeys_the_law("rows.data", "vocabulary.tsv"):
             sample = named(SAMPLES["annif"][0][0], "rows.data")
             check(read(sample, "annif", vocabulary=named(content, "vocabulary.tsv")))
+
+    each_case(case)
+
+
+VOCABULARIES: dict[str, tuple[list[bytes], list[bytes]]] = {
+    "table": (
+        [
+            b'id,name,synonyms,broader\nc1,tea,cha|te,c2\nc2,"hot, drinks","[""warm""]",\n',
+            b"uri,notation,label_en,label_fi\n<http://a>,T1,tea,tee\n",
+        ],
+        [b"id", b"name_de", b"synonyms", b'"["', b'"[1]"', b"<>", b"c1"],
+    ),
+    "jsonl": (
+        [b'{"id":"a","names":{"en":"tea"},"synonyms":{"en":["cha"]},"broader":["b"],"notation":"T1"}\n{"id":"b"}\n'],
+        [b'"id"', b'"names"', b"null", b"{}", b"[]", b"\\ud800", b'"types":["x"]'],
+    ),
+    "skos": (
+        [
+            b"@prefix skos: <http://www.w3.org/2004/02/skos/core#> .\n<http://a> a skos:Concept ; "
+            b'skos:prefLabel "tea"@en, "Tee"@de ; skos:broader <http://b> ; skos:notation "T1" .\n',
+            b'<?xml version="1.0"?><rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#" '
+            b'xmlns:skos="http://www.w3.org/2004/02/skos/core#"><skos:Concept rdf:about="http://a">'
+            b'<skos:prefLabel xml:lang="en">tea</skos:prefLabel></skos:Concept></rdf:RDF>',
+            b'{"@context": {"skos": "http://www.w3.org/2004/02/skos/core#"}, "@id": "http://a", '
+            b'"@type": "skos:Concept", "skos:prefLabel": {"@value": "tea", "@language": "en"}}',
+        ],
+        [b"a ", b"<>", b"skos:", b"^^", b"@en", b'"@context": "http://x"', b"&e;", b"<!DOCTYPE x [", b"rdf:about", b"."],
+    ),
+}
+
+
+@pytest.mark.parametrize("format", VOCABULARIES)
+def test_vocabularies(format: str) -> None:
+    if format == "skos":
+        pytest.importorskip("rdflib", reason="the extra `skos` is not installed")
+
+    def case(rng: random.Random) -> None:
+        content = changed(*VOCABULARIES[format], rng)
+        with obeys_the_law("vocabulary.data"):
+            concepts = read_vocabulary(named(content, "vocabulary.data"), rng.choice([format, None]))
+            assert all(id == concept.id and id for id, concept in concepts.items())
+            assert Concepts.from_json_lines(concepts.to_json_lines()) == concepts
 
     each_case(case)
 

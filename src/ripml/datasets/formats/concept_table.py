@@ -44,7 +44,7 @@ def read(source: Source, *, language: str = "") -> Concepts:
     ids = [place for place, column in enumerate(columns) if column in _IDS]
     names = _languages(columns, _NAMES, language)
     if not ids or not names:
-        missing = "a column 'id'" if not ids else "a column 'name', nor one such as 'name_en'"
+        missing = "column 'id'" if not ids else "column 'name'"
         raise fault(*where, f"there is no {missing} among {', '.join(columns)[:200]}.")
     synonyms = _languages(columns, ("synonyms",), language)
     lists = {name: columns.index(name) for name in _LISTS if name in columns}

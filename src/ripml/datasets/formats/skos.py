@@ -10,7 +10,7 @@ What is read: prefLabel, else rdfs:label, as names; altLabel and hiddenLabel as 
 broader, or narrower of the other concept; related, in both directions; notation; rdf:type; inScheme and topConceptOf.
 A concept is what has the type skos:Concept, or a prefLabel. Concepts that are owl:deprecated are left out.
 
-RDF has no order, so synonyms and ids are sorted. Nothing is loaded from the web: JSON-LD must contain its @context.
+RDF has no order, so concepts, synonyms and ids are sorted. Nothing is loaded from the web: JSON-LD must contain its @context.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from __future__ import annotations
 import json
 import logging
 import re
+import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import IO, Any, Final
 
 from ripml.base.errors import DataError, MissingExtraError, ParameterError
@@ -55,28 +57,38 @@ def read(source: Source, *, syntax: str | None = None) -> Concepts:
     rdflib = _rdflib()
     syntax = syntax or _SYNTAXES.get(suffix_of(source.name)) or _recognised(source) or "turtle"
     _check_syntax(syntax)
-    content = source.read()
+    content = source.read().removeprefix(BOM)
     if syntax == "json-ld":
         _check_context(content, source.name)
     graph = rdflib.Graph()
-    logger = logging.getLogger("rdflib.term")  # it warns of literals that are not what their datatype says
-    level = logger.level
-    logger.setLevel(logging.ERROR)
     try:
-        graph.parse(data=content, format=syntax)
+        with _quiet():
+            graph.parse(data=content, format=syntax)
     except Exception as error:  # each parser of rdflib has its own
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise fault(source.name, None, f"this is not RDF in the syntax {syntax} ({reason}).") from None
-    finally:
-        logger.setLevel(level)
-    concepts = Concepts.of(_concepts(graph))
+    concepts = Concepts.of(sorted(_concepts(graph), key=lambda concept: concept.id))
     if not concepts:
         raise fault(source.name, None, "there is no skos:Concept in this file.")
     return concepts
 
 
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what rdflib reports of its own classes, and of literals that are not what their datatype says."""
+    logger = logging.getLogger("rdflib.term")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
 def _concepts(graph: Any) -> Iterator[Concept]:
-    """The concepts of a graph, in its order."""
+    """The concepts of a graph."""
     from rdflib.namespace import OWL, RDF, RDFS, SKOS
     from rdflib.term import Literal, URIRef
 
@@ -114,7 +126,7 @@ def _concepts(graph: Any) -> Iterator[Concept]:
     for node, fact in found.items():
         types = fact.ids["types"]
         is_concept = concept_type in types or ("name" in fact.texts and groups.isdisjoint(types))
-        if is_concept and isinstance(node, URIRef) and node not in deprecated:
+        if is_concept and isinstance(node, URIRef) and str(node) and node not in deprecated:
             yield fact.concept(str(node), concept_type)
 
 
@@ -186,7 +198,8 @@ def write(concepts: Concepts, file: IO[bytes], *, syntax: str = "turtle") -> Non
                 graph.add((node, predicate, uri(id)))
     for scheme in dict.fromkeys(scheme for concept in concepts.values() for scheme in concept.schemes):
         graph.add((uri(scheme), RDF.type, SKOS.ConceptScheme))
-    file.write(graph.serialize(format=syntax, encoding="utf-8"))
+    with _quiet():
+        file.write(graph.serialize(format=syntax, encoding="utf-8"))
 
 
 def _check_syntax(syntax: str) -> None:
