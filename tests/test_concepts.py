@@ -62,7 +62,9 @@ def test_a_group_has_the_concepts_of_a_type_a_scheme_or_a_branch() -> None:
     assert DRINKS.members("branch:unknown") == {"unknown"}
     assert DRINKS.members("type:unknown") == set()
     assert [is_group(name) for name in ("type:x", "branch:", "http://x", "branch")] == [True, False, False, False]
-    with pytest.raises(ParameterError, match=r"^a group of concepts is type:URI, scheme:URI or branch:ID; got 'kind:x'"):
+    with pytest.raises(
+        ParameterError, match=r"^a group of concepts is type:URI, scheme:URI or branch:ID; got 'kind:x'"
+    ):
         DRINKS.members("kind:x")
 
 

@@ -258,7 +258,11 @@ def test_a_table_has_columns_by_language_and_lists_in_cells() -> None:
         ('id,name,broader\nc1,tea,"[1"\n', None, r"<file>:2: the labels '\[1' are not a JSON list"),
         ("id,title\nc1,tea\n", "table", r"<file>:1: there is no column 'name' among id, title\.$"),
         ("name\ntea\n", "table", r"<file>:1: there is no column 'id' among name\.$"),
-        ("some text\t<http://example.org/1>\n", None, r"<file>:1: 'some text\t<http.*' is not a line '<uri> tab label'"),
+        (
+            "some text\t<http://example.org/1>\n",
+            None,
+            r"<file>:1: 'some text\t<http.*' is not a line '<uri> tab label'",
+        ),
         ("c1\ttea\nc1\tchai\n", None, r"<file>:2: <c1> is listed twice\.$"),
         ('{"id": "a"}\n{"id": 1}\n', None, r"<file>:2: the concept '1' has a value of the wrong type\.$"),
         ('{"id": "a"}\n{"id": "a"}\n', None, r"<file>:2: <a> is listed twice\.$"),

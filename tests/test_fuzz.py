@@ -268,7 +268,18 @@ VOCABULARIES: dict[str, tuple[list[bytes], list[bytes]]] = {
             b'{"@context": {"skos": "http://www.w3.org/2004/02/skos/core#"}, "@id": "http://a", '
             b'"@type": "skos:Concept", "skos:prefLabel": {"@value": "tea", "@language": "en"}}',
         ],
-        [b"a ", b"<>", b"skos:", b"^^", b"@en", b'"@context": "http://x"', b"&e;", b"<!DOCTYPE x [", b"rdf:about", b"."],
+        [
+            b"a ",
+            b"<>",
+            b"skos:",
+            b"^^",
+            b"@en",
+            b'"@context": "http://x"',
+            b"&e;",
+            b"<!DOCTYPE x [",
+            b"rdf:about",
+            b".",
+        ],
     ),
 }
 

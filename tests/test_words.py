@@ -12,7 +12,8 @@ import scipy.sparse
 
 from ripml import RIPML, Store, Tagger, load
 from ripml.datasets import Dataset
-from ripml.decoding.evidence import TEXT_SIGNALS, Evidence, FeatureRows, NameCounts
+from ripml.decoding.evidence import TEXT_SIGNALS, Evidence, FeatureRows
+from ripml.decoding.names import NameModel
 from ripml.labels.concepts import Concept, Concepts
 from ripml.labels.vocabulary import Vocabulary
 from ripml.tagging.words import LabelWords
@@ -251,12 +252,12 @@ def test_a_left_out_row_is_taken_off_the_counts() -> None:
         named.indices.astype(np.int64),
         np.zeros((named.nnz, len(TEXT_SIGNALS)), np.float32),
     )
-    counts = NameCounts.nothing(6).changed(evidence, Y, 1)
-    labelled = np.diff(Y.indptr) > 0
-    for i in np.flatnonzero(labelled).tolist():
+    model, frequency = NameModel.empty(6).changed(evidence, Y, 1), np.asarray(Y.sum(axis=0), np.int64)
+    for i in np.flatnonzero(np.diff(Y.indptr)).tolist():
         others = np.array([j for j in range(30) if j != i])
-        expected = NameCounts.nothing(6).changed(evidence[others], Y[others], 1)
-        labels = evidence[i : i + 1].labels
-        _, found = counts.precision(labels, Y[[i]].toarray()[0, labels] > 0)
-        assert found.tolist() == expected.hits[labels].tolist()
-        assert counts.changed(evidence[[i]], Y[[i]], -1).right.tolist() == expected.right.tolist()
+        without = NameModel.empty(6).changed(evidence[others], Y[others], 1)
+        found = model.signals(evidence[[i]], frequency, Y[[i]])
+        assert found["hits"].tolist() == without.hits[evidence[[i]].labels].tolist()
+        taken_back = model.changed(evidence[[i]], Y[[i]], -1)
+        assert taken_back.hits.tolist() == without.hits.tolist()
+        assert taken_back.right.tolist() == without.right.tolist()

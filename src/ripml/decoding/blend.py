@@ -26,9 +26,9 @@ from numpy.typing import NDArray
 from ripml.base.arrays import ArraySpec, check_arrays
 from ripml.base.compiled import loops
 from ripml.base.parallel import blocks, map_blocks
-from ripml.decoding.evidence import WORD_SIGNALS
+from ripml.decoding.evidence import NAME_SIGNALS
 
-__all__ = ["Candidates", "Trees", "fit_blend", "fit_trees"]
+__all__ = ["Candidates", "Trees", "boosted_trees", "fit_blend", "fit_trees"]
 
 Floats = NDArray[np.float32]
 
@@ -36,8 +36,8 @@ _N_TREES, _DEPTH, _LEAF = 40, 4, 40  # of each half
 _LEAST_ROWS = 200  # left-out rows below which trees would only learn noise
 _SLOPE = 2e-3  # width of the slope at the threshold of a node: some thousand times the rounding error of a signal
 # Those of other signals; frequencies, and what is counted in texts, are not subject to rounding.
-_SLOPES = {"rank": 1.0, "frequency": 0.0, **dict.fromkeys(WORD_SIGNALS, 0.0)}
-_MONOTONE = ("value", "votes", "similar", "local", "precision")  # signals of which more never lowers a score
+_SLOPES = {"rank": 1.0, "frequency": 0.0, **dict.fromkeys(NAME_SIGNALS, 0.0)}
+_MONOTONE = ("value", "votes", "similar", "local", "named")  # signals of which more never lowers a score
 _ROWS_AT_A_TIME = 4096  # candidates; nodes of all trees for them stay in the cache
 _PAIRS_AT_A_TIME = 2048  # candidates on a slope of a tree; arrays of all its nodes for them stay in the cache
 
@@ -107,22 +107,22 @@ class Trees:
         threshold = np.concatenate([self.threshold, other.threshold])
         return Trees(feature, threshold, value, (self.start + other.start) / 2)
 
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """As plain arrays."""
-        start = np.array([self.start])
-        return {
-            "tree_feature": self.feature, "tree_threshold": self.threshold, "tree_value": self.value,
-            "tree_start": start,
+    def to_arrays(self, prefix: str = "tree") -> dict[str, NDArray[Any]]:
+        """As plain arrays, whose names begin with `prefix`."""
+        parts: dict[str, NDArray[Any]] = {
+            "feature": self.feature, "threshold": self.threshold, "value": self.value,
+            "start": np.array([self.start]),
         }  # fmt: skip
+        return {f"{prefix}_{name}": array for name, array in parts.items()}
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], n_signals: int) -> Trees:
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], n_signals: int, prefix: str = "tree") -> Trees:
         """The inverse of `to_arrays`; ValueError where they contradict each other."""
         specs = {
-            "tree_value": ArraySpec("f", ("trees", "leaves"), finite=True),
-            "tree_feature": ArraySpec("uint8", ("trees", "inner nodes"), below=n_signals),
-            "tree_threshold": ArraySpec("f", ("trees", "inner nodes"), most=np.inf),  # not NaN
-            "tree_start": ArraySpec("f", (1,), finite=True),
+            f"{prefix}_value": ArraySpec("f", ("trees", "leaves"), finite=True),
+            f"{prefix}_feature": ArraySpec("uint8", ("trees", "inner nodes"), below=n_signals),
+            f"{prefix}_threshold": ArraySpec("f", ("trees", "inner nodes"), most=np.inf),  # not NaN
+            f"{prefix}_start": ArraySpec("f", (1,), finite=True),
         }
         value, feature, threshold, start = check_arrays(specs, arrays).values()
         leaves = value.shape[1]
@@ -206,25 +206,30 @@ def fit_trees(candidates: Candidates, right: NDArray[np.bool_], seed: int) -> Tr
 
     None where there are too few rows to learn from. More votes or a larger value never lower a score.
     """
-    from sklearn.ensemble import HistGradientBoostingClassifier
-    from threadpoolctl import threadpool_limits
-
     filled = candidates.labels.ravel() >= 0
     outcome = right.ravel()[filled]
     if len(candidates.labels) < _LEAST_ROWS or outcome.all() or not outcome.any():
         return None
     monotonic = [int(name in _MONOTONE) for name in candidates.signals]
+    return boosted_trees(candidates.table()[filled], outcome, monotonic, seed)
+
+
+def boosted_trees(table: Floats, outcome: NDArray[np.bool_], monotonic: Sequence[int], seed: int) -> Trees:
+    """Trees for the probability of an outcome (n,) by signals (n, S), of which those marked 1 never lower it."""
+    from sklearn.ensemble import HistGradientBoostingClassifier
+    from threadpoolctl import threadpool_limits
+
     booster = HistGradientBoostingClassifier(
         max_iter=_N_TREES,
         max_depth=_DEPTH,
         max_leaf_nodes=2**_DEPTH,
         min_samples_leaf=_LEAF,
         early_stopping=False,
-        monotonic_cst=monotonic,
+        monotonic_cst=list(monotonic),
         random_state=seed % 2**32,
     )
     with threadpool_limits(1, user_api="openmp"):  # of this thread; spinning threads are slower where cores are shared
-        booster.fit(candidates.table()[filled], outcome)
+        booster.fit(table, outcome)
     return _as_arrays(booster)
 
 

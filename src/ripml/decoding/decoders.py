@@ -30,8 +30,9 @@ from ripml.decoding import scores as scoring
 from ripml.decoding.blend import Candidates, Trees, fit_blend
 from ripml.decoding.calibration import mean_precision
 from ripml.decoding.embedding import LabelEmbedding, SketchEmbedding, UnitEmbedding
-from ripml.decoding.evidence import WORD_SIGNALS, NameCounts
+from ripml.decoding.evidence import NAME_SIGNALS
 from ripml.decoding.fitted import Choices, Cluster, FittedDecoder, LeftOut
+from ripml.decoding.names import NameModel
 from ripml.decoding.signals import DENSE_LABELS, FittedBlend, FittedSignals, SingleSignal
 from ripml.decoding.sketch import least_squares
 from ripml.decoding.votes import FittedVotes, softmax, tally
@@ -329,9 +330,9 @@ class Blend(SignalDecoder):
     def fitted(self, parts: DecoderParts) -> FittedBlend:
         """With the trees, if they were learnt already."""
         choices, local = parts.choices, parts.kernel.nearby
-        names = NameCounts.from_arrays(parts.arrays, len(parts.frequency))
+        names = NameModel.from_arrays(parts.arrays, len(parts.frequency))
         n_signals = 6 + (choices.n_neighbors > 0) + (choices.n_similar > 0) + (local is not None)
-        n_signals += 0 if names is None else len(WORD_SIGNALS)
+        n_signals += 0 if names is None else len(NAME_SIGNALS)
         saved = any(name.startswith("tree_") for name in parts.arrays)
         trees = Trees.from_arrays(parts.arrays, n_signals) if saved else None
         return FittedBlend(*parts.common, local, trees, names)

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from ripml.base.parallel import blocks, map_blocks
 from ripml.decoding.embedding import LabelEmbedding
-from ripml.decoding.evidence import Evidence, NameCounts
+from ripml.decoding.evidence import Evidence
+from ripml.decoding.names import NameModel
 from ripml.decoding.training_rows import TrainingRows
 from ripml.labels.vocabulary import Vocabulary
 from ripml.regression.regression import Regression
@@ -131,12 +132,12 @@ class FittedDecoder(ABC):
         """ValueError where it does not fit to the clusters of a model that was loaded."""
 
     @property
-    def names(self) -> NameCounts | None:
+    def names(self) -> NameModel | None:
         """What training rows say of the names of labels, where their texts are evidence."""
         return None
 
-    def with_names(self, names: NameCounts) -> FittedDecoder:
-        """With other counts of names; a decoder that does not read evidence stays as it is."""
+    def with_names(self, names: NameModel) -> FittedDecoder:
+        """With another model of names; a decoder that does not read evidence stays as it is."""
         return self
 
     def with_neighbors(self, n_neighbors: int) -> FittedDecoder:
@@ -159,7 +160,7 @@ class FittedDecoder(ABC):
     def emptied(self) -> FittedDecoder:
         """As it is without a training row."""
         emptied = replace(self, frequency=np.zeros_like(self.frequency))
-        return emptied if self.names is None else emptied.with_names(NameCounts.nothing(len(self.frequency)))
+        return emptied if self.names is None else emptied.with_names(self.names.emptied())
 
     def scores(self, clusters: Sequence[Cluster], X: Any, near: Ints, n_jobs: int | None) -> Any:
         """Scores, CSR (n, L), of feature rows; `near` (n, p) has the clusters near to each, −1 for none."""

@@ -6,8 +6,8 @@
     local      kernel ridge on the rows most similar to the query, see `ripml.regression.kernels.Local`
     frequency, rank, best, third, total
                how often the label was seen, and where its value stands among those of its row
-    count, early, …, precision, hits
-               the names of the label in the text, see `ripml.decoding.evidence`
+    named, count, early, …, precision, hits
+               the names of the label in the text, see `ripml.decoding.evidence` and `ripml.decoding.names`
 
 Votes, similar rows and local rows are sums over examples, signal_l = Σ_i w_i y_il. `Examples` holds the weights w once:
 a signal is their tally, and an explanation reads the same weights.
@@ -29,8 +29,10 @@ from ripml.base.parallel import blocks, map_blocks
 from ripml.decoding import scores as scoring
 from ripml.decoding.blend import Candidates, Trees
 from ripml.decoding.embedding import SketchEmbedding
-from ripml.decoding.evidence import Evidence, NameCounts, apart, word_signals
+from ripml.decoding.evidence import Evidence, apart
 from ripml.decoding.fitted import Arrays, Cluster, Contributions, FittedDecoder, LeftOut
+from ripml.decoding.names import RARE, NameModel, candidate_signals
+from ripml.decoding.names import proposed as proposed_by_names
 from ripml.decoding.sketch import least_squares, sketch_values
 from ripml.decoding.votes import entries, identity, softmax, tally
 from ripml.labels.projection import LabelVectors
@@ -45,7 +47,6 @@ _PARTS, _LEAST_BLOCK = 4, 4  # into which a batch is cut at least, but not small
 _ROW_BLOCK = 256
 TIE = np.float32(4e-3)  # twice the difference of values below which their ranks are shared
 _TIED_VALUES = 8  # values after one in the order that may share its rank
-_RARE = 16  # rows of a label up to which one more or less makes a difference
 DENSE_LABELS = 8192  # up to here the values of all labels cost less than looking up the columns of candidates
 
 
@@ -192,9 +193,11 @@ class FittedSignals(FittedDecoder):
             proposed = self._proposed(values)
         proposed = np.empty((len(Z), 0), np.int64) if proposed is None else proposed
         lifts, own_labels = np.zeros(proposed.shape, np.float32), None if left_out is None else sets[left_out.sets]
+        said = None
         if evidence is not None and self.names is not None:
-            named, precision = self.names.proposed(evidence, own_labels)
-            proposed, lifts = np.hstack([proposed, named]), np.hstack([lifts, precision])
+            said = self.names.signals(evidence, self.frequency, own_labels)
+            named, probability = proposed_by_names(evidence, said["named"])
+            proposed, lifts = np.hstack([proposed, named]), np.hstack([lifts, probability])
         labels, table, margin = best_candidates(
             examples, sets, proposed, lifts, values, Z, embedding.columns, n_learners, choices.n_candidates
         )
@@ -202,16 +205,16 @@ class FittedSignals(FittedDecoder):
         if own_labels is not None:
             # A label of a row that is left out was seen once less. Where few labels are seen that often, one less would
             # give it away; and there it hardly matters.
-            seen = seen - (scoring.carried(own_labels, labels) & (seen <= _RARE))
+            seen = seen - (scoring.carried(own_labels, labels) & (seen <= RARE))
         valued = labels
-        if evidence is not None and self.names is not None:  # the regression knows nothing of labels without a row
+        if said is not None:  # the regression knows nothing of labels without a row
             valued = np.where(seen > 0, labels, -1)
             table["value"] = np.where(seen > 0, table["value"], np.float32(0))
         if choices.epsilon is not None:
             table["value"] = least_squares(Z, valued, embedding.columns, [choices.epsilon])[0]
         table |= _standing(table["value"], labels, seen)
-        if evidence is not None and self.names is not None:
-            table |= word_signals(evidence, self.names, labels, own_labels)
+        if evidence is not None and said is not None:
+            table |= candidate_signals(evidence, said, labels)
         return Candidates(labels, table, margin)
 
     def _proposed(self, values: Floats) -> Ints:
@@ -293,16 +296,16 @@ class FittedBlend(FittedSignals):
     """All signals weighed by trees into the probability that the label is right."""
 
     trees: Trees | None
-    name_counts: NameCounts | None = None
+    name_model: NameModel | None = None
 
     @property
-    def names(self) -> NameCounts | None:
-        """The counts, where the model was fitted with evidence."""
-        return self.name_counts
+    def names(self) -> NameModel | None:
+        """The model of names, where evidence came with the training rows."""
+        return self.name_model
 
-    def with_names(self, names: NameCounts) -> FittedBlend:
-        """With these counts."""
-        return replace(self, name_counts=names)
+    def with_names(self, names: NameModel) -> FittedBlend:
+        """With this model of names."""
+        return replace(self, name_model=names)
 
     def reads(self, signal: str) -> bool:
         """Every signal."""
@@ -313,7 +316,7 @@ class FittedBlend(FittedSignals):
         return candidates.scores(self.trees, n_jobs)
 
     def arrays(self) -> Arrays:
-        """The trees, and the counts of names."""
+        """The trees, and the model of names."""
         trees = {} if self.trees is None else self.trees.to_arrays()
         return trees if self.names is None else trees | self.names.to_arrays()
 

@@ -30,9 +30,10 @@ from ripml.base.workspace import Workspace, read_rows, release, row_slice
 from ripml.decoding.calibration import Calibration, mean_precision
 from ripml.decoding.decoders import Decoder, DecoderParts
 from ripml.decoding.embedding import LabelEmbedding
-from ripml.decoding.evidence import Evidence, FeatureRows, NameCounts, apart
+from ripml.decoding.evidence import Evidence, FeatureRows, apart
 from ripml.decoding.fitted import FittedDecoder, LeftOut
 from ripml.decoding.label_set_index import LabelSetIndex, as_stored, storage_scale, wide
+from ripml.decoding.names import NameModel
 from ripml.decoding.training_rows import TrainingRows
 from ripml.decoding.votes import tally
 from ripml.labels.encoding import label_keys
@@ -80,6 +81,7 @@ _CG_STEPS = 12  # of conjugate gradients: six times as many were measured to add
 _DIMS, _DIMS_ITERATIVE = 768, 512  # of the embedding otherwise
 _RELEVANCE_DIMS = 64
 _NAMED_CANDIDATES = 64  # kept for each row where labels have names
+_ROWS_TO_LEARN_NAMES = 5000  # whose names say how often names are right
 _SUMS_BYTES = 1 << 30  # of the sums of all clusters, to have them in one pass
 _GAMMAS, _RIDGES = (0.25, 0.5, 1.0, 2.0), (0.03, 0.1, 0.3, 1.0)  # tried for kernel ridge near a query
 _ROWS_TO_TUNE_LOCAL = 1000  # left-out rows that these are chosen on
@@ -165,21 +167,32 @@ def fit(
         draft = decoder.fitted(replace(parts, kernel=local))
     if evidence is not None and settings.decoder.reads_evidence:
         vocabulary = vocabulary.added(unseen)
-        draft, fits = _with_names(draft, fits, vocabulary, evidence, Y)
+        learnt = np.argsort(rank)[_most_asked(n) :][:_ROWS_TO_LEARN_NAMES]  # rows that the blend does not learn from
+        draft, fits = _with_names(draft, fits, vocabulary, evidence, Y, np.sort(learnt), seed)
     model = assemble(settings, choice, draft, fits, centres, weights, vocabulary, n, n_unlabelled, seed, workspace)
     return replace(model, changes=no_changes(n, L))
 
 
 def _with_names(
-    draft: FittedDecoder, fits: Sequence[ClusterFit], vocabulary: Vocabulary, evidence: Evidence, Y: Any
+    draft: FittedDecoder,
+    fits: Sequence[ClusterFit],
+    vocabulary: Vocabulary,
+    evidence: Evidence,
+    Y: Any,
+    learnt: Ints,
+    seed: int,
 ) -> tuple[FittedDecoder, list[ClusterFit]]:
-    """The decoder and the clusters for all labels of which evidence speaks, also those that no row carries."""
+    """The decoder and the clusters for all labels of which evidence speaks, also those that no row carries.
+
+    What names are worth is counted in all rows, and learnt from the rows `learnt`.
+    """
     n_labels = len(vocabulary)
     frequency = np.zeros(n_labels, np.int64)
     frequency[: len(draft.frequency)] = draft.frequency
     choices = replace(draft.choices, n_candidates=max(draft.choices.n_candidates, _NAMED_CANDIDATES))
-    counts = NameCounts.nothing(n_labels).changed(evidence, Y, 1)
-    grown = replace(draft.grown(vocabulary, frequency, 0), choices=choices).with_names(counts)
+    counted = NameModel.empty(n_labels).changed(evidence, Y, 1)
+    names = counted.fitted(evidence[learnt], Y[learnt], frequency, seed)
+    grown = replace(draft.grown(vocabulary, frequency, 0), choices=choices).with_names(names)
     return grown, [
         replace(
             one,
