@@ -12,6 +12,7 @@ from page_server import NEWS, QUESTIONS, Visit, chromium, data_of, needs_chromiu
 from playwright.sync_api import Browser, FilePayload, Locator, Page, Route, expect
 
 from ripml import RIPML, Store
+from ripml.labels.concepts import Concept, Concepts
 from ripml.server import Settings, add_key
 
 pytestmark = needs_chromium
@@ -616,6 +617,40 @@ def test_axe_finds_no_violation_in_any_state(visit: Visitor, scheme: str, phone:
     page.keyboard.press("Escape")
     page.locator("#help-open").click()
     fits()
+
+
+def test_labels_have_names_in_the_language_of_the_browser(
+    visit: Visitor, tmp_path: Path, stores: dict[str, Store]
+) -> None:
+    concepts = Concepts.of(
+        [
+            Concept("economy", {"en": "economy", "de": "Wirtschaft"}),
+            Concept("football", {"en": "football", "de": "Fußball"}, {"de": ("Kicken",)}),
+            Concept("weather", {"de": "Wetter <b>"}),
+        ]
+    )
+    store = Store.create(
+        tmp_path / "named", data_of(NEWS), RIPML.paper(n_dims=16, n_neighbors=3, random_state=0), vocabulary=concepts
+    )
+    with store, serving({"named": store}) as address:
+        page = tagged(visit(at=address, locale="de-DE"), "Striker scores in the final as rates rise")
+        assert {"Wirtschaft", "Fußball"} <= set(labels(page))
+        expect(row(page, "Fußball").locator("bdi").first).to_have_attribute("title", "football")
+        assert not page.locator(".tag bdi").filter(has_text="<img").first.get_attribute("title")
+        row(page, "Fußball").locator(".label").click()
+        expect(page.locator("#legend-label")).to_have_text("Fußball")
+        expect(page.locator(".examples .chips").first).to_contain_text("Fußball")
+        page.locator("#add").press_sequentially("kick")
+        expect(options(page).first).to_contain_text("Fußball")
+        page.locator("#add").fill("Wetter <b>")
+        expect(options(page)).to_have_count(1)
+        page.locator("#add").press("Enter")
+        expect(row(page, "Wetter <b>")).to_be_visible()
+        page.locator("#learn").click()
+        expect(page.locator(".decision .chips").first).to_contain_text("Wetter <b>")
+        assert not violations(page)
+        (learnt,) = [store.document(id) for id in store.ids() if id not in "0123"]
+        assert learnt["labels"] == ["weather"], "the store has ids"
 
 
 def test_the_page_is_small_and_loads_nothing_from_other_servers() -> None:

@@ -65,11 +65,17 @@ def _labels(store: Store) -> set[str]:
     return set(_estimator(store).classes_.tolist())
 
 
-def _format_new_labels(labels: Sequence[str]) -> str:
+def _shown(store: Store, labels: Sequence[str]) -> str:
+    """Labels as people read them, separated by commas."""
+    names = store.model.names(labels, *options.reader_languages(None))
+    return output.join_printable([names.get(label, label) for label in labels])
+
+
+def _format_new_labels(store: Store, labels: Sequence[str]) -> str:
     if not labels:
         return "no new label"
-    shown = output.join_printable(labels[:8]) + (" …" if len(labels) > 8 else "")
-    return f"{output.count(len(labels), 'new label')}: {shown}"
+    more = " …" if len(labels) > 8 else ""
+    return f"{output.count(len(labels), 'new label')}: {_shown(store, labels[:8])}{more}"
 
 
 @app.command(short_help="Learn the rows of a file.")
@@ -97,7 +103,7 @@ def update(
     learnt = f"{output.count(result['learnt'], 'document')} learnt, {result['replaced']:,} replaced"
     unchanged = f", {result['unchanged']:,} unchanged" if result["unchanged"] else ""
     unlabelled = f", {result['without_labels']:,} of them without labels" if result["without_labels"] else ""
-    text = f"{learnt}{unchanged}{unlabelled}; {_format_new_labels(result['new_labels'])}"
+    text = f"{learnt}{unchanged}{unlabelled}; {_format_new_labels(opened, result['new_labels'])}"
     output.print_result(result, f"{text}\nsince the fit: {describe_updates(result['warm'])}", json)
 
 
@@ -290,7 +296,8 @@ def relabel(
         before = _labels(opened)
         opened.relabel(id, labels or [], actor=login_name())
         carried, new = opened.document(id)["labels"], sorted(_labels(opened) - before)
-        text = f"{output.printable(id)} has {output.join_printable(carried) or 'no labels'}; {_format_new_labels(new)}"
+        shown = _shown(opened, carried) or "no labels"
+        text = f"{output.printable(id)} has {shown}; {_format_new_labels(opened, new)}"
         _print_change(opened, {"id": id, "carries": carried, "new_labels": new}, text, json)
 
 
@@ -421,7 +428,7 @@ def labels_add(store: options.Store, names: NamesArgument, json: options.Json = 
         before = _labels(opened)
         opened.add_labels(names, actor=login_name())
         new = sorted(_labels(opened) - before)
-        _print_change(opened, {"new_labels": new}, _format_new_labels(new), json)
+        _print_change(opened, {"new_labels": new}, _format_new_labels(opened, new), json)
 
 
 @labels_app.command("rename", short_help="Rename a label.")

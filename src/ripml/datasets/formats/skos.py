@@ -10,7 +10,8 @@ What is read: prefLabel, else rdfs:label, as names; altLabel and hiddenLabel as 
 broader, or narrower of the other concept; related, in both directions; notation; rdf:type; inScheme and topConceptOf.
 A concept is what has the type skos:Concept, or a prefLabel. Concepts that are owl:deprecated are left out.
 
-RDF has no order, so concepts, synonyms and ids are sorted. Nothing is loaded from the web: JSON-LD must contain its @context.
+RDF has no order, so concepts, synonyms and ids are sorted. Nothing is loaded from elsewhere: JSON-LD must contain its
+@context.
 """
 
 from __future__ import annotations

@@ -48,10 +48,7 @@ async function request(method, path, body, signal) {
     if (key === used) await askKey();
     return request(method, path, body, signal);
   }
-  if (response.ok) {
-    remember(answer.names);
-    return answer;
-  }
+  if (response.ok) return remember(answer.names), answer;
   throw new Problem(response.status, answer.detail || `The server answered ${response.status}.`);
 }
 

@@ -54,11 +54,9 @@ export class Completion {
 
   #show(typed, labels) {
     const options = labels.map(({ name, count: n, retired }) => [name, retired ? "retired" : count(n, "document")]);
-    if (!labels.some(({ name }) => name === typed || nameOf(name) === typed)) options.push([typed, "new label"]);
-    list.replaceChildren(...options.map(([name, fact]) => element("li", "", show(name), element("span", fact))));
-    [...list.children].forEach((option, i) => {
-      [option.role, option.id, option.name] = ["option", `option-${i}`, options[i][0]];
-    });
+    if (!labels.some(({ name }) => nameOf(name) === typed)) options.push([typed, "new label"]);
+    const option = ([name, fact]) => element("li", "", show(name), element("span", fact));
+    list.replaceChildren(...options.map((one, i) => Object.assign(option(one), { role: "option", id: `option-${i}`, name: one[0] })));
     list.hidden = false;
     field.setAttribute("aria-expanded", "true");
     this.#select(0);

@@ -1,6 +1,6 @@
 // Recent decisions, from the store's history: the last change of each document.
 
-import { $, chips, made, when } from "./dom.js";
+import { $, chips, inside, made, when } from "./dom.js";
 
 const KINDS = { learn: "learnt", relabel: "tags changed", replace: "text changed", forget: "forgotten" };
 const LIMIT = 60; // changes
@@ -50,7 +50,7 @@ export class Decisions {
   #row(change) {
     const { id, kind, before, after, time } = change;
     const row = made("decision");
-    const at = (selector) => row.querySelector(selector);
+    const at = inside(row);
     const gone = kind === "forget";
     const name = (this.#texts.get(id) || id).slice(0, EXCERPT);
     const can = { learn: true, relabel: before, forget: before };

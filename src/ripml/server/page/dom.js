@@ -5,6 +5,8 @@ export const $ = (id) => document.getElementById(id);
 /** A copy of a template's element. */
 export const made = (template) => $(template).content.firstElementChild.cloneNode(true);
 
+export const inside = (node) => (selector) => node.querySelector(selector);
+
 /** An element with a text and children. */
 export function element(tag, text, ...children) {
   const node = document.createElement(tag);
@@ -12,16 +14,15 @@ export function element(tag, text, ...children) {
   return node;
 }
 
-const names = new Map(); // label → its name in a vocabulary, in the reader's language
+const names = Object.create(null); // label → name
 
-export const remember = (found = {}) => Object.entries(found).forEach(([label, name]) => names.set(label, name));
-export const nameOf = (label) => names.get(label) ?? label;
+export const remember = (found) => Object.assign(names, found);
+export const nameOf = (label) => names[label] ?? label;
 
-/** Show a label in an element: its name, with the label itself as the title. */
-export function show(label, node = document.createElement("bdi")) {
+/** Show the name of a label, with the label as title. */
+export function show(label, node = element("bdi", "")) {
   node.textContent = nameOf(label);
-  if (names.has(label)) node.title = label;
-  else node.removeAttribute("title");
+  node.title = label in names ? label : "";
   return node;
 }
 

@@ -1,16 +1,17 @@
 // The evidence for a label.
 
-import { change, chips, element, made, percent, score } from "./dom.js";
+import { change, chips, element, inside, made, percent, score } from "./dom.js";
 
 export function evidence({ score: all, examples, others, regression, features }) {
   const node = made("evidence");
+  const at = inside(node);
   const named = examples.reduce((sum, { share }) => sum + share, 0);
   const parts = Object.entries({ "from the examples below": named, "from other examples": others, "from words": regression });
   const texts = parts.filter(([, share]) => share / all >= 0.005).map(([from, share]) => `${percent(share / all)} ${from}`);
-  node.querySelector("p").textContent = `Score ${score(all)}${texts.length ? `: ${texts.join(", ")}` : ""}.`;
+  at("p").textContent = `Score ${score(all)}${texts.length ? `: ${texts.join(", ")}` : ""}.`;
   const most = Math.max(...features.map(([, pull]) => Math.abs(pull)));
-  fill(node.querySelector(".words"), features.map(([name, pull]) => word(name, pull, Math.abs(pull) / most)));
-  fill(node.querySelector(".examples"), merged(examples).map((shown) => example(shown, all)));
+  fill(at(".words"), features.map(([name, pull]) => word(name, pull, Math.abs(pull) / most)));
+  fill(at(".examples"), merged(examples).map((shown) => example(shown, all)));
   return node;
 }
 
@@ -38,10 +39,11 @@ function word(name, pull, strength) {
 
 function example({ documents, labels, share, n_rows: rows }, all) {
   const node = made("example");
+  const at = inside(node);
   const { id, text } = documents[0] ?? {};
-  node.querySelector(".excerpt").textContent = text ?? "";
-  node.querySelector("span").textContent = percent(all > 0 ? share / all : 0);
-  node.querySelector("bdi").textContent = rows > 1 ? `${rows} documents with these tags` : (id ?? "");
-  node.querySelector(".chips").append(...chips(labels));
+  at(".excerpt").textContent = text ?? "";
+  at("span").textContent = percent(all > 0 ? share / all : 0);
+  at("bdi").textContent = rows > 1 ? `${rows} documents with these tags` : (id ?? "");
+  at(".chips").append(...chips(labels));
   return node;
 }

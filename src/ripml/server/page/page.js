@@ -4,7 +4,7 @@ import * as api from "./api.js";
 import { Card } from "./card.js";
 import { Completion } from "./completion.js";
 import { Decisions } from "./decisions.js";
-import { $, count, kept, later, nameOf, number, say, score, show as showLabel } from "./dom.js";
+import { $, count, kept, later, nameOf, number, say, score } from "./dom.js";
 import { Editor } from "./editor.js";
 import { evidence } from "./evidence.js";
 import { listen } from "./keys.js";
@@ -117,7 +117,7 @@ async function showEvidence(label, place) {
     if (!found) return (place.textContent = "No evidence.");
     place.replaceChildren(evidence(found));
     editor.mark(found.spans);
-    showLabel(label, $("legend-label"));
+    $("legend-label").textContent = nameOf(label);
     $("legend").hidden = !found.spans.length;
     say(`Evidence for ${nameOf(label)}`);
   } catch (error) {

@@ -1,6 +1,6 @@
 // The suggested tags, and the user's verdict on each.
 
-import { $, change, made, nameOf, score, show } from "./dom.js";
+import { $, change, inside, made, nameOf, score, show } from "./dom.js";
 
 const list = $("tags");
 const VISIBLE = 0.005; // the smallest change that two digits show
@@ -125,12 +125,8 @@ export class Tags {
   }
 
   #fill(row, value, verdict, best) {
-    const at = (selector) => row.querySelector(selector);
+    const at = inside(row);
     const known = value !== undefined;
-    const name = nameOf(row.label);
-    show(row.label, at("bdi"));
-    at(".accept").ariaLabel = `Accept ${name}`;
-    at(".reject").ariaLabel = `Reject ${name}`;
     row.classList.toggle("accepted", verdict === true);
     row.classList.toggle("rejected", verdict === false);
     at(".accept").ariaPressed = String(verdict === true);
@@ -146,6 +142,10 @@ export class Tags {
 function newRow(label) {
   const row = made("tag-row");
   row.label = label;
+  const at = inside(row);
+  show(label, at("bdi"));
+  at(".accept").ariaLabel = `Accept ${nameOf(label)}`;
+  at(".reject").ariaLabel = `Reject ${nameOf(label)}`;
   return row;
 }
 
