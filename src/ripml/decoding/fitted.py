@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -92,6 +92,7 @@ class Contributions:
     examples: dict[str, tuple[Ints, NDArray[np.float64]]]  # of each signal, the examples and their weights
     likeness: NDArray[Any] | None  # the kernel with all rows of the cluster, where the regression is by kernel
     candidates: Ints | None  # the labels that least squares sees
+    named: dict[int, float] = field(default_factory=dict)  # the probability of labels that have a name in the text
 
 
 @dataclass(frozen=True)

@@ -243,7 +243,7 @@ class FittedSignals(FittedDecoder):
                 yield from zip(some.tolist(), self._of_block(c, cluster, int(starts[c]), X[some], n_jobs), strict=True)
 
     def _of_block(self, c: int, cluster: Cluster, start: int, X: Any, n_jobs: int | None) -> Iterator[Contributions]:
-        features, _ = apart(X)
+        features, evidence = apart(X)
         Z, likeness = self._predicted(cluster, features, None, n_jobs)
         found = self._examples(cluster, features, Z, likeness, None)
         weights = {}
@@ -261,7 +261,16 @@ class FittedSignals(FittedDecoder):
                 examples=said,
                 likeness=None if likeness is None or cluster.regression.kernel.linear else likeness[i],
                 candidates=None if labels is None else labels[i][labels[i] >= 0],
+                named=self._named(evidence, i),
             )
+
+    def _named(self, evidence: Evidence | None, row: int) -> dict[int, float]:
+        """The labels that have a name in the text of a row, and the probabilities that these are right."""
+        if evidence is None or self.names is None:
+            return {}
+        mine = evidence[row : row + 1]
+        named = self.names.signals(mine, self.frequency, None)["named"]
+        return dict(zip(mine.labels.tolist(), named.tolist(), strict=True))
 
     def functionals(self, labels: Ints, candidates: Ints | None) -> NDArray[Any] | None:
         """A unit vector (identity), Φ_l/F (sketch), or a row of (Φ_SᵀΦ_S + εI)⁻¹Φ_Sᵀ (least squares on S)."""

@@ -80,7 +80,7 @@ _EXACT_FLOPS = {True: 1.2e11, False: 1e12}
 _CG_STEPS = 12  # of conjugate gradients: six times as many were measured to add nothing to precision
 _DIMS, _DIMS_ITERATIVE = 768, 512  # of the embedding otherwise
 _RELEVANCE_DIMS = 64
-_NAMED_CANDIDATES = 64  # kept for each row where labels have names
+_NAMED_CANDIDATES = 100  # kept for each row where labels have names
 _ROWS_TO_LEARN_NAMES = 5000  # whose names say how often names are right
 _SUMS_BYTES = 1 << 30  # of the sums of all clusters, to have them in one pass
 _GAMMAS, _RIDGES = (0.25, 0.5, 1.0, 2.0), (0.03, 0.1, 0.3, 1.0)  # tried for kernel ridge near a query
@@ -228,7 +228,7 @@ def assemble(
         centres=centres,
         clusters=tuple(store_embeddings([one.cluster for one in fits], settings.index, workspace)),
         decoder=decoder,
-        calibration=Calibration.fit(truth, scores),
+        calibration=Calibration.fit(truth, scores, decoder.frequency),
         kernel=choice.kernel,
         relevance=choice.power,
         solutions=tuple(one.solution for one in fits),

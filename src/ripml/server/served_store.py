@@ -304,7 +304,7 @@ class ServedStore:
         spans = label.spans
         if len(spans) > n_spans:
             spans = sorted(heapq.nlargest(n_spans, spans, key=lambda span: abs(span[2])))
-        names = ("label", "score", "regression", "others", "value", "intercept", "features")
+        names = ("label", "score", "regression", "others", "value", "intercept", "named", "features")
         return {
             **{name: getattr(label, name) for name in names},
             "examples": [self._example(example, model, n_labels) for example in label.examples],
