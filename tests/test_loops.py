@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -41,6 +41,7 @@ from ripml.regression.far_field import FarField
 from ripml.regression.kernels import RBF, Linear, Local, Rows, squared_lengths
 from ripml.regression.label_coefficients import LabelCoefficients
 from ripml.regression.regression import KernelRegression
+from ripml.text.matching import Matches, Name, NameMatcher
 
 pytest.importorskip("numba")
 
@@ -303,8 +304,9 @@ def label_world(seed: int) -> tuple[Any, dict[str, Examples], LabelVectors, NDAr
 def test_the_best_candidates_and_their_signals(seed: int, known: bool) -> None:
     sets, examples, columns, Z = label_world(seed)
     values = columns.values(Z) if known else None
-    proposed = np.random.default_rng(seed).integers(-1, 25, (8, 3))
-    fast, slow = both(lambda: best_candidates(examples, sets, proposed, values, Z, columns, np.float32(1), 6))
+    random = np.random.default_rng(seed)
+    proposed, lifts = random.integers(-1, 25, (8, 3)), random.random((8, 3)).astype(np.float32)
+    fast, slow = both(lambda: best_candidates(examples, sets, proposed, lifts, values, Z, columns, np.float32(1), 6))
     assert np.array_equal(fast[0], slow[0])
     assert list(fast[1]) == list(slow[1])
     for name in fast[1]:
@@ -352,6 +354,19 @@ def test_the_coefficients_of_labels_find_the_labels_of_the_largest_values(seed: 
     assert present[found].all()
     chosen, best = np.take_along_axis(values, found, axis=1), -np.sort(-values, axis=1)[:, :12]
     np.testing.assert_allclose(chosen, best, rtol=1e-5, atol=1e-5 * scale)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_names_in_a_text(seed: int) -> None:
+    pytest.importorskip("Stemmer")
+    random = np.random.default_rng(seed)
+    names = [Name(i, "en", " ".join(random.choice(list("abcdefgh"), random.integers(1, 4))), True) for i in range(40)]
+    texts = [" ".join(random.choice(list("abcdefghij."), 60)) for _ in range(20)]
+    matcher = NameMatcher(names)
+    fast, slow = both(lambda: matcher.find(texts))
+    assert len(slow.names)
+    for field in fields(Matches):
+        assert np.array_equal(getattr(fast, field.name), getattr(slow, field.name)), field.name
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 3.0])

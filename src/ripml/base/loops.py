@@ -408,7 +408,7 @@ def softmax(similarity, temperature, rows, out):
 
 @_loop
 def candidates(
-    set_starts, set_labels, examples, weights, bounds, proposed, values, Z, Phi, scale, labels, signals, margin
+    set_starts, set_labels, examples, weights, bounds, proposed, lifts, values, Z, Phi, scale, labels, signals, margin
 ):
     """The best candidates of each row and their signals (`ripml.decoding.signals.best_candidates`)."""
     n_signals, n_kept = len(bounds) - 1, labels.shape[1]
@@ -423,6 +423,7 @@ def candidates(
         found = np.empty(most, np.int64)
         wanted = np.zeros(most, np.bool_)
         votes = np.zeros((n_signals, most))
+        lift = np.zeros(most, np.float32)
         count = 0
         for s in range(n_signals):
             for e in range(bounds[s], bounds[s + 1]):
@@ -455,6 +456,7 @@ def candidates(
                 found[count] = label
                 count += 1
             wanted[table[at]] = True
+            lift[table[at]] += lifts[i, e]
         # The n_kept + 1 best by the sum of the signals, in order; ties go to the lower label.
         best = np.empty(n_kept + 1, np.int64)
         best_total = np.empty(n_kept + 1, np.float32)
@@ -470,6 +472,7 @@ def candidates(
             total = value[p]
             for s in range(n_signals):
                 total += np.float32(votes[s, p])
+            total += lift[p]
             at = n_best
             while at > 0 and (
                 total > best_total[at - 1] or (total == best_total[at - 1] and found[p] < found[best[at - 1]])
@@ -669,8 +672,8 @@ def blended_scores(
     labels, margin = np.empty((n, n_kept), np.int64), np.empty((n, n_kept), np.float32)
     signals = np.empty((n_sources + 5, n, n_kept), np.float32)
     candidates(
-        set_starts, set_labels, examples, weights, bounds, proposed, values, Z, Phi, n_learners, labels,
-        signals[:n_sources], margin,
+        set_starts, set_labels, examples, weights, bounds, proposed, np.zeros(proposed.shape, np.float32), values, Z,
+        Phi, n_learners, labels, signals[:n_sources], margin,
     )  # fmt: skip
     if epsilon > 0:
         least_squares(labels, Phi, Z, epsilon, signals[0])
@@ -997,3 +1000,104 @@ def grow_tree(bins, gradient, hessian, rising, leaf, least_hessian, tiny, featur
             right = cut[place] >= 0 and bins[i, feature[place]] > cut[place]
             node[i] = 2 * node[i] + (1 if right else 0)
         width *= 2
+
+
+# ---------------------------------------------------------------------------------------------------------------- names
+
+
+@_ordered_loop
+def names_in_text(numbers, list_ends, listed, word_ends, words):
+    """The names that stand in a text (`ripml.text.matching.NameMatcher._in_sentences`)."""
+    n, most = len(numbers), 0
+    # Each stem of the text has a slot, by open addressing, with its last sentence and its places there.
+    n_slots = 16
+    while n_slots < 2 * n:
+        n_slots *= 2
+    stems = np.full(n_slots, -1, np.int64)
+    sentence, times = np.full(n_slots, -1, np.int64), np.zeros(n_slots, np.int64)
+    first_place, last_place = np.zeros(n_slots, np.int64), np.zeros(n_slots, np.int64)
+    slots = np.empty(n, np.int64)
+    for i in range(n):
+        slots[i] = -1
+        if numbers[i] >= 0:
+            slots[i] = _slot(stems, numbers[i])
+            stems[slots[i]] = numbers[i]
+            most += list_ends[numbers[i] + 1] - list_ends[numbers[i]]
+    size = 16
+    while size < 2 * most:
+        size *= 2
+    table = np.full(size, -1, np.int64)  # the names found, in their slots
+    lines = np.empty(size, np.int64)
+    found = np.empty((most, 5), np.int64)
+    n_found, end = 0, -1
+    while end < n:
+        start = end + 1
+        end = start
+        while end < n and numbers[end] != -2:
+            end += 1
+        for i in range(start, end):
+            slot = slots[i]
+            if slot >= 0:
+                if sentence[slot] != start:
+                    sentence[slot], times[slot], first_place[slot] = start, 0, i
+                times[slot] += 1
+                last_place[slot] = i
+        for i in range(start, end):
+            if slots[i] < 0 or first_place[slots[i]] != i:
+                continue
+            for at in range(list_ends[numbers[i]], list_ends[numbers[i] + 1]):
+                name = listed[at]
+                first, last, count = end, start, n
+                for w in range(word_ends[name], word_ends[name + 1]):
+                    slot = _slot(stems, words[w])
+                    if stems[slot] < 0 or sentence[slot] != start:
+                        count = 0
+                        break
+                    count = min(count, times[slot])
+                    first, last = min(first, first_place[slot]), max(last, last_place[slot])
+                if count == 0:
+                    continue
+                width = _width(numbers[start:end], words[word_ends[name] : word_ends[name + 1]], first - start)
+                at_name = _slot(table, name)
+                if table[at_name] < 0:
+                    table[at_name], lines[at_name] = name, n_found
+                    found[n_found] = name, 0, first, last, width
+                    n_found += 1
+                line = lines[at_name]
+                found[line, 1] += count
+                found[line, 3] = last
+                found[line, 4] = min(found[line, 4], width)
+    return found[:n_found].copy()
+
+
+@_ordered_loop
+def _slot(table, key):
+    """The slot of a key in a table of keys ≥ 0, or the empty one, −1, where it belongs; its size is a power of two."""
+    at = (key * 0x9E3779B1) & (len(table) - 1)
+    while table[at] >= 0 and table[at] != key:
+        at = (at + 1) & (len(table) - 1)
+    return at
+
+
+@_ordered_loop
+def _width(sentence, words, first):
+    """The number of words of the shortest passage of a sentence, from its word `first` on, that has all `words`."""
+    if len(words) == 1:
+        return 1
+    width = len(sentence)
+    for begin in range(first, len(sentence)):
+        starts = False
+        for word in words:
+            starts |= word == sentence[begin]
+        if not starts:
+            continue
+        reach = begin
+        for word in words:
+            j = begin
+            while j < len(sentence) and sentence[j] != word:
+                j += 1
+            reach = max(reach, j)
+        if reach == len(sentence):
+            break
+        width = min(width, reach - begin + 1)
+    return width

@@ -317,6 +317,8 @@ class _ExplanationFormatter:
         others = why.others + sum(example.share for example in examples[self._n_examples :])
         parts = [(example.share, self._format_example(example)) for example in examples[: self._n_examples]]
         rest = [(others, "other examples"), (why.regression, f"the regression, by its {self._feature_noun}")]
+        names = output.join_printable([found.name for found in why.matched])
+        rest.append((why.named, f"names in the text: {names}"))
         parts += [part for part in rest if part[0] > 0]
         lines = [f"{100 * share / why.score if why.score else 0:3.0f} %  {source}" for share, source in parts]
         if why.features:

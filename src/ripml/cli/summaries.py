@@ -51,7 +51,7 @@ def model_summary(trained: DocumentModel) -> dict[str, Any]:
         facts["text"] = type(trained.text).__name__
     # Rules that differ from the defaults; for lists of labels, their lengths.
     defaults = Rules().to_json()
-    rules = {name: value for name, value in trained.rules.to_json().items() if value != defaults[name]}
+    rules = {name: value for name, value in trained.rules.to_json().items() if value != defaults.get(name)}
     if rules:
         facts["rules"] = {name: len(value) if isinstance(value, list) else value for name, value in rules.items()}
     left_out = {name: round(value, 4) for name, value in model.left_out_precision_.items()}

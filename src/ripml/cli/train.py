@@ -70,7 +70,7 @@ def train(
     allowed_labels: Annotated[
         str | None, Option(metavar="FILE", help="Suggest only the labels in this file, one per line.")
     ] = None,
-    min_count: Annotated[int, Option(help="Suggest only labels that at least this many training rows have.")] = 1,
+    min_count: Annotated[int, Option(help="Suggest only labels that at least this many training rows have.")] = 0,
     vocabulary: Annotated[
         str | None,
         Option(metavar="FILE", help="The vocabulary of the labels: SKOS, a vocabulary of Annif, or a table."),

@@ -28,19 +28,20 @@ from ripml.base.arrays import ArraySpec, check_arrays
 from ripml.base.compiled import loops
 from ripml.base.parallel import blocks, map_blocks
 from ripml.decoding.boosting import Boosting
+from ripml.decoding.evidence import NAME_SIGNALS
 
-__all__ = ["Candidates", "Trees", "fit_blend", "fit_trees"]
+__all__ = ["Candidates", "Trees", "boosted_trees", "fit_blend", "fit_trees"]
 
 Floats = NDArray[np.float32]
 
 _BOOSTING = Boosting(n_trees=40, depth=4, leaf=40)  # of each half
 _LEAST_ROWS = 200  # left-out rows below which trees would only learn noise
 LEARNT = np.float32(1 - 1e-4)  # the share of the trees in a score; the rest breaks ties
-SLOPE = np.float32(
-    2e-3
-)  # width of the slope at the threshold of a node: some thousand times the rounding error of a signal
-_SLOPES = {"rank": 1.0, "frequency": 0.0}  # those of other signals; frequencies are whole numbers
-_MONOTONE = ("value", "votes", "similar", "local")  # signals of which more never lowers a score
+# Width of the slope at the threshold of a node: some thousand times the rounding error of a signal.
+SLOPE = np.float32(2e-3)
+# Those of other signals; frequencies, and what is counted in texts, are not subject to rounding.
+_SLOPES = {"rank": 1.0, "frequency": 0.0, **dict.fromkeys(NAME_SIGNALS, 0.0)}
+_MONOTONE = ("value", "votes", "similar", "local", "named")  # signals of which more never lowers a score
 _ROWS_AT_A_TIME = 4096  # candidates; nodes of all trees for them stay in the cache
 _PAIRS_AT_A_TIME = 2048  # candidates on a slope of a tree; arrays of all its nodes for them stay in the cache
 
@@ -105,22 +106,22 @@ class Trees:
         threshold = np.concatenate([self.threshold, other.threshold])
         return Trees(feature, threshold, value, (self.start + other.start) / 2)
 
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """As plain arrays."""
-        start = np.array([self.start])
-        return {
-            "tree_feature": self.feature, "tree_threshold": self.threshold, "tree_value": self.value,
-            "tree_start": start,
+    def to_arrays(self, prefix: str = "tree") -> dict[str, NDArray[Any]]:
+        """As plain arrays, whose names begin with `prefix`."""
+        parts: dict[str, NDArray[Any]] = {
+            "feature": self.feature, "threshold": self.threshold, "value": self.value,
+            "start": np.array([self.start]),
         }  # fmt: skip
+        return {f"{prefix}_{name}": array for name, array in parts.items()}
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], n_signals: int) -> Trees:
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], n_signals: int, prefix: str = "tree") -> Trees:
         """The inverse of `to_arrays`; ValueError where they contradict each other."""
         specs = {
-            "tree_value": ArraySpec("f", ("trees", "leaves"), finite=True),
-            "tree_feature": ArraySpec("uint8", ("trees", "inner nodes"), below=n_signals),
-            "tree_threshold": ArraySpec("f", ("trees", "inner nodes"), most=np.inf),  # not NaN
-            "tree_start": ArraySpec("f", (1,), finite=True),
+            f"{prefix}_value": ArraySpec("f", ("trees", "leaves"), finite=True),
+            f"{prefix}_feature": ArraySpec("uint8", ("trees", "inner nodes"), below=n_signals),
+            f"{prefix}_threshold": ArraySpec("f", ("trees", "inner nodes"), most=np.inf),  # not NaN
+            f"{prefix}_start": ArraySpec("f", (1,), finite=True),
         }
         value, feature, threshold, start = check_arrays(specs, arrays).values()
         leaves = value.shape[1]
@@ -228,7 +229,12 @@ def fit_trees(candidates: Candidates, right: NDArray[np.bool_]) -> Trees | None:
     if len(candidates.labels) < _LEAST_ROWS or outcome.all() or not outcome.any():
         return None
     rising = np.array([name in _MONOTONE for name in candidates.signals])
-    return Trees(*_BOOSTING.fit(candidates.table()[filled], outcome, rising))
+    return boosted_trees(candidates.table()[filled], outcome, rising)
+
+
+def boosted_trees(table: Floats, outcome: NDArray[np.bool_], rising: NDArray[np.bool_]) -> Trees:
+    """Trees for the probability of an outcome (n,) by signals (n, S), of which `rising` ones never lower it."""
+    return Trees(*_BOOSTING.fit(table, outcome, rising))
 
 
 def fit_blend(candidates: Candidates, right: NDArray[np.bool_], n_jobs: int | None) -> tuple[Trees | None, Floats]:

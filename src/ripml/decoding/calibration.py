@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,8 @@ from ripml import metrics
 from ripml.decoding.scores import outcomes
 
 __all__ = ["Calibration", "best_threshold", "expected_calibration_error", "fit_steps", "in_steps", "mean_precision"]
+
+_RARE = 5  # rows that carry a label, up to which it is rare
 
 Corners = tuple[NDArray[np.float64], NDArray[np.float64]]
 
@@ -24,12 +26,25 @@ class Calibration:
     threshold: float  # the score with the best micro F1
     precision: dict[str, float]  # P@1, P@3 and P@5
     error: float  # the expected calibration error of the probabilities
+    errors: dict[str, float] = field(default_factory=dict)  # the same for labels by how often other rows carry them
 
     @classmethod
-    def fit(cls, truth: Any, scores: Any) -> Calibration:
-        """From the labels and the scores of left-out rows, both CSR (n, L)."""
-        steps, error = _calibrated(scores.data, outcomes(truth, scores), np.diff(scores.indptr))
-        return cls(steps, best_threshold(truth, scores), _precision(truth, scores), error)
+    def fit(cls, truth: Any, scores: Any, frequency: NDArray[np.int64]) -> Calibration:
+        """From the labels and the scores of left-out rows, both CSR (n, L); `frequency` (L,) counts these rows too."""
+        outcome = outcomes(truth, scores)
+        steps, probabilities = _calibrated(scores.data, outcome, np.diff(scores.indptr))
+        error = expected_calibration_error(probabilities, outcome)
+        seen = frequency[scores.indices] - outcome
+        errors = {
+            name: expected_calibration_error(probabilities[group], outcome[group])
+            for name, group in {
+                "unseen": seen <= 0,
+                "rare": (seen > 0) & (seen <= _RARE),
+                "frequent": seen > _RARE,
+            }.items()
+            if group.any()
+        }
+        return cls(steps, best_threshold(truth, scores), _precision(truth, scores), error, errors)
 
     def probabilities(self, scores: NDArray[Any]) -> NDArray[np.float64]:
         """The probability that belongs to each score."""
@@ -63,18 +78,19 @@ def best_threshold(Y: Any, scores: Any) -> float:
     return float(values[last_of_its_value][np.argmax(f1[last_of_its_value])])
 
 
-def _calibrated(scores: NDArray[Any], outcome: NDArray[np.bool_], lengths: NDArray[np.int64]) -> tuple[Corners, float]:
-    """The line from score to probability, and its expected error: that of each half's line on the other half."""
+def _calibrated(
+    scores: NDArray[Any], outcome: NDArray[np.bool_], lengths: NDArray[np.int64]
+) -> tuple[Corners, NDArray[np.float64]]:
+    """The line from score to probability, and the probabilities of each half of the rows by the line of the other."""
     if not len(scores):
-        return (np.array([0.0, 1.0]), np.array([0.0, 1.0])), 0.0
+        return (np.array([0.0, 1.0]), np.array([0.0, 1.0])), np.zeros(0)
     half = np.repeat(np.arange(len(lengths)) % 2, lengths)
     probabilities = np.zeros(len(scores))
     for part in (0, 1):
         if (half == part).any() and (half != part).any():
             line = fit_steps(scores[half != part], outcome[half != part])
             probabilities[half == part] = in_steps(scores[half == part], line)
-    error = expected_calibration_error(probabilities, outcome)
-    return fit_steps(scores, outcome), error
+    return fit_steps(scores, outcome), probabilities
 
 
 def fit_steps(scores: NDArray[Any], outcome: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

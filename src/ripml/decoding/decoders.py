@@ -30,7 +30,9 @@ from ripml.decoding import scores as scoring
 from ripml.decoding.blend import Candidates, Trees, fit_blend
 from ripml.decoding.calibration import mean_precision
 from ripml.decoding.embedding import LabelEmbedding, SketchEmbedding, UnitEmbedding
+from ripml.decoding.evidence import NAME_SIGNALS
 from ripml.decoding.fitted import Choices, Cluster, FittedDecoder, LeftOut
+from ripml.decoding.names import NameModel
 from ripml.decoding.signals import DENSE_LABELS, FittedBlend, FittedSignals, SingleSignal
 from ripml.decoding.sketch import least_squares
 from ripml.decoding.votes import FittedVotes, softmax, tally
@@ -71,6 +73,7 @@ class Decoder(ABC):
     embedding_type: ClassVar[type[LabelEmbedding]]
     tunes_ridge: ClassVar[bool]  # whether the ridge is tuned on a sample first, or else by the scores of left-out rows
     recounts: ClassVar[bool] = False  # whether a fitted model can take another number of neighbours
+    reads_evidence: ClassVar[bool] = False  # whether what texts say of labels by their names is among its signals
 
     @abstractmethod
     def default_kernel(self, few_rows: bool) -> Kernel:
@@ -297,6 +300,8 @@ class LeastSquares(SignalDecoder):
 class Blend(SignalDecoder):
     """Everything weighed into one probability. `n_similar` rows of similar features vote; 0 stores no rows for that."""
 
+    reads_evidence: ClassVar[bool] = True
+
     n_similar: int | str = "auto"
 
     def __post_init__(self) -> None:
@@ -322,10 +327,12 @@ class Blend(SignalDecoder):
     def fitted(self, parts: DecoderParts) -> FittedBlend:
         """With the trees, if they were learnt already."""
         choices, local = parts.choices, parts.kernel.nearby
+        names = NameModel.from_arrays(parts.arrays, len(parts.frequency))
         n_signals = 6 + (choices.n_neighbors > 0) + (choices.n_similar > 0) + (local is not None)
+        n_signals += 0 if names is None else len(NAME_SIGNALS)
         saved = any(name.startswith("tree_") for name in parts.arrays)
         trees = Trees.from_arrays(parts.arrays, n_signals) if saved else None
-        return FittedBlend(*parts.common, local, trees)
+        return FittedBlend(*parts.common, local, trees, names)
 
     def _learnt(
         self, draft: FittedSignals, candidates: Candidates, truth: Any, n_jobs: int | None

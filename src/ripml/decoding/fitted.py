@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from ripml.base.parallel import blocks, map_blocks, one_blas_thread
 from ripml.decoding.embedding import LabelEmbedding
+from ripml.decoding.evidence import Evidence
+from ripml.decoding.names import NameModel
 from ripml.decoding.training_rows import TrainingRows
 from ripml.labels.vocabulary import Vocabulary
 from ripml.regression.regression import Regression
@@ -71,9 +73,10 @@ class LeftOut:
     Z: Any = None  # embeddings predicted without each row
     rows: Any = None  # places in the cluster
     sets: Any = None  # numbers of their label sets
+    evidence: Evidence | None = None  # of their texts
 
     def __getitem__(self, some: slice) -> LeftOut:
-        fields = (self.truth, self.scores, self.X, self.Z, self.rows, self.sets)
+        fields = (self.truth, self.scores, self.X, self.Z, self.rows, self.sets, self.evidence)
         return LeftOut(*(None if field is None else field[some] for field in fields))
 
 
@@ -89,6 +92,7 @@ class Contributions:
     examples: dict[str, tuple[Ints, NDArray[np.float64]]]  # of each signal, the examples and their weights
     likeness: NDArray[Any] | None  # the kernel with all rows of the cluster, where the regression is by kernel
     candidates: Ints | None  # the labels that least squares sees
+    named: dict[int, float] = field(default_factory=dict)  # the probability of labels that have a name in the text
 
 
 @dataclass(frozen=True)
@@ -128,6 +132,15 @@ class FittedDecoder(ABC):
     def check(self, clusters: Sequence[Cluster]) -> None:  # noqa: B027 - most need no check
         """ValueError where it does not fit to the clusters of a model that was loaded."""
 
+    @property
+    def names(self) -> NameModel | None:
+        """What training rows say of the names of labels, where their texts are evidence."""
+        return None
+
+    def with_names(self, names: NameModel) -> FittedDecoder:
+        """With another model of names; a decoder that does not read evidence stays as it is."""
+        return self
+
     def with_neighbors(self, n_neighbors: int) -> FittedDecoder:
         """With another number of neighbours."""
         return replace(self, choices=replace(self.choices, n_neighbors=n_neighbors))
@@ -137,7 +150,18 @@ class FittedDecoder(ABC):
         embedding = self.embedding
         if len(vocabulary) > len(embedding.keys) or n_carried > embedding.n_targets:
             embedding = embedding.grown(vocabulary, n_carried)
-        return replace(self, embedding=embedding, frequency=frequency)
+        grown = replace(self, embedding=embedding, frequency=frequency)
+        return grown if self.names is None else grown.with_names(self.names.wide(len(frequency)))
+
+    def kept(self, embedding: LabelEmbedding, labels: Ints) -> FittedDecoder:
+        """For these of the labels alone, whose embedding is given."""
+        kept = replace(self, embedding=embedding, frequency=self.frequency[labels])
+        return kept if self.names is None else kept.with_names(self.names.kept(labels))
+
+    def emptied(self) -> FittedDecoder:
+        """As it is without a training row."""
+        emptied = replace(self, frequency=np.zeros_like(self.frequency))
+        return emptied if self.names is None else emptied.with_names(self.names.emptied())
 
     def needs_blas(self, X: Any) -> bool:
         """Whether answers for feature rows X call BLAS, which then has to be kept on one thread."""

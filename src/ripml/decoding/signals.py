@@ -6,6 +6,8 @@
     local      kernel ridge on the rows most similar to the query, see `ripml.regression.kernels.Local`
     frequency, rank, best, third, total
                how often the label was seen, and where its value stands among those of its row
+    named, count, early, …, precision, hits
+               the names of the label in the text, see `ripml.decoding.evidence` and `ripml.decoding.names`
 
 Votes, similar rows and local rows are sums over examples, signal_l = Σ_i w_i y_il. `Examples` holds the weights w once:
 a signal is their tally, and an explanation reads the same weights.
@@ -15,7 +17,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -29,7 +31,10 @@ from ripml.base.parallel import blocks, map_blocks
 from ripml.decoding import scores as scoring
 from ripml.decoding.blend import LEARNT, SLOPE, Candidates, Trees, steps_of
 from ripml.decoding.embedding import SketchEmbedding
+from ripml.decoding.evidence import Evidence, apart
 from ripml.decoding.fitted import Arrays, Cluster, Contributions, FittedDecoder, LeftOut
+from ripml.decoding.names import RARE, NameModel, candidate_signals
+from ripml.decoding.names import proposed as proposed_by_names
 from ripml.decoding.sketch import least_squares, sketch_values
 from ripml.decoding.votes import entries, identity, softmax, tally
 from ripml.labels.projection import LabelVectors
@@ -46,7 +51,6 @@ _PARTS, _LEAST_BLOCK = 4, 4  # into which a batch is cut at least, but not small
 _ROW_BLOCK = 256
 TIE = np.float32(4e-3)  # twice the difference of values below which their ranks are shared
 _TIED_VALUES = 8  # values after one in the order that may share its rank
-_RARE = 16  # rows of a label up to which one more or less makes a difference
 DENSE_LABELS = 8192  # up to here the values of all labels cost less than looking up the columns of candidates
 
 
@@ -121,11 +125,12 @@ class FittedSignals(FittedDecoder):
         left_out: LeftOut | None = None,
     ) -> Candidates:
         """The best candidates of feature rows X with their signals; `left_out` says which training rows these are."""
+        X, evidence = apart(X) if left_out is None else (X, left_out.evidence)
 
         def of_block(rows: Any, block: slice) -> Candidates:
             some = None if left_out is None else left_out[block]
             Z, likeness = self._predicted(cluster, rows, None if some is None else some.Z, 1)
-            return self._candidates(cluster, rows, Z, likeness, some)
+            return self._candidates(cluster, rows, Z, likeness, some, None if evidence is None else evidence[block])
 
         return Candidates.joined(self._map_blocks(of_block, cluster, X, n_jobs))
 
@@ -193,24 +198,43 @@ class FittedSignals(FittedDecoder):
         return found
 
     def _candidates(
-        self, cluster: Cluster, X: Any, Z: Floats, likeness: Floats | None, left_out: LeftOut | None
+        self,
+        cluster: Cluster,
+        X: Any,
+        Z: Floats,
+        likeness: Floats | None,
+        left_out: LeftOut | None,
+        evidence: Evidence | None,
     ) -> Candidates:
         """The candidates of one block of rows."""
         choices, embedding, sets = self.choices, self.sketch, cluster.index.sets
         n_learners = np.float32(embedding.projection.n_learners)
         examples = self._examples(cluster, X, Z, likeness, left_out)
         values, proposed = self._proposals(cluster, X if left_out is None else None, Z, examples)
+        lifts, own_labels = np.zeros(proposed.shape, np.float32), None if left_out is None else sets[left_out.sets]
+        said = None
+        if evidence is not None and self.names is not None:
+            said = self.names.signals(evidence, self.frequency, own_labels)
+            named, probability = proposed_by_names(evidence, said["named"])
+            proposed, lifts = np.hstack([proposed, named]), np.hstack([lifts, probability])
         labels, table, margin = best_candidates(
-            examples, sets, proposed, values, Z, embedding.columns, n_learners, choices.n_candidates
+            examples, sets, proposed, lifts, values, Z, embedding.columns, n_learners, choices.n_candidates
         )
-        if choices.epsilon is not None:
-            table["value"] = least_squares(Z, labels, embedding.columns, [choices.epsilon])[0]
         seen = self.frequency[labels]
-        if left_out is not None:
+        if own_labels is not None:
             # A label of a row that is left out was seen once less. Where few labels are seen that often, one less would
             # give it away; and there it hardly matters.
-            seen = seen - (scoring.carried(sets[left_out.sets], labels) & (seen <= _RARE))
-        return Candidates(labels, table | _standing(table["value"], labels, seen), margin)
+            seen = seen - (scoring.carried(own_labels, labels) & (seen <= RARE))
+        valued = labels
+        if said is not None:  # the regression knows nothing of labels without a row
+            valued = np.where(seen > 0, labels, -1)
+            table["value"] = np.where(seen > 0, table["value"], np.float32(0))
+        if choices.epsilon is not None:
+            table["value"] = least_squares(Z, valued, embedding.columns, [choices.epsilon])[0]
+        table |= _standing(table["value"], labels, seen)
+        if evidence is not None and said is not None:
+            table |= candidate_signals(evidence, said, labels)
+        return Candidates(labels, table, margin)
 
     def _proposals(
         self, cluster: Cluster, X: Any, Z: Floats, examples: Mapping[str, Examples]
@@ -257,8 +281,9 @@ class FittedSignals(FittedDecoder):
                 yield from zip(some.tolist(), self._of_block(c, cluster, int(starts[c]), X[some], n_jobs), strict=True)
 
     def _of_block(self, c: int, cluster: Cluster, start: int, X: Any, n_jobs: int | None) -> Iterator[Contributions]:
-        Z, likeness = self._predicted(cluster, X, None, n_jobs)
-        found = self._examples(cluster, X, Z, likeness, None)
+        features, evidence = apart(X)
+        Z, likeness = self._predicted(cluster, features, None, n_jobs)
+        found = self._examples(cluster, features, Z, likeness, None)
         weights = {}
         for name, examples in found.items():
             n = cluster.index.sets.shape[0] if name == "votes" else len(cluster.rows or ())
@@ -274,7 +299,16 @@ class FittedSignals(FittedDecoder):
                 examples=said,
                 likeness=None if likeness is None else likeness[i],
                 candidates=None if labels is None else labels[i][labels[i] >= 0],
+                named=self._named(evidence, i),
             )
+
+    def _named(self, evidence: Evidence | None, row: int) -> dict[int, float]:
+        """The labels that have a name in the text of a row, and the probabilities that these are right."""
+        if evidence is None or self.names is None:
+            return {}
+        mine = evidence[row : row + 1]
+        named = self.names.signals(mine, self.frequency, None)["named"]
+        return dict(zip(mine.labels.tolist(), named.tolist(), strict=True))
 
     def functionals(self, labels: Ints, candidates: Ints | None) -> NDArray[Any] | None:
         """A unit vector (identity), Φ_l/F (sketch), or a row of (Φ_SᵀΦ_S + εI)⁻¹Φ_Sᵀ (least squares on S)."""
@@ -309,6 +343,16 @@ class FittedBlend(FittedSignals):
     """All signals weighed by trees into the probability that the label is right."""
 
     trees: Trees | None
+    name_model: NameModel | None = None
+
+    @property
+    def names(self) -> NameModel | None:
+        """The model of names, where evidence came with the training rows."""
+        return self.name_model
+
+    def with_names(self, names: NameModel) -> FittedBlend:
+        """With this model of names."""
+        return replace(self, name_model=names)
 
     def reads(self, signal: str) -> bool:
         """Every signal."""
@@ -323,7 +367,7 @@ class FittedBlend(FittedSignals):
         """Whether there is one call for all that follows the examples."""
         known = self.sketch.exact or self.sketch.columns.table is not None
         few = self.choices.n_candidates <= self.sketch.n_targets
-        return loops() is not None and self.trees is not None and known and few
+        return loops() is not None and self.trees is not None and self.names is None and known and few
 
     def needs_blas(self, X: Any) -> bool:
         """Not for sparse rows, where loops are compiled."""
@@ -333,6 +377,7 @@ class FittedBlend(FittedSignals):
         """Scores of the candidates; where loops are compiled, from the examples on in one call."""
         if not self._compiled:
             return super().cluster_scores(cluster, X, n_jobs)
+        X, _ = apart(X)
         self._expect(cluster, X.shape[0])
         compiled, trees, choices, sets = loops(), self.trees, self.choices, cluster.index.sets
         n_kept, nothing = choices.n_candidates, np.empty((0, 0), np.float32)
@@ -356,8 +401,9 @@ class FittedBlend(FittedSignals):
         return _joined_scores(self._map_blocks(of_block, cluster, X, n_jobs), len(self.frequency))
 
     def arrays(self) -> Arrays:
-        """The trees."""
-        return {} if self.trees is None else self.trees.to_arrays()
+        """The trees, and the model of names."""
+        trees = {} if self.trees is None else self.trees.to_arrays()
+        return trees if self.names is None else trees | self.names.to_arrays()
 
     def facts(self) -> dict[str, Any]:
         """The number of trees."""
@@ -368,6 +414,7 @@ def best_candidates(
     examples: Mapping[str, Examples],
     sets: Any,
     proposed: Ints,
+    lifts: Floats,
     values: Floats | None,
     Z: Floats,
     columns: LabelVectors,
@@ -376,17 +423,19 @@ def best_candidates(
 ) -> tuple[Ints, dict[str, Floats], Floats]:
     """The labels that examples carry or that are `proposed` (n, P), the `n_kept` best by the sum of their signals.
 
+    To the sum of a proposed label its `lifts` (n, P) are added.
+
     Returns the labels (n, K), −1 for none; their signals; and by how much each is ahead of the best that is not kept.
     `values` (n, ≤ L) has the values of labels; without it they are ⟨Φ_l, ẑ⟩ by the `columns` of Phi.
     """
     n, compiled = len(Z), loops()
     if compiled is None or (values is None and columns.table is None):
-        return _best_candidates(examples, sets, proposed, values, Z, columns, n_learners, n_kept)
+        return _best_candidates(examples, sets, proposed, lifts, values, Z, columns, n_learners, n_kept)
     labels, margin = np.empty((n, n_kept), np.int64), np.empty((n, n_kept), np.float32)
     signals = np.empty((len(examples) + 1, n, n_kept), np.float32)
     nothing = np.empty((0, 0), np.float32)
     compiled.candidates(
-        sets.indptr, sets.indices, *_side_by_side(examples, n), proposed, nothing if values is None else values,
+        sets.indptr, sets.indices, *_side_by_side(examples, n), proposed, lifts, nothing if values is None else values,
         Z, nothing if values is not None else columns.table, n_learners, labels, signals, margin,
     )  # fmt: skip
     return labels, dict(zip(("value", *examples), signals, strict=True)), margin
@@ -415,6 +464,7 @@ def _best_candidates(
     examples: Mapping[str, Examples],
     sets: Any,
     proposed: Ints,
+    lifts: Floats,
     values: Floats | None,
     Z: Floats,
     columns: LabelVectors,
@@ -424,12 +474,16 @@ def _best_candidates(
     tallies = {name: some.tally(sets) for name, some in examples.items()}
     L = sets.shape[1]
     keys = [_places(matrix) for matrix in tallies.values()]
-    keys.append(np.sort((np.arange(len(Z))[:, None] * L + proposed)[proposed >= 0]))
+    given = (np.arange(len(Z))[:, None] * L + proposed)[proposed >= 0]
+    keys.append(np.sort(given))
     # The union of what each signal proposes, as sorted places row·L + label.
     places = np.sort(np.concatenate(keys), kind="stable")  # runs that are sorted already
     places = places[np.append(True, places[1:] != places[:-1])] if len(places) else places
     row, label = np.divmod(places, L)
-    value = values[row, label] if values is not None else sketch_values(Z, row, label, columns) / n_learners
+    if values is None:
+        value = sketch_values(Z, row, label, columns) / n_learners
+    else:  # labels that no row carries may have no value
+        value = np.where(label < values.shape[1], values[row, np.minimum(label, values.shape[1] - 1)], np.float32(0))
     signals = {"value": value}
     for (name, matrix), key in zip(tallies.items(), keys, strict=False):
         signals[name] = np.zeros(len(places), np.float32)
@@ -437,6 +491,7 @@ def _best_candidates(
     # Of these the best are kept, by the sum of the signals.
     ends = np.searchsorted(row, np.arange(len(Z) + 1))
     total = np.sum(list(signals.values()), axis=0)
+    np.add.at(total, np.searchsorted(places, given), lifts[proposed >= 0])
     best = scoring.best_of_rows(total, ends, n_kept + 1)
     kept = best[:, :n_kept]
     # −1, for none, is the place of what is appended; a row may have no candidate at all.

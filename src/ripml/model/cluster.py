@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from ripml.base.errors import DataError, RipmlError
 from ripml.base.products import dense
 from ripml.decoding.embedding import LabelEmbedding
+from ripml.decoding.evidence import Evidence, apart
 from ripml.decoding.label_set_index import LabelSetIndex, wide
 from ripml.decoding.training_rows import TrainingRows
 from ripml.regression.inverse import RowChange
@@ -45,6 +46,11 @@ class LabelledRows:
 
     def __len__(self) -> int:
         return int(self.Y.shape[0])
+
+    def apart(self) -> tuple[LabelledRows, Evidence | None]:
+        """The rows with their features alone, and the evidence that came with these."""
+        X, evidence = apart(self.X)
+        return replace(self, X=X), evidence
 
 
 @dataclass(frozen=True)

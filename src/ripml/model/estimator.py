@@ -477,6 +477,11 @@ class RIPML(Updatable):
         return self.model_.calibration.error
 
     @property
+    def calibration_errors_(self) -> dict[str, float]:
+        """The same apart for labels that no other row carries ("unseen"), up to five ("rare") and more ("frequent")."""
+        return self.model_.calibration.errors
+
+    @property
     def frequency_(self) -> NDArray[np.int64]:
         """Training rows of each label, (L,)."""
         return self.model_.frequency

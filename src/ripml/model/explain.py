@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 
 from ripml.base.errors import check_count
 from ripml.decoding import scores as scoring
+from ripml.decoding.evidence import apart
 from ripml.decoding.fitted import Contributions
 from ripml.model.model import Model
 
@@ -55,7 +56,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why a label has its score: Σ shares of `examples` + `others` + `regression` = `score`, and none is negative."""
+    """Why a label has its score: shares of `examples` + `others` + `regression` + `named` = `score`, none negative."""
 
     label: Any
     score: float
@@ -65,14 +66,16 @@ class Explanation:
     features: list[tuple[Any, float]]  # by name or number, how far each pulled towards the label; < 0 is away from it
     value: float  # what the regression says of the label: the sum of the pulls of all features and the intercept
     intercept: float  # with a kernel, what it would say of a row of that length that has none of the known features
+    named: float  # the share of the names of the label that stand in the text
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values.
 
-        >>> Explanation("tea", 0.5, [Example(("tea",), 0.3, 2, None, 0, "votes")], 0.2, 0.0, [], 0.4, 0.4).to_json()
+        >>> example = Example(("tea",), 0.3, 2, None, 0, "votes")
+        >>> Explanation("tea", 0.5, [example], 0.2, 0.0, [], 0.4, 0.4, 0.0).to_json()
         {'label': 'tea', 'score': 0.5, 'examples': [{'labels': ['tea'], 'share': 0.3, 'n_rows': 2, 'row': None,
          'cluster': 0, 'how': 'votes'}], 'others': 0.2, 'regression': 0.0, 'features': [], 'value': 0.4,
-         'intercept': 0.4}
+         'intercept': 0.4, 'named': 0.0}
         """
         examples = [asdict(example) | {"labels": list(example.labels)} for example in self.examples]
         return asdict(self) | {"examples": examples, "features": [list(pair) for pair in self.features]}
@@ -107,13 +110,14 @@ def explained(estimator: Any, X: Any, best: Any, n_examples: int, n_features: in
         return found
     model, n_jobs = estimator._answering(), estimator.n_jobs
     X = model.features(estimator._validated(X, reset=False))
-    near = model.nearest_clusters(X, estimator.n_probe, n_jobs)
+    features, _ = apart(X)
+    near = model.nearest_clusters(features, estimator.n_probe, n_jobs)
     explainer = _Explainer(model, getattr(estimator, "feature_names_in_", None), n_examples, n_features)
     rows = np.flatnonzero(np.diff(best.indptr))
     for row, contributions in model.decoder.contributions(model.clusters, X, near, rows, n_jobs):
         stored = slice(best.indptr[row], best.indptr[row + 1])
         labels, scores = best.indices[stored].astype(np.int64), best.data[stored].tolist()
-        found[row] = explainer.explain(contributions, X[row : row + 1], labels, scores)
+        found[row] = explainer.explain(contributions, features[row : row + 1], labels, scores)
     return found
 
 
@@ -148,11 +152,15 @@ class _Explainer:
         for i, (label, score) in enumerate(zip(self.model.vocabulary.names[labels].tolist(), scores, strict=True)):
             value = float(pulls[:, i].sum() + intercept[i])
             linear_value = value if by_examples is None and self.decoder.reads("value") else 0.0
-            shares, regression = _shared(score, {name: term[:, i] for name, (_, term) in terms.items()}, linear_value)
+            signals = {name: term[:, i] for name, (_, term) in terms.items()}
+            by_names = contributions.named.get(int(labels[i]), 0.0)
+            shares, regression, named = _shared(score, signals, linear_value, by_names)
             of_examples = {name: (terms[name][0], share) for name, share in shares.items()}
             shown, others = self._examples(contributions.cluster, of_examples)
             pulled = self._features(features, pulls[:, i])
-            found.append(Explanation(label, score, shown, others, regression, pulled, value, float(intercept[i])))
+            found.append(
+                Explanation(label, score, shown, others, regression, pulled, value, float(intercept[i]), named)
+            )
         return found
 
     def _places(self, cluster: int, examples: Ints) -> tuple[Ints, Ints]:
@@ -214,17 +222,19 @@ class _Explainer:
         return list(zip(names.tolist(), pulls[order].tolist(), strict=True))
 
 
-def _shared(score: float, terms: Mapping[str, Floats], value: float) -> tuple[dict[str, Floats], float]:
-    """A score shared out to the terms of each signal, and to the `value` of a linear regression."""
+def _shared(
+    score: float, terms: Mapping[str, Floats], value: float, named: float
+) -> tuple[dict[str, Floats], float, float]:
+    """A score shared out to the terms of each signal, to the `value` of a linear regression, and to names."""
     said = {name: max(float(term.sum()), 0.0) for name, term in terms.items()}
-    total = sum(said.values()) + max(value, 0.0)
+    total = sum(said.values()) + max(value, 0.0) + named
     if total <= 0:
         size = {name: np.abs(term) * (name == "kernel") for name, term in terms.items()}
         whole = sum(float(term.sum()) for term in size.values())
         shares = {name: score * term / (whole or 1.0) for name, term in size.items()}
-        return shares, 0.0 if whole else score
+        return shares, 0.0 if whole else score, 0.0
     shares = {}
     for name, term in terms.items():
         yes = np.maximum(term, 0)
         shares[name] = score * (said[name] / total) * (yes / (yes.sum() or 1.0))
-    return shares, score * (max(value, 0.0) / total)
+    return shares, score * (max(value, 0.0) / total), score * (named / total)

@@ -29,8 +29,10 @@ from ripml.base.workspace import Workspace, read_rows, release, row_slice
 from ripml.decoding.calibration import Calibration, mean_precision
 from ripml.decoding.decoders import Decoder, DecoderParts
 from ripml.decoding.embedding import LabelEmbedding
+from ripml.decoding.evidence import Evidence, FeatureRows, apart
 from ripml.decoding.fitted import FittedDecoder, LeftOut
-from ripml.decoding.label_set_index import LabelSetIndex, as_stored, storage_scale
+from ripml.decoding.label_set_index import LabelSetIndex, as_stored, storage_scale, wide
+from ripml.decoding.names import NameModel
 from ripml.decoding.training_rows import TrainingRows
 from ripml.decoding.votes import tally
 from ripml.labels.encoding import label_keys
@@ -77,6 +79,8 @@ _EXACT_FLOPS = {True: 1.2e11, False: 1e12}
 _CG_STEPS = 12  # of conjugate gradients: six times as many were measured to add nothing to precision
 _DIMS, _DIMS_ITERATIVE = 768, 512  # of the embedding otherwise
 _RELEVANCE_DIMS = 64
+_NAMED_CANDIDATES = 100  # kept for each row where labels have names
+_ROWS_TO_LEARN_NAMES = 5000  # whose names say how often names are right
 _SUMS_BYTES = 1 << 30  # of the sums of all clusters, to have them in one pass
 _GAMMAS, _RIDGES = (0.25, 0.5, 1.0, 2.0), (0.03, 0.1, 0.3, 1.0)  # tried for kernel ridge near a query
 _ROWS_TO_TUNE_LOCAL = 1000  # left-out rows that these are chosen on
@@ -116,10 +120,13 @@ def fit(
 ) -> Model:
     """Fit rows X (n, d) to their labels Y, CSR (n, L), of which every row has at least one.
 
+    X may come with evidence, see `FeatureRows`.
     `workspace` is where arrays of the size of the data are made, and how much else may be held at a time.
     """
     decoder, n_jobs = settings.decoder, settings.n_jobs
     n, L = Y.shape
+    unseen = X.unseen if isinstance(X, FeatureRows) else ()
+    X, evidence = apart(X)
     vocabulary = Vocabulary.of(names)
     rank = np.random.default_rng(seed).permutation(n)  # the order in which rows are left out
     feature_type = decoder.embedding_type.feature_type
@@ -145,7 +152,7 @@ def fit(
     groups = ClusterSets.of(distinct_sets(Y, label_keys(names)), cluster, len(centres))
     askable = n if weights is None else _most_asked(n)
     family = SignalsFitting if decoder.tunes_ridge else VotesFitting
-    fitting: ClusterFitting = family(settings, choice, draft, X, Y, groups, cluster, rank, askable, workspace)
+    fitting: ClusterFitting = family(settings, choice, draft, X, Y, groups, cluster, rank, askable, workspace, evidence)
     fits = []
     for c in range(len(centres)):
         rows = np.arange(n) if len(centres) == 1 else np.flatnonzero(cluster == c)
@@ -161,7 +168,41 @@ def fit(
         chosen = max((one.cluster.regression.kernel for one in fits), key=lambda kernel: cast(int, kernel.n_near))
         choice = replace(choice, kernel=chosen)
         fits = [replace(one, cluster=_compared_by(one.cluster, chosen)) for one in fits]
-    return assemble(settings, choice, draft, fits, centres, weights, vocabulary, n, n_unlabelled, seed, workspace)
+    if evidence is not None and settings.decoder.reads_evidence:
+        vocabulary = vocabulary.added(unseen)
+        learnt = np.argsort(rank)[_most_asked(n) :][:_ROWS_TO_LEARN_NAMES]  # rows that the blend does not learn from
+        draft, fits = _with_names(draft, fits, vocabulary, evidence, Y, np.sort(learnt))
+    model = assemble(settings, choice, draft, fits, centres, weights, vocabulary, n, n_unlabelled, seed, workspace)
+    return replace(model, changes=no_changes(n, L))
+
+
+def _with_names(
+    draft: FittedDecoder,
+    fits: Sequence[ClusterFit],
+    vocabulary: Vocabulary,
+    evidence: Evidence,
+    Y: Any,
+    learnt: Ints,
+) -> tuple[FittedDecoder, list[ClusterFit]]:
+    """The decoder and the clusters for all labels of which evidence speaks, also those that no row carries.
+
+    What names are worth is counted in all rows, and learnt from the rows `learnt`.
+    """
+    n_labels = len(vocabulary)
+    frequency = np.zeros(n_labels, np.int64)
+    frequency[: len(draft.frequency)] = draft.frequency
+    choices = replace(draft.choices, n_candidates=max(draft.choices.n_candidates, _NAMED_CANDIDATES))
+    counted = NameModel.empty(n_labels).changed(evidence, Y, 1)
+    names = counted.fitted(evidence[learnt], Y[learnt], frequency)
+    grown = replace(draft.grown(vocabulary, frequency, 0), choices=choices).with_names(names)
+    return grown, [
+        replace(
+            one,
+            cluster=replace(one.cluster, index=one.cluster.index.with_labels(n_labels)),
+            left_out=replace(one.left_out, truth=wide(one.left_out.truth, n_labels)),
+        )
+        for one in fits
+    ]
 
 
 def assemble(
@@ -189,7 +230,7 @@ def assemble(
         centres=centres,
         clusters=tuple(store_embeddings([one.cluster for one in fits], settings.index, workspace)),
         decoder=decoder,
-        calibration=Calibration.fit(truth, scores),
+        calibration=Calibration.fit(truth, scores, decoder.frequency),
         kernel=choice.kernel,
         relevance=choice.power,
         solutions=tuple(one.solution for one in fits),
@@ -309,6 +350,7 @@ class ClusterFitting(ABC):
     rank: Ints  # (n,), the order in which rows are left out
     askable: int  # rows of a lower rank may be left out
     workspace: Workspace
+    evidence: Evidence | None = None
 
     @abstractmethod
     def fit(self, c: int, rows: Ints) -> ClusterFit:
@@ -516,7 +558,8 @@ class SignalsFitting(ClusterFitting):
             rows = TrainingRows(Rows(X), of_row, numbers, kernel)
         elif solver.exact:
             rows = TrainingRows(Rows(X), of_row, of_row[:0], kernel, searched=False)
-        held = LeftOut(index.sets[of_row[asked]], None, X[asked], left_out, asked, of_row[asked])
+        said = None if self.evidence is None else self.evidence[numbers[asked]]
+        held = LeftOut(index.sets[of_row[asked]], None, X[asked], left_out, asked, of_row[asked], said)
         return ClusterFit(Cluster(regression, index, rows), solution.facts(ridge, reason), held)
 
     def _by_kernel(
@@ -535,7 +578,8 @@ class SignalsFitting(ClusterFitting):
         rows = TrainingRows(Rows(X), of_row, numbers, kernel)
         regression = KernelRegression.of(kernel, ridge, solution.coefficients, rows.X, asked, solution.left_out)
         facts = {"ridge": ridge, "solver": "kernel", "reason": reason, "converged": True, "steps": 0, "residual": 0.0}
-        held = LeftOut(index.sets[of_row[asked]], None, X[asked], solution.left_out, asked, of_row[asked])
+        said = None if self.evidence is None else self.evidence[numbers[asked]]
+        held = LeftOut(index.sets[of_row[asked]], None, X[asked], solution.left_out, asked, of_row[asked], said)
         return ClusterFit(Cluster(regression, index, rows), facts, held)
 
 

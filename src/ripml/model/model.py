@@ -22,6 +22,7 @@ from ripml.base.errors import DataError, ParameterError
 from ripml.base.workspace import release
 from ripml.decoding import scores as scoring
 from ripml.decoding.calibration import Calibration
+from ripml.decoding.evidence import FeatureRows, apart
 from ripml.decoding.fitted import FittedDecoder
 from ripml.decoding.label_set_index import wide
 from ripml.labels.vocabulary import Vocabulary
@@ -100,8 +101,10 @@ class Model:
 
     def features(self, X: Any) -> Any:
         """Valid feature rows as the regression sees them: in its type, weighted."""
+        X, evidence = apart(X)
         X = self.decoder.embedding.features(X)
-        return X if self.weights is None else weighted(X, self.weights, self.normalize)
+        X = X if self.weights is None else weighted(X, self.weights, self.normalize)
+        return X if evidence is None or self.decoder.names is None else FeatureRows(X, evidence)
 
     def nearest_clusters(self, X: Any, n_probe: int, n_jobs: int | None) -> Ints:
         """The clusters near to each row, (n, p), nearest first, of those that have rows."""
@@ -120,8 +123,9 @@ class Model:
         if not self.n_rows:  # all of them were forgotten
             return scipy.sparse.csr_array((X.shape[0], len(self.vocabulary)))
         X = self.features(X)
-        near = self.nearest_clusters(X, n_probe, n_jobs)
-        near[is_empty(X)] = -1
+        features, _ = apart(X)
+        near = self.nearest_clusters(features, n_probe, n_jobs)
+        near[is_empty(features)] = -1
         scores = self.decoder.scores(self.clusters, X, near, n_jobs)
         retired = self.vocabulary.retired
         return scoring.without_labels(scores, retired) if retired.any() else scores
@@ -146,7 +150,9 @@ class Model:
     def changed(self, change: Change, n_jobs: int | None = None) -> Model:
         """The model after rows were learnt, forgotten or relabelled: that of a fit on the rows there are now."""
         self.check_exact()
-        before, after, vocabulary = change.before, change.after, change.vocabulary
+        vocabulary = change.vocabulary
+        before, said_before = change.before.apart()
+        after, said_after = change.after.apart()
         Y_before, Y_after = wide(before.Y, len(vocabulary)), after.Y
         leaves, arrives = np.diff(Y_before.indptr) > 0, np.diff(Y_after.indptr) > 0
         moves = leaves & arrives if change.together else np.zeros(0, bool)
@@ -176,6 +182,10 @@ class Model:
         model = replace(self, clusters=tuple(clusters)).grown(
             vocabulary, frequency, int(Y_after.indices.max(initial=-1)) + 1
         )
+        decoder = model.decoder
+        if decoder.names is not None:
+            names = decoder.names.changed(said_after, Y_after, 1).changed(said_before, Y_before, -1)
+            decoder = decoder.with_names(names)
         clusters = list(model.clusters)
         for c, part, plan in planned:
             clusters[c] = clusters[c].changed(part, plan, model.decoder.embedding, n_jobs)
@@ -183,6 +193,7 @@ class Model:
         return replace(
             model,
             clusters=tuple(clusters),
+            decoder=decoder,
             n_rows=self.n_rows + len(learnt) - len(forgotten),
             n_seen=self.n_seen + len(learnt),
             n_unlabelled=max(0, self.n_unlabelled + int((~arrives).sum()) - int((~leaves).sum())),
@@ -214,11 +225,10 @@ class Model:
     def emptied(self, n_jobs: int | None) -> Model:
         """The same frozen parts, and no row."""
         self.check_exact()
-        nothing = np.zeros(len(self.vocabulary), np.int64)
         return replace(
             self,
             clusters=tuple(cluster.emptied() for cluster in self.settled(n_jobs).clusters),
-            decoder=replace(self.decoder, frequency=nothing),
+            decoder=self.decoder.emptied(),
             n_rows=0,
             n_unlabelled=0,
             n_seen=0,
@@ -290,7 +300,7 @@ class Model:
         column = np.full(len(self.vocabulary), -1, np.int64)
         column[kept] = np.arange(len(kept))
         vocabulary, before = self.vocabulary.kept(kept), self.decoder.embedding
-        decoder = replace(self.decoder, embedding=before.kept(vocabulary, kept), frequency=self.frequency[kept])
+        decoder = self.decoder.kept(before.kept(vocabulary, kept), kept)
         clusters = [
             replace(cluster, index=cluster.index.renumbered(column, len(kept)))
             for cluster in self.settled(n_jobs).clusters

@@ -23,6 +23,7 @@ from ripml.base.estimator import Estimator, check_fitted
 from ripml.base.parallel import exclusive, thread_count
 from ripml.base.products import column_counts
 from ripml.decoding import scores as scoring
+from ripml.decoding.evidence import FeatureRows
 from ripml.labels.encoding import check_names, encode_labels
 from ripml.model.features import unit_rows
 
@@ -138,7 +139,9 @@ class Multilabel(Estimator, ABC):
         return TrainingData(X, Y, names, frequency, n_unlabelled)
 
     def _validated(self, X: Any, reset: bool) -> Any:
-        """X as a CSR or dense float array, with rows of length 1 if so set."""
+        """X as a CSR or dense float array, with rows of length 1 if so set; evidence comes along."""
+        if isinstance(X, FeatureRows):
+            return X.with_features(self._validated(X.X, reset))
         if reset or not self._is_plain(X):
             from sklearn.utils.validation import validate_data
 

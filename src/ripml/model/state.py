@@ -68,6 +68,8 @@ _SPECS = {
     "weights": ArraySpec("f", ("d",), optional=True),
     "frequency": ArraySpec("iu", ("L",), least=0),
     "calibration": ArraySpec("f", (2, "steps"), rising=True),
+    "name_hits": ArraySpec("iu", ("L",), least=0, optional=True),
+    "name_right": ArraySpec("iu", ("L",), least=0, optional=True),
     "set_of_row": ArraySpec("iu", ("n",), least=0, optional=True),
     "row_ends": ArraySpec("iu", ("C",), least=0, most="n", rising=True, optional=True),
     "row_numbers": ArraySpec("iu", ("n",), distinct=True, optional=True),
@@ -89,6 +91,7 @@ _TOGETHER = (
     ("kept_parts", "kept_set_of_row"),
     ("set_of_row", "row_ends"),
     ("far_clusters", "far_sums", "far_unit"),
+    ("name_hits", "name_right"),
 )
 
 # Whole numbers, which are stored in as few bytes as hold them.
@@ -117,6 +120,7 @@ def to_state(model: Model, n_jobs: int | None, compact: bool = False) -> tuple[d
         "n_unlabelled": model.n_unlabelled,
         "left_out_precision": calibration.precision,
         "calibration_error": calibration.error,
+        "calibration_errors": calibration.errors,
         "solutions": list(model.solutions),
         "chosen": {"relevance": model.relevance, **asdict(model.decoder.choices)},
         "n_dims": projection.n_dims,
@@ -366,12 +370,15 @@ def _changes(changes: Any) -> dict[str, int]:
 
 def _calibration(values: Mapping[str, Any], corners: NDArray[Any]) -> Calibration:
     x, y = corners
+    errors = dict(values.get("calibration_errors", {}))  # early folders have none
     numbers = (values["threshold"], values["calibration_error"], *values["left_out_precision"].values())
+    numbers = (*numbers, *errors.values())
     if not all(type(number) is float for number in numbers):
         raise ValueError("the threshold, the calibration error and the precision must be numbers")
     if not len(x) or not 0 <= y[0] <= y[-1] <= 1:
         raise ValueError("the calibration does not lead to probabilities")
-    return Calibration((x, y), values["threshold"], values["left_out_precision"], values["calibration_error"])
+    precision, error = values["left_out_precision"], values["calibration_error"]
+    return Calibration((x, y), values["threshold"], precision, error, errors)
 
 
 def _checked(settings: Settings, kernel: Kernel, arrays: Arrays, d: int, L: int) -> dict[str, NDArray[Any]]:

@@ -225,6 +225,7 @@ class LabelExplanation(ScoredLabel):
     others: float
     value: float
     intercept: float
+    named: float
     examples: list[ExampleShare]
     features: list[tuple[str | int, float]]
     spans: list[Span]

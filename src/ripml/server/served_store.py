@@ -263,8 +263,7 @@ class ServedStore:
         if len(groups) == 1:
             labels = model.suggest(texts, model.rules.but(**queries[0].overrides))
         else:
-            assert model.text is not None
-            scores = model.model.decision_function(model.text.transform(texts))
+            scores = model.model.decision_function(model.features_of(texts))
             by_row: dict[int, list[Suggestion]] = {}
             for overrides, rows in groups.items():
                 rules = model.resolved(model.rules.but(**dict(overrides)))
@@ -276,15 +275,13 @@ class ServedStore:
     def suggest_batch(self, texts: Sequence[str], overrides: Overrides, languages: Languages = ()) -> bytes:
         """The labels of texts, all by one version of the model, as the JSON of `BatchSuggestions`."""
         version, model = self._current_on_one_core()
-        assert model.text is not None
-        transform = model.text.transform
         self._metrics.batch_sizes.labels(self.name).observe(len(texts))
         rules = model.resolved(model.rules.but(**overrides))
         names: dict[str, str] | None = None if model.concepts is None else {}
 
         def results() -> Iterator[dict[str, Any]]:
             for block in blocks(len(texts), _SCORED_TOGETHER):
-                scores = model.model.decision_function(transform(texts[block]))
+                scores = model.model.decision_function(model.features_of(texts[block]))
                 for few in blocks(scores.shape[0], _CHOSEN_TOGETHER):
                     for row in rules.suggestions(model.model, scores[few]):
                         if names is not None:
@@ -314,7 +311,7 @@ class ServedStore:
         spans = label.spans
         if len(spans) > n_spans:
             spans = sorted(heapq.nlargest(n_spans, spans, key=lambda span: abs(span[2])))
-        names = ("label", "score", "regression", "others", "value", "intercept", "features")
+        names = ("label", "score", "regression", "others", "value", "intercept", "named", "features")
         return {
             **{name: getattr(label, name) for name in names},
             "examples": [self._example(example, model, n_labels) for example in label.examples],

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from ripml.base.errors import DataError, StoreError
+from ripml.decoding.evidence import apart
 from ripml.model.estimator import RIPML
 from ripml.store import journal
 from ripml.store.database import SCHEMA
@@ -238,7 +239,7 @@ class _Known:
 def _seen_rows(version: Version, states: Sequence[State]) -> Any:
     """The features of documents as the regression sees them, without zeros, one after the other."""
     estimator = version.estimator
-    X = estimator.model_.features(estimator._validated(version.features(states), reset=False))
+    X, _ = apart(estimator.model_.features(estimator._validated(version.features(states), reset=False)))
     values = X.data if hasattr(X, "indptr") else np.asarray(X).ravel()
     return values[values != 0]
 

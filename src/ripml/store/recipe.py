@@ -179,7 +179,7 @@ def fit_documents(
         vectors = text.fit_transform(data.texts)
         data = replace(data, X=vectors)
     fitted = DocumentModel.fit(
-        data, first_feature, model, features=features, rules=rules, always_named=True, concepts=concepts
+        data, first_feature, model, features=features, rules=rules, always_named=True, concepts=concepts, unseen=False
     )
     model.model_.check_exact()
     return fitted if vectors is None else replace(fitted, text=text, feature_names=None), vectors

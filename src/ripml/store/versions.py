@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from ripml.base.arrays import GrowingArray
 from ripml.base.errors import ModelFolderError, StoreError
 from ripml.datasets.dataset import csr
+from ripml.decoding.evidence import apart
 from ripml.model.estimator import RIPML
 from ripml.store.database import Database
 from ripml.store.documents import Bodies
@@ -125,7 +126,7 @@ class Version:
         """A mask of the features that none of the documents has, (d,)."""
         unused = np.ones(self.model.model.n_features_in_, bool)
         for states in blocks:
-            unused[self.features(states).indices] = False
+            unused[apart(self.features(states))[0].indices] = False
         return unused
 
     def advanced(self, delta: Delta) -> Version:
@@ -155,7 +156,10 @@ class Version:
         if estimator.n_seen_ != len(rows):
             raise StoreError(f"the model has learnt {estimator.n_seen_:,} rows, but the store has {len(rows):,}.")
         numbers = changes.finish()
-        model = replace(before, model=estimator, rules=rules, row_documents=rows, label_numbers=numbers.view)
+        words = None if before.words is None else before.words.renamed(changes.renamed)
+        model = replace(
+            before, model=estimator, rules=rules, row_documents=rows, label_numbers=numbers.view, words=words
+        )
         return Version(delta.change, model, self.rows, numbers)
 
     def renamed_rules(self, delta: Delta) -> Rules:

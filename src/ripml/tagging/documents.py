@@ -27,12 +27,15 @@ from ripml.datasets import Dataset, iter_blocks
 from ripml.datasets.formats import format_of, read_source
 from ripml.datasets.source import open_source
 from ripml.decoding import scores as decoding
+from ripml.decoding.evidence import FeatureRows, apart
 from ripml.labels.concepts import Concepts
-from ripml.labels.encoding import align_columns, encode_names
+from ripml.labels.encoding import align_columns, encode_names, names_array
+from ripml.labels.vocabulary import Vocabulary
 from ripml.model.estimator import RIPML
 from ripml.model.explain import Explanation, explained
 from ripml.model.multilabel import Multilabel
 from ripml.tagging.rules import Rules, Suggestion
+from ripml.tagging.words import LabelWords, MatchedName
 from ripml.text import Doc2Vec, Encoder, TfIdf
 from ripml.text.tokens import strings
 
@@ -109,6 +112,8 @@ class Why(Explanation):
 
     #: The places of the text that support the label (> 0) or count against it (< 0): start, end, and strength.
     spans: list[tuple[int, int, float]]
+    #: The names of the label that stand in the text, and where.
+    matched: list[MatchedName] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -127,6 +132,8 @@ class DocumentModel:
     repeatable: bool = field(default=True, repr=False, compare=False)
     # What a vocabulary says of labels, also of some that no document carries; None without a vocabulary.
     concepts: Concepts | None = field(default=None, repr=False, compare=False)
+    # The names of labels that are evidence where they stand in a text; None where the model knows no names.
+    words: LabelWords | None = field(default=None, repr=False, compare=False)
 
     # --------------------------------------------------------------------------------------------------------- fitting
 
@@ -141,23 +148,32 @@ class DocumentModel:
         rules: Rules | None = None,
         always_named: bool = False,
         concepts: Concepts | None = None,
+        unseen: bool = True,
     ) -> DocumentModel:
         """Fit `model` on a data set; if it has no features, they are made from the texts, see `text_features`.
 
         Labels are strings, unless the data has features and its labels are called "0", "1", …: then they are integers.
         `always_named` keeps them strings, which a model needs that is to learn labels with new names. `concepts` is the
-        vocabulary of the labels.
+        vocabulary of the labels: their names are evidence where they stand in a text. `unseen` makes all concepts
+        labels that can be suggested, also those that no row carries.
         """
         if not len(data):
             raise DataError(f"there is nothing to learn from: {data.name or 'the data set'} has no rows.")
-        text, X = None, data.X
+        text, X, words = None, data.X, None
         numbered = X is not None and not always_named and encode_names(data.label_names).dtype != object
         if X is None:
             text = text_features(features)
             X = learnt_features(text, _texts(data))
+            if concepts and isinstance(model, RIPML) and model.stages().decoder.reads_evidence:
+                known = set(data.label_names)
+                words = LabelWords.of(concept for id, concept in concepts.items() if unseen or id in known)
+            if words is not None:
+                more = [id for id in words.ids if id not in known]
+                labels = Vocabulary.of(names_array(data.label_names)).added(more)
+                X = FeatureRows(X, words.evidence(_texts(data), labels), more)
         model.fit(X, data.Y, label_names=None if numbered else data.label_names)
         names = data.feature_names if text is None else None
-        return cls(model, text, names, first_feature, rules or Rules()).with_concepts(concepts)
+        return cls(model, text, names, first_feature, rules or Rules(), concepts=concepts or None, words=words)
 
     @classmethod
     def fit_blocks(
@@ -243,10 +259,19 @@ class DocumentModel:
         """The rows of `data` as features of the model, (n, d); unknown words and feature names are left out."""
         self.check(data)
         if self.text is not None:
-            return self.text.transform(data.texts or [])
+            return self.features_of(data.texts or [])
         if self.feature_names is not None and data.feature_names is not None:
             return align_columns(data.X, data.feature_names, self.feature_names)[0][:, : self.model.n_features_in_]
         return data.X
+
+    def features_of(self, texts: Sequence[str]) -> Any:
+        """Texts as features of the model, with the evidence of names that stand in them."""
+        if self.text is None:
+            raise DataError("the model was trained on features, and not on texts.")
+        X = self.text.transform(texts)
+        if self.words is None or not isinstance(self.model, RIPML):
+            return X
+        return FeatureRows(X, self.words.evidence(texts, self.model.vocabulary_))
 
     def labels(self, data: Dataset) -> Any:
         """The labels of `data` in the columns of the model, CSR (n, ≥ L); unknown labels come last."""
@@ -310,11 +335,13 @@ class DocumentModel:
         for X in self._feature_blocks(rows):
             best = rules.kept(model, model.decision_function(X))
             # All features of a text are needed to mark the places where they occur.
-            most = max(n_features, int(np.diff(X.indptr).max(initial=0)) if hasattr(X, "indptr") else X.shape[1])
+            features, _ = apart(X)
+            lengths = np.diff(features.indptr) if hasattr(features, "indptr") else np.array([features.shape[1]])
+            most = max(n_features, int(lengths.max(initial=0)))
             for row in explained(model, X, best, n_examples, most):
                 text = "" if texts is None else texts[len(explanations)]
                 spans = self.text.spans(text) if isinstance(self.text, TfIdf) else []
-                explanations.append([self._why(explanation, names, n_features, spans) for explanation in row])
+                explanations.append([self._why(explanation, names, n_features, spans, text) for explanation in row])
         return explanations
 
     def _why(
@@ -323,6 +350,7 @@ class DocumentModel:
         names: list[str] | None,
         n_features: int,
         spans: list[tuple[int, int, list[int]]],
+        text: str,
     ) -> Why:
         """An explanation with the names of features, and with `spans`: (start, end, features) of the text."""
         # The pull of a feature is divided equally among the places where it occurs.
@@ -341,7 +369,8 @@ class DocumentModel:
 
         features = [(name(feature), pull) for feature, pull in explanation.features[:n_features]]
         values = {**vars(explanation), "label": str(explanation.label), "features": features}
-        return Why(**values, spans=[span for span in strengths if span[2]])
+        matched = [] if self.words is None else self.words.matched(text, values["label"])
+        return Why(**values, spans=[span for span in strengths if span[2]], matched=matched)
 
     def _feature_blocks(self, rows: Dataset | Sequence[str]) -> Iterator[Any]:
         """The features of rows, in blocks of limited size."""
@@ -397,6 +426,8 @@ class DocumentModel:
             parameters["repeatable"] = self.repeatable
         if self.concepts is not None:
             arrays["concepts"] = np.frombuffer(self.concepts.to_json_lines(), np.uint8)
+        if self.words is not None:
+            arrays["label_words"] = np.frombuffer(self.words.to_json_lines(), np.uint8)
         numbers = {"row_documents": self.row_documents, "label_numbers": self.label_numbers}
         arrays |= {f"store_{name}": array for name, array in numbers.items() if array is not None}
         return parameters, arrays
@@ -435,7 +466,9 @@ class DocumentModel:
         rows, labels = (contents.arrays.get(f"store_{name}") for name in ("row_documents", "label_numbers"))
         repeatable = not isinstance(text, Doc2Vec) or parameters.get("repeatable") is True
         concepts = _load_concepts(path, contents.arrays.get("concepts"))
-        return cls(model, text, names, first_feature, rules, rows, labels, repeatable, concepts)
+        named = _load_concepts(path, contents.arrays.get("label_words"))
+        label_words = None if named is None else LabelWords.of(named.values())
+        return cls(model, text, names, first_feature, rules, rows, labels, repeatable, concepts, label_words)
 
 
 def estimator_of(path: str | PathLike[str], contents: Contents) -> Multilabel:

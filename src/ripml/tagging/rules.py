@@ -25,6 +25,7 @@ class _RuleValues(NamedTuple):
     stop_labels: frozenset[str]
     allowed_labels: frozenset[str] | None
     min_count: int
+    max_count: int | None
 
 
 class Rules(_RuleValues):
@@ -41,11 +42,14 @@ class Rules(_RuleValues):
         labels of a type or scheme, and for a label with everything narrower.
     allowed_labels : names or None, default=None
         If given, the only labels that are suggested; names as for `stop_labels`.
-    min_count : int, default=1
-        The smallest number of documents that carry a label. Counts follow what is learnt and forgotten.
+    min_count : int, default=0
+        The smallest number of documents that carry a label. Counts follow what is learnt and forgotten. A label that
+        no document carries is suggested only where the vocabulary has a name for it that stands in the text.
+    max_count : int or None, default=None
+        The largest number of documents that carry a label; 0 for labels without any document. None for no limit.
 
     >>> Rules(n=3).but(threshold=0.2, n=None)
-    Rules(n=None, threshold=0.2, stop_labels=frozenset(), allowed_labels=None, min_count=1)
+    Rules(n=None, threshold=0.2, stop_labels=frozenset(), allowed_labels=None, min_count=0, max_count=None)
     """
 
     __slots__ = ()
@@ -56,13 +60,17 @@ class Rules(_RuleValues):
         threshold: float | str | None = None,
         stop_labels: Collection[str] = (),
         allowed_labels: Collection[str] | None = None,
-        min_count: int = 1,
+        min_count: int = 0,
+        max_count: int | None = None,
     ) -> Rules:
         """Check the values; NumPy numbers become Python's, which can be saved."""
         if n is not None:
             check_count("n", n, "None or ")
             n = int(n)
         check_count("min_count", min_count, least=0)
+        if max_count is not None:
+            check_count("max_count", max_count, "None or ", least=0)
+            max_count = int(max_count)
         lowest: Any = threshold
         if is_number(lowest) and math.isfinite(lowest):
             threshold = float(lowest)
@@ -70,7 +78,7 @@ class Rules(_RuleValues):
             raise ParameterError(f"`threshold` must be a number, 'auto' or None; got {threshold!r}.")
         stopped = _label_names("stop_labels", stop_labels)
         allowed = None if allowed_labels is None else _label_names("allowed_labels", allowed_labels)
-        return super().__new__(cls, n, threshold, stopped, allowed, int(min_count))
+        return super().__new__(cls, n, threshold, stopped, allowed, int(min_count), max_count)
 
     def but(self, **changes: Any) -> Rules:
         """The same rules with some of them changed."""
@@ -110,7 +118,10 @@ class Rules(_RuleValues):
     def kept(self, model: Multilabel, scores: Any) -> Any:
         """The scores of the labels that are suggested, CSR (n, L), the best of each row first."""
         columns, places = np.unique(scores.indices, return_inverse=True)
-        hidden = model.frequency_[columns] < self.min_count
+        counts = model.frequency_[columns]
+        hidden = counts < self.min_count
+        if self.max_count is not None:
+            hidden |= counts > self.max_count
         if self.stop_labels or self.allowed_labels is not None:
             names = map(str, model.classes_[columns].tolist())
             allowed = self.allowed_labels
@@ -131,6 +142,8 @@ class Rules(_RuleValues):
     def to_json(self) -> dict[str, Any]:
         """As JSON values."""
         values = self._asdict()
+        if self.max_count is None:  # earlier versions do not know it
+            del values["max_count"]
         return {name: sorted(value) if isinstance(value, frozenset) else value for name, value in values.items()}
 
     @classmethod

@@ -52,7 +52,7 @@ class Tagger(Estimator):
     vocabulary : path, Concepts or None, default=None
         What is known about the tags besides the documents that carry them: a file that `datasets.read_vocabulary`
         reads, such as SKOS, or `ripml.labels.concepts.Concepts`. Tags are then the ids of its concepts.
-    n, threshold, stop_labels, allowed_labels, min_count
+    n, threshold, stop_labels, allowed_labels, min_count, max_count
         Which tags are suggested, see `ripml.tagging.rules.Rules`; each can also be changed for a single call.
 
     Attributes
@@ -86,7 +86,8 @@ class Tagger(Estimator):
     threshold: float | str | None = None
     stop_labels: Collection[str] = ()
     allowed_labels: Collection[str] | None = None
-    min_count: int = 1
+    min_count: int = 0
+    max_count: int | None = None
 
     # -------------------------------------------------------------------------------------------------------- learning
 

@@ -2,11 +2,13 @@
 
 import { change, chips, element, inside, made, percent, score } from "./dom.js";
 
-export function evidence({ score: all, examples, others, regression, features }) {
+export function evidence({ score: all, examples, others, regression, named: names, features }) {
   const node = made("evidence");
   const at = inside(node);
   const named = examples.reduce((sum, { share }) => sum + share, 0);
-  const parts = Object.entries({ "from the examples below": named, "from other examples": others, "from words": regression });
+  const parts = Object.entries({
+    "from the examples below": named, "from other examples": others, "from words": regression, "from its names": names,
+  });
   const texts = parts.filter(([, share]) => share / all >= 0.005).map(([from, share]) => `${percent(share / all)} ${from}`);
   at("p").textContent = `Score ${score(all)}${texts.length ? `: ${texts.join(", ")}` : ""}.`;
   const most = Math.max(...features.map(([, pull]) => Math.abs(pull)));

@@ -1,0 +1,237 @@
+"""`NameMatcher`: which of many names stand in a text.
+
+A name stands in a text if one sentence has all of its words, in any order and in any inflected form: "airports under
+construction" has the name "Airport construction". Words are the tokens of `ripml.text.tokens`, reduced to their stems
+by Snowball's rules for the language of the name (the extra `words`); names without a language are taken as English, and
+scripts without spaces need no stems. What is in brackets at the end of a name tells it from others, as in "Lock
+(device)", and texts do not say it: the name without it counts too.
+
+A name is a set of stems. It is listed under its rarest stem, so that a sentence is compared with few names: for every
+stem of the sentence, with those listed under it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ripml.base.compiled import loops
+from ripml.base.errors import MissingExtraError
+from ripml.text.tokens import has_spaces, pieces, tokens
+
+__all__ = ["Matches", "Name", "NameMatcher"]
+
+Ints = NDArray[np.int64]
+
+_SENTENCE: Final = re.compile(r"[.!?;:]\s|[\n。！？；：]")
+_BRACKETS: Final = re.compile(r"\s*\([^()]*\)\s*$")
+_MOST_WORDS: Final = 12  # of a name; longer ones are sentences, which no text repeats
+_CACHED_WORDS: Final = 1 << 19
+_BREAK: Final = " _ "  # put between sentences, so that a text is cut into tokens as a whole
+_UNKNOWN, _END = -1, -2  # the numbers of a stem that no name has, and of the end of a sentence
+
+
+class Name(NamedTuple):
+    """A name of a label: the label's number, the language ("" if not known), and whether it is the preferred name."""
+
+    label: int
+    language: str
+    text: str
+    preferred: bool
+
+
+@dataclass(frozen=True)
+class Matches:
+    """The names that stand in n texts; those of text i are `ends[i]` to `ends[i + 1]`.
+
+    `names` numbers the sets of stems, see `NameMatcher`. A name stands `count` times in the text, first at word `first`
+    and last at word `last`; `width` is the number of words of the shortest passage that has all its words.
+    """
+
+    ends: Ints  # (n + 1,)
+    lengths: Ints  # (n,) words of each text
+    names: Ints
+    count: Ints
+    first: Ints
+    last: Ints
+    width: Ints
+
+    @property
+    def rows(self) -> Ints:
+        """The text of each match."""
+        return np.repeat(np.arange(len(self.lengths)), np.diff(self.ends))
+
+
+class NameMatcher:
+    """Finds names in texts.
+
+    `n_labels` (N,) says how many labels share each of the N distinct sets of stems, `n_words` (N,) of how many stems it
+    consists, `labels` and `preferred` whose names it is: those of set s are `label_ends[s]` to `label_ends[s + 1]`.
+
+    >>> matcher = NameMatcher([Name(0, "en", "Airport construction", True), Name(1, "en", "Lock (device)", True)])
+    >>> found = matcher.find(["The construction of airports.\\nLocks, locks and locks."])
+    >>> found.count.tolist(), found.width.tolist(), matcher.labels[found.names].tolist()
+    ([1, 3], [3, 1], [0, 1])
+    """
+
+    def __init__(self, names: Iterable[Name]) -> None:
+        self._ids: dict[tuple[str, str], int] = {}  # (language, stem) ↦ number
+        self._stems: dict[str, _Stems] = {}
+        owners: dict[tuple[int, ...], dict[int, bool]] = {}
+        for name in names:
+            stems = self._stems.get(name.language)
+            if stems is None:
+                stems = self._stems[name.language] = _Stems(name.language)
+            for text in dict.fromkeys((name.text, _BRACKETS.sub("", name.text))):
+                words = [stems.of(word) for word in tokens(text)]
+                if 0 < len(words) <= _MOST_WORDS:
+                    key = {self._ids.setdefault((name.language, word), len(self._ids)) for word in words}
+                    of_name = owners.setdefault(tuple(sorted(key)), {})
+                    of_name[name.label] = of_name.get(name.label, False) or (name.preferred and text == name.text)
+        for language, stems in self._stems.items():
+            stems.known = {stem: number for (of, stem), number in self._ids.items() if of == language}
+        self.label_ends = _ends([len(labels) for labels in owners.values()])
+        self.labels = np.array([label for labels in owners.values() for label in labels], np.int64)
+        self.preferred = np.array([first for labels in owners.values() for first in labels.values()], bool)
+        self.n_labels = np.diff(self.label_ends)
+        self.n_words = np.array([len(key) for key in owners], np.int64)
+        # Each name is listed under its rarest stem.
+        self._word_ends = _ends(self.n_words.tolist())
+        self._words = np.array([number for key in owners for number in key], np.int64)
+        frequency = Counter(self._words.tolist())
+        listed = np.array([min(key, key=lambda number: (frequency[number], number)) for key in owners], np.int64)
+        self._listed = np.argsort(listed, kind="stable")
+        self._list_ends = np.searchsorted(listed[self._listed], np.arange(len(self._ids) + 1))
+
+    def __len__(self) -> int:
+        return len(self.n_words)
+
+    @property
+    def languages(self) -> list[str]:
+        """The languages of the names."""
+        return list(self._stems)
+
+    def find(self, texts: Sequence[str]) -> Matches:
+        """The names that stand in each text, in the order of their numbers."""
+        parts = [self._find(text) for text in texts]
+        found = np.concatenate([np.empty((0, 5), np.int64), *(part for part, _ in parts)])
+        lengths = np.array([length for _, length in parts], np.int64)
+        return Matches(_ends([len(part) for part, _ in parts]), lengths, *found.T.copy())
+
+    def _find(self, text: str) -> tuple[Ints, int]:
+        """Lines of a name's number, count, first, last and width; and the number of words of the text."""
+        words = tokens(_SENTENCE.sub(_BREAK, text))
+        found = [self._in_sentences(stems.numbers(words)) for stems in self._stems.values()]
+        joined = found[0] if len(found) == 1 else np.concatenate([np.empty((0, 5), np.int64), *found])
+        return joined[np.argsort(joined[:, 0], kind="stable")], len(words)
+
+    def _in_sentences(self, numbers: Ints) -> Ints:
+        """The lines of `_find` for the stems of a text in one language, with `_END` after each sentence."""
+        compiled = loops()
+        if compiled is not None:
+            index = self._list_ends, self._listed, self._word_ends, self._words
+            return np.asarray(compiled.names_in_text(numbers, *index))
+        found: dict[int, list[int]] = {}
+        for start, end in pairwise([-1, *np.flatnonzero(numbers == _END).tolist(), len(numbers)]):
+            sentence = numbers[start + 1 : end].tolist()
+            counts = Counter(number for number in sentence if number != _UNKNOWN)
+            for number in counts:
+                for name in self._listed[self._list_ends[number] : self._list_ends[number + 1]].tolist():
+                    words = self._words[self._word_ends[name] : self._word_ends[name + 1]].tolist()
+                    if all(word in counts for word in words):
+                        places = [i for i, word in enumerate(sentence) if word in words]
+                        count, width = min(counts[word] for word in words), _width(sentence, places, len(words))
+                        first, last = start + 1 + places[0], start + 1 + places[-1]
+                        old = found.setdefault(name, [name, 0, first, last, width])
+                        old[1:] = [old[1] + count, old[2], last, min(old[4], width)]
+        return np.array(list(found.values()), np.int64).reshape(-1, 5)
+
+    def places_of_label(self, text: str, label: int) -> list[tuple[int, int]]:
+        """Where in the text the words of the names of a label stand: start and end of each, in order.
+
+        >>> NameMatcher([Name(0, "en", "red tea", True)]).places_of_label("Tea? Tea, red.", 0)
+        [(5, 8), (10, 13)]
+        """
+        owner = np.repeat(np.arange(len(self)), self.n_labels)
+        names = owner[self.labels == label]
+        return sorted({place for name in names.tolist() for place in self._places(text, name)})
+
+    def _places(self, text: str, name: int) -> list[tuple[int, int]]:
+        """The places of the words of one name, in sentences that have all of them."""
+        words = set(self._words[self._word_ends[name] : self._word_ends[name + 1]].tolist())
+        stems = next(stems for stems in self._stems.values() if words <= set(stems.known.values()))
+        found, start = list[tuple[int, int]](), 0
+        for end in [*(match.end() for match in _SENTENCE.finditer(text)), len(text)]:
+            sentence = text[start:end]
+            some = [(start + p.start, start + p.end, stems.number(p.token)) for p in pieces(sentence)]
+            if words <= {number for *_, number in some}:
+                found += [(a, b) for a, b, number in some if number in words]
+            start = end
+        return found
+
+
+class _Stems:
+    """The stems of the words of one language, and their numbers."""
+
+    def __init__(self, language: str) -> None:
+        self._stem = _stemmer(language)
+        self.known: dict[str, int] = {}  # stem ↦ number
+        self._numbers = {_BREAK.strip(): _END}  # of words that were asked for
+
+    def of(self, word: str) -> str:
+        """The stem of a word."""
+        return self._stem(word) if has_spaces(word) else word
+
+    def number(self, word: str) -> int:
+        """The number of a word's stem."""
+        number = self._numbers.get(word)
+        if number is None:
+            number = self.known.get(self.of(word), _UNKNOWN)
+            if len(self._numbers) < _CACHED_WORDS:
+                self._numbers[word] = number
+        return number
+
+    def numbers(self, words: list[str]) -> Ints:
+        """Those of all words of a text."""
+        found = list(map(self._numbers.get, words))
+        if None in found:
+            found = list(map(self.number, words))
+        return np.array(found, np.int64)
+
+
+def _stemmer(language: str) -> Callable[[str], str]:
+    """What reduces words of a language to their stems; words of a language without rules stay as they are."""
+    try:
+        stemmer: Any = importlib.import_module("Stemmer")
+    except ImportError:
+        raise MissingExtraError("PyStemmer", "words") from None
+    try:
+        stem: Callable[[str], str] = stemmer.Stemmer(language.partition("-")[0] or "en", 0).stemWord
+    except KeyError:
+        return str
+    return stem
+
+
+def _width(sentence: list[int], places: list[int], n_words: int) -> int:
+    """The number of words of the shortest passage that has all words of a name, which stand at these places."""
+    width = len(sentence)
+    for i, start in enumerate(places):
+        seen = set[int]()
+        for place in places[i:]:
+            seen.add(sentence[place])
+            if len(seen) == n_words:
+                width = min(width, place - start + 1)
+                break
+    return width
+
+
+def _ends(lengths: list[int]) -> Ints:
+    return np.cumsum([0, *lengths], dtype=np.int64)

@@ -1,0 +1,263 @@
+"""Names of labels in texts: evidence for the labels that have examples, and all there is for those that have none."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from ripml import RIPML, Store, Tagger, load
+from ripml.datasets import Dataset
+from ripml.decoding.evidence import TEXT_SIGNALS, Evidence, FeatureRows
+from ripml.decoding.names import NameModel
+from ripml.labels.concepts import Concept, Concepts
+from ripml.labels.vocabulary import Vocabulary
+from ripml.tagging.words import LabelWords
+
+pytest.importorskip("Stemmer")
+
+SYLLABLES = [a + b for a in "bdfgklmnprtvz" for b in ("ab", "ed", "if", "og", "um")]
+
+
+def library(n: int = 500, n_labels: int = 40, seed: int = 0) -> tuple[list[str], list[list[str]], Concepts]:
+    """Texts about subjects; most texts have the name of a subject, and some subjects have one text or none.
+
+    Eight subjects share their topic. A text also has the name of a subject that it is not about.
+    """
+    random = np.random.default_rng(seed)
+    words = [first + second for first in SYLLABLES for second in SYLLABLES]
+    names = [f"{words[i % 17]} {words[100 + i]}" for i in range(3 * n_labels)]
+    share = 1.0 / (1 + np.arange(2 * n_labels)) ** 0.7
+    texts, tags = [], []
+    for _ in range(n):
+        subjects = random.choice(2 * n_labels, random.integers(1, 4), replace=False, p=share / share.sum())
+        topic = [
+            words[1000 + 7 * (int(subject) // 8) + int(k)] for subject in subjects for k in random.integers(0, 7, 4)
+        ]
+        said = [names[subject] for subject in subjects if random.random() < 0.7] + [names[random.integers(len(names))]]
+        parts = topic + said + list(random.choice(words[2000:2300], 6))
+        random.shuffle(parts)
+        texts.append(". ".join(parts))
+        tags.append([f"s{subject:03}" for subject in sorted(subjects)])
+    return texts, tags, Concepts.of(Concept(f"s{i:03}", {"en": name}) for i, name in enumerate(names))
+
+
+@pytest.fixture(scope="module")
+def world() -> tuple[list[str], list[list[str]], Concepts]:
+    return library()
+
+
+@pytest.fixture(scope="module")
+def tagger(world: Any) -> Tagger:
+    texts, tags, concepts = world
+    return Tagger(vocabulary=concepts).fit(texts[:400], tags[:400])
+
+
+def copied(tagger: Tagger) -> Tagger:
+    """A tagger that shares nothing with this one."""
+    with tempfile.TemporaryDirectory() as folder:
+        tagger.save(folder + "/model")
+        return Tagger.load(folder + "/model")
+
+
+def scores(tagger: Tagger, texts: list[str]) -> Any:
+    """All scores, with the labels in the order of their names."""
+    fitted = tagger.documents_
+    found = fitted.model.decision_function(fitted.features_of(texts)).toarray()
+    return found[:, np.argsort(fitted.model.classes_.astype(str))]
+
+
+def hits(tagger: Tagger) -> dict[str, tuple[int, int]]:
+    model: Any = tagger.documents_.model
+    names = model.model_.decoder.names
+    return {
+        label: (int(n), int(right))
+        for label, n, right in zip(model.classes_, names.hits, names.right, strict=True)
+        if n
+    }
+
+
+def test_names_make_answers_better(world: Any, tagger: Tagger) -> None:
+    texts, tags, _ = world
+    without = Tagger().fit(texts[:400], tags[:400])
+    found, before = (one.evaluate(texts[400:], tags[400:]) for one in (tagger, without))
+    assert found["P@1"] > before["P@1"] + 0.02
+    assert found["nDCG@5"] > before["nDCG@5"] + 0.02
+
+
+def test_a_label_without_a_document_is_suggested_where_its_name_stands(world: Any, tagger: Tagger) -> None:
+    _, tags, concepts = world
+    seen = {tag for some in tags[:400] for tag in some}
+    unseen = [id for id in concepts if id not in seen]
+    assert unseen
+    for id in unseen[:10]:
+        text = f"{concepts.name(id)}. {concepts.name(id)} once more"
+        suggested = dict(tagger.suggest(text, n=None))
+        assert id in suggested
+        assert id not in dict(tagger.suggest(text, n=None, min_count=1))
+        assert dict(tagger.suggest(text, n=None, max_count=0)) == {
+            label: score for label, score in suggested.items() if label not in seen
+        }
+        assert id not in dict(tagger.suggest("something else", n=None))
+
+
+def test_a_vocabulary_without_names_changes_nothing(world: Any) -> None:
+    texts, tags, concepts = world
+    nameless = Concepts.of(Concept(id) for id in concepts)
+    taggers = [Tagger(vocabulary=one).fit(texts[:250], tags[:250]) for one in (None, nameless)]
+    one, other = (tagger.documents_.model.decision_function(tagger.documents_.features_of(texts)) for tagger in taggers)
+    assert np.array_equal(one.toarray(), other.toarray())
+
+
+def test_a_decoder_that_reads_no_evidence_is_fitted_as_without_names(world: Any) -> None:
+    texts, tags, concepts = world
+    model = RIPML.paper(n_dims=30, n_neighbors=3, random_state=0)
+    named, plain = (Tagger(model=model, vocabulary=one).fit(texts[:100], tags[:100]) for one in (concepts, None))
+    assert named.suggest_many(texts[100:110]) == plain.suggest_many(texts[100:110])
+
+
+def test_learnt_then_forgotten_equals_never_learnt(world: Any, tagger: Tagger) -> None:
+    texts, tags, _ = world
+    other = copied(tagger)
+    other.learn(texts[400:420], tags[400:420])
+    assert hits(other) != hits(tagger)
+    other.forget(texts[400:420])
+    assert hits(other) == hits(tagger)
+    np.testing.assert_allclose(scores(other, texts[420:]), scores(tagger, texts[420:]), atol=1e-3)
+
+
+def test_relabelled_and_back_is_as_before(world: Any, tagger: Tagger) -> None:
+    texts, tags, _ = world
+    other = copied(tagger)
+    other.learn(texts[:5], [["s000"]] * 5)
+    assert hits(other) != hits(tagger)
+    other.learn(texts[:5], tags[:5])
+    assert hits(other) == hits(tagger)
+
+
+def test_counts_are_those_of_a_fit_on_all_documents(world: Any, tagger: Tagger) -> None:
+    texts, tags, concepts = world
+    other = copied(tagger).learn(texts[400:], tags[400:])
+    assert hits(other) == hits(Tagger(vocabulary=concepts).fit(texts, tags))
+
+
+def test_one_by_one_equals_batch_on_any_number_of_threads(world: Any, tagger: Tagger) -> None:
+    texts, _, _ = world
+    together = scores(tagger, texts[400:430])
+    alone = np.vstack([scores(tagger, [text]) for text in texts[400:430]])
+    np.testing.assert_allclose(alone, together, atol=1e-5)
+    other = copied(tagger)
+    other.documents_.model.set_params(n_jobs=1)
+    assert np.array_equal(scores(other, texts[400:430]), together)
+
+
+def test_saved_equals_loaded(world: Any, tagger: Tagger, tmp_path: Path) -> None:
+    texts, tags, _ = world
+    tagger.save(tmp_path / "model")
+    loaded = load(tmp_path / "model")
+    assert np.array_equal(scores(loaded, texts[400:]), scores(tagger, texts[400:]))
+    assert loaded.suggest_many(texts[400:]) == tagger.suggest_many(texts[400:])
+    loaded.learn(texts[400:410], tags[400:410])
+    assert hits(loaded) == hits(copied(tagger).learn(texts[400:410], tags[400:410]))
+
+
+def test_explanations_show_the_names_and_their_places(tagger: Tagger, world: Any) -> None:
+    _, _, concepts = world
+    first, second = concepts.name("s000").split()
+    text = f"{second} with {first}"
+    why = next(why for why in tagger.explain(text, n=None) if why.label == "s000")
+    assert [(found.name, [text[a:b] for a, b in found.places]) for found in why.matched] == [
+        (f"{first} {second}", [second, first])
+    ]
+
+
+def test_a_store_counts_names_exactly_and_follows_renamed_labels(world: Any, tmp_path: Path) -> None:
+    texts, tags, concepts = world
+    names = sorted({tag for some in tags for tag in some})
+    columns = {name: column for column, name in enumerate(names)}
+    Y = scipy.sparse.csr_array(
+        [[1.0 if name in some else 0.0 for name in names] for some in tags[:300]], dtype=np.float32
+    )
+    data = Dataset(X=None, Y=Y, label_names=names, texts=texts[:300])
+    with Store.create(tmp_path / "store", data, RIPML(random_state=0), vocabulary=concepts) as store:
+
+        def counts() -> tuple[list[int], list[int]]:
+            model: Any = store.model.model
+            names = model.model_.decoder.names
+            return names.hits.tolist(), names.right.tolist()
+
+        before = counts()
+        assert sum(before[0]) > sum(before[1]) > 0
+        known = [tag for tag in tags[400] if tag in names[:20]] or ["s000"]
+        ids = store.learn([{"text": texts[400], "labels": known}])
+        assert counts() != before
+        store.forget(ids)
+        assert counts() == before
+        column = columns["s000"]
+        store.rename_label("s000", "renamed")
+        evidence = store.model.features_of([concepts.name("s000")]).evidence
+        assert store.model.model.classes_[column] == "renamed"
+        assert column in evidence.labels.tolist()
+        answers = store.model.suggest(texts[400:420])
+    with Store.open(tmp_path / "store") as store:
+        assert store.model.suggest(texts[400:420]) == answers
+
+
+def test_evidence_of_texts() -> None:
+    concepts = [Concept("a", {"en": "red tea"}, {"en": ("chai", "tea")}), Concept("b", {"en": "tea"}), Concept("c")]
+    words = LabelWords(concepts)
+    vocabulary = Vocabulary.of(np.array(["b", "x", "a", None], object)[:-1])
+    evidence = words.evidence(["none", "Some tea, so red", "chai tea chai"], vocabulary)
+    assert evidence.ends.tolist() == [0, 0, 2, 4]
+    assert evidence.labels.tolist() == [0, 2, 0, 2]
+    found = dict(zip(TEXT_SIGNALS, evidence.signals.T.tolist(), strict=True))
+    assert found["count"] == [1, 2, 1, 3]
+    assert found["n_words"] == [1, 2, 1, 1]
+    assert found["shared"] == [2, 1, 2, 1]
+    assert found["preferred"] == [1, 1, 1, 0]
+    assert found["early"] == pytest.approx([0.75, 0.75, 2 / 3, 1])
+    assert found["near"] == pytest.approx([1, 1, 1, 1])
+
+
+def test_rows_of_evidence() -> None:
+    signals = np.arange(4 * len(TEXT_SIGNALS), dtype=np.float32).reshape(4, -1)
+    evidence = Evidence(np.array([0, 2, 2, 3, 4]), np.array([1, 5, 0, 2]), signals)
+    for rows in (slice(1, 3), slice(3, 1), np.array([3, 0, 0]), np.array([True, False, True, False]), [2]):
+        some, numbers = evidence[rows], np.arange(4)[rows]
+        assert len(some) == len(numbers)
+        for i, number in enumerate(numbers.tolist()):
+            mine, whole = slice(*some.ends[i : i + 2]), slice(*evidence.ends[number : number + 2])
+            assert some.labels[mine].tolist() == evidence.labels[whole].tolist()
+            assert np.array_equal(some.signals[mine], evidence.signals[whole])
+    assert evidence.places_of(np.array([[5, 0, -1], [1, 5, 2], [0, -1, 0], [1, 2, 3]])).tolist() == [
+        [1, -1, -1],
+        [-1, -1, -1],
+        [2, -1, 2],
+        [-1, 3, -1],
+    ]
+    assert FeatureRows(np.eye(4), evidence)[2:].shape == (2, 4)
+
+
+def test_a_left_out_row_is_taken_off_the_counts() -> None:
+    """Without row i the counts are those of the other rows, for each label that has a name in its text."""
+    random = np.random.default_rng(0)
+    named = scipy.sparse.csr_array(random.random((30, 6)) < 0.4)
+    Y = scipy.sparse.csr_array((random.random((30, 6)) < 0.4).astype(np.float32))
+    evidence = Evidence(
+        named.indptr.astype(np.int64),
+        named.indices.astype(np.int64),
+        np.zeros((named.nnz, len(TEXT_SIGNALS)), np.float32),
+    )
+    model, frequency = NameModel.empty(6).changed(evidence, Y, 1), np.asarray(Y.sum(axis=0), np.int64)
+    for i in np.flatnonzero(np.diff(Y.indptr)).tolist():
+        others = np.array([j for j in range(30) if j != i])
+        without = NameModel.empty(6).changed(evidence[others], Y[others], 1)
+        found = model.signals(evidence[[i]], frequency, Y[[i]])
+        assert found["hits"].tolist() == without.hits[evidence[[i]].labels].tolist()
+        taken_back = model.changed(evidence[[i]], Y[[i]], -1)
+        assert taken_back.hits.tolist() == without.hits.tolist()
+        assert taken_back.right.tolist() == without.right.tolist()
