@@ -356,17 +356,12 @@ class Kernel(ABC):
         return self
 
     def likeness(self, X: Any, rows: Rows, n_jobs: int | None = None) -> Floats:
-        """How near rows of X are to training rows, (len(X), n); a larger value means nearer.
-
-        It is ⟨x, x'⟩, less what `halves` says; it ranks rows as the kernel does and needs no exponential.
-        """
-        values = Linear().between(X, rows, n_jobs)
-        values -= self.halves(rows)
-        return values
+        """How near rows of X are to training rows, (len(X), n); a larger value means nearer."""
+        return self.between(X, rows, n_jobs)
 
     def halves(self, rows: Rows) -> Floats:
-        """½‖x'‖² of training rows, where the kernel is one of distances; else 0, (n,)."""
-        return np.asarray(rows.squares / 2, np.float32)
+        """What the likeness of a linear regression is less than ⟨x, x'⟩: ½‖x'‖² where distances count, else 0, (n,)."""
+        return np.zeros(len(rows), np.float32)
 
     def of_likeness(self, likeness: NDArray[Any], left: Floats) -> Floats:
         """The similarity that belongs to a likeness (b, k) of rows of squared lengths `left` (b,)."""
@@ -443,10 +438,6 @@ class Linear(Kernel):
     word: ClassVar[str] = "linear"
     linear: ClassVar[bool] = True
 
-    def halves(self, rows: Rows) -> Floats:
-        """The likeness is the product."""
-        return np.zeros(len(rows), np.float32)
-
     def of_products(self, products: Floats, left: Floats, right: Floats) -> None:
         """Products are the kernel values."""
 
@@ -479,6 +470,10 @@ class RBF(Kernel):
     def start(self) -> Kernel:
         """γ = 0.5."""
         return replace(self, gamma=0.5)
+
+    def likeness(self, X: Any, rows: Rows, n_jobs: int | None = None) -> Floats:
+        """⟨x, x'⟩ − ½‖x'‖², which ranks rows as the kernel does and needs no exponential."""
+        return _less_distant(X, rows, n_jobs)
 
     def of_likeness(self, likeness: NDArray[Any], left: Floats) -> Floats:
         """exp(2γ(likeness − ½‖x‖²)); rounding must not take it above 1."""
@@ -548,4 +543,15 @@ class Local(Linear):
 
     def halves(self, rows: Rows) -> Floats:
         """½‖x'‖², so that rows are ranked by their distance from x."""
-        return Kernel.halves(self, rows)
+        return np.asarray(rows.squares / 2, np.float32)
+
+    def likeness(self, X: Any, rows: Rows, n_jobs: int | None = None) -> Floats:
+        """⟨x, x'⟩ − ½‖x'‖², which ranks rows by their distance from x."""
+        return _less_distant(X, rows, n_jobs)
+
+
+def _less_distant(X: Any, rows: Rows, n_jobs: int | None) -> Floats:
+    """⟨x, x'⟩ − ½‖x'‖²."""
+    values = Linear().between(X, rows, n_jobs)
+    values -= rows.squares / 2
+    return values
