@@ -197,7 +197,9 @@ class FittedSignals(FittedDecoder):
         if evidence is not None and self.names is not None:
             said = self.names.signals(evidence, self.frequency, own_labels)
             named, probability = proposed_by_names(evidence, said["named"])
-            proposed, lifts = np.hstack([proposed, named]), np.hstack([lifts, probability])
+            # A name alone weighs as much as all other signals together.
+            weight = np.float32(1 + len(examples))
+            proposed, lifts = np.hstack([proposed, named]), np.hstack([lifts, weight * probability])
         labels, table, margin = best_candidates(
             examples, sets, proposed, lifts, values, Z, embedding.columns, n_learners, choices.n_candidates
         )
