@@ -262,9 +262,14 @@ class FittedSignals(FittedDecoder):
                 cluster=c,
                 examples=said,
                 likeness=None if likeness is None or cluster.regression.kernel.linear else likeness[i],
-                candidates=None if labels is None else labels[i][labels[i] >= 0],
+                candidates=None if labels is None else self._valued(labels[i]),
                 named=self._named(evidence, i),
             )
+
+    def _valued(self, labels: Ints) -> Ints:
+        """Of the candidates of a row, those that the regression has a value for."""
+        labels = labels[labels >= 0]
+        return labels[self.frequency[labels] > 0]
 
     def _named(self, evidence: Evidence | None, row: int) -> dict[int, float]:
         """The labels that have a name in the text of a row, and the probabilities that these are right."""
