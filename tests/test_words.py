@@ -261,3 +261,21 @@ def test_a_left_out_row_is_taken_off_the_counts() -> None:
         taken_back = model.changed(evidence[[i]], Y[[i]], -1)
         assert taken_back.hits.tolist() == without.hits.tolist()
         assert taken_back.right.tolist() == without.right.tolist()
+
+
+@pytest.mark.parametrize("settings", [{}, {"ensemble": "gaussian", "n_dims": 30}, {"kernel": "linear"}])
+def test_shares_add_up_to_the_score_also_of_labels_without_a_document(world: Any, settings: dict[str, Any]) -> None:
+    texts, tags, concepts = world
+    model = RIPML(random_state=0, **settings)
+    tagger = Tagger(model=model, vocabulary=concepts).fit(texts[:250], tags[:250])
+    seen = {tag for some in tags[:250] for tag in some}
+    unseen = next(id for id in concepts if id not in seen)
+    explained = tagger.explain(f"{texts[400]}. {concepts.name(unseen)}", n=None, n_examples=10_000, n_features=10_000)
+    assert unseen in [why.label for why in explained]
+    for why in explained:
+        shares = [*(example.share for example in why.examples), why.others, why.regression, why.named]
+        assert min(shares) >= 0
+        assert sum(shares) == pytest.approx(why.score, rel=1e-6, abs=1e-9)
+        if why.label == unseen:
+            assert why.value == 0
+            assert why.named > 0

@@ -216,7 +216,9 @@ class FittedSignals(FittedDecoder):
         if evidence is not None and self.names is not None:
             said = self.names.signals(evidence, self.frequency, own_labels)
             named, probability = proposed_by_names(evidence, said["named"])
-            proposed, lifts = np.hstack([proposed, named]), np.hstack([lifts, probability])
+            # A name alone weighs as much as all other signals together.
+            weight = np.float32(1 + len(examples))
+            proposed, lifts = np.hstack([proposed, named]), np.hstack([lifts, weight * probability])
         labels, table, margin = best_candidates(
             examples, sets, proposed, lifts, values, Z, embedding.columns, n_learners, choices.n_candidates
         )
@@ -298,9 +300,14 @@ class FittedSignals(FittedDecoder):
                 cluster=c,
                 examples=said,
                 likeness=None if likeness is None else likeness[i],
-                candidates=None if labels is None else labels[i][labels[i] >= 0],
+                candidates=None if labels is None else self._valued(labels[i]),
                 named=self._named(evidence, i),
             )
+
+    def _valued(self, labels: Ints) -> Ints:
+        """Of the candidates of a row, those that the regression has a value for."""
+        labels = labels[labels >= 0]
+        return labels[self.frequency[labels] > 0]
 
     def _named(self, evidence: Evidence | None, row: int) -> dict[int, float]:
         """The labels that have a name in the text of a row, and the probabilities that these are right."""

@@ -132,11 +132,15 @@ class _Explainer:
     def explain(self, contributions: Contributions, x: Any, labels: Ints, scores: list[float]) -> list[Explanation]:
         """Why these labels of the row x (1, d) have these scores."""
         cluster = self.clusters[contributions.cluster]
-        g = self.decoder.functionals(labels, contributions.candidates)
+        seen = self.decoder.frequency[labels] > 0  # of other labels the regression says nothing
+        known = labels[seen]
+        g = self.decoder.functionals(known, contributions.candidates)
 
         def read(coefficients: Any) -> Floats:
             """What lines of coefficients (r, M) say of the labels, (r, len(labels)): ⟨C_i, g_l⟩."""
-            return np.asarray(coefficients[:, labels] if g is None else coefficients @ g.T, np.float64)
+            said = np.zeros((len(coefficients), len(labels)))
+            said[:, seen] = coefficients[:, known] if g is None else coefficients @ g.T
+            return said
 
         # The terms of each signal's sum over examples: (examples, (examples, labels)).
         terms = {}
