@@ -52,7 +52,9 @@ def speed(texts: list[str]) -> list[Row]:
     """Seconds to build a matcher of 100,000 names, and milliseconds for a document of 1,000 words."""
     random = np.random.default_rng(0)
     words = [word for text in texts for word in tokens(text)]
-    names = [" ".join(random.choice(words, random.integers(1, 4))) for _ in range(100_000)]
+    distinct = sorted(set(words))
+    numbers = random.integers(len(distinct), size=(100_000, 3)).tolist()
+    names = [" ".join(distinct[i] for i in some[: 1 + number % 3]) for number, some in enumerate(numbers)]
     documents = [" ".join(words[start : start + 1000]) for start in range(0, min(len(words), 100_000) - 1000, 1000)]
     start = time.process_time()
     matcher = NameMatcher(Name(number, "en", name, True) for number, name in enumerate(names))

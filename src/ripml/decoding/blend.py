@@ -84,10 +84,12 @@ class Candidates:
     def scores(self, trees: Trees | None, n_jobs: int | None = None) -> Floats:
         """The score of each candidate, (n, K) in [0, 1]."""
         scores = simple = self.simple_score()
+        border = 25 * SLOPE  # rounding is not averaged by trees here, so the slope is wider
         if trees is not None:
+            border = SLOPE
             learnt = trees.probabilities(self.table(), n_jobs, _widths(self.signals)).reshape(simple.shape)
             scores = np.asarray(LEARNT * learnt + (1 - LEARNT) * simple, np.float32)
-        return scores if self.margin is None else scores * np.clip(self.margin / SLOPE, 0, 1)
+        return scores if self.margin is None else scores * np.clip(self.margin / border, 0, 1)
 
 
 @dataclass(frozen=True)
