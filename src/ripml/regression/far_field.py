@@ -82,7 +82,9 @@ class FarField:
             return False
         return bool(((np.abs(squares - 1) <= _UNIT) | (squares == 0)).all())
 
-    def enough_near(self, kernel: Kernel, rows: Rows, C: Halves, unit: float, left_out: Ints, Z: Floats) -> Kernel:
+    def enough_near(
+        self, kernel: Kernel, rows: Rows, C: NDArray[Any], rounded: Halves, unit: float, left_out: Ints, Z: Floats
+    ) -> Kernel:
         """The kernel with the fewest near rows that change sums over rows, with coefficients C, by at most 5 %.
 
         That is measured on some of the rows, those `left_out`, relative to the length of the predictions Z for them.
@@ -90,11 +92,11 @@ class FarField:
         sample = left_out[:_SAMPLE]
         X, squares = rows.take(sample), rows.squares[sample]
         likeness, allowed = kernel.likeness(X, rows), _ERROR * np.linalg.norm(Z, axis=1).mean()
-        exact = kernel.of_likeness(likeness, squares) @ from_half(C) * np.float32(unit)
+        exact = kernel.of_likeness(likeness, squares) @ C.astype(np.float32, copy=False)
         for n_near in _TRIED:
             tried = kernel.with_near(n_near)
             if len(rows) > _MANY * n_near:
-                found = self.kernel_sum(X, likeness, squares, tried, C, unit)
+                found = self.kernel_sum(X, likeness, squares, tried, rounded, unit)
                 if np.linalg.norm(found - exact, axis=1).mean() <= allowed:
                     return tried
         return kernel.with_near(len(rows))  # none are far

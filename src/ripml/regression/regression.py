@@ -385,7 +385,7 @@ class KernelRegression(Regression):
             if left_out is None or Z is None or not len(left_out):
                 kernel = kernel.with_near()
             else:
-                kernel = far.enough_near(kernel, rows, coefficients, unit, left_out, Z)
+                kernel = far.enough_near(kernel, rows, C, coefficients, unit, left_out, Z)
             if not FarField.serves(rows.squares, kernel):
                 return cls(kernel, ridge, np.ascontiguousarray(C, np.float32))
         return cls(kernel, ridge, coefficients, unit, far)
