@@ -67,7 +67,7 @@ SETTINGS: list[dict[str, Any]] = [
     {"index": Exact(), "n_neighbors": 20, "n_learners": 2},
     # Those that name a decoder start from the defaults of RIPML, the others from those of the paper.
     {"decoder": "blend"},
-    {"decoder": "blend", "kernel": RBF(0.5), "ridge": 0.1, "relevance": 0.5},
+    {"decoder": "blend", "kernel": RBF(0.5, 700), "ridge": 0.1, "relevance": 0.5},
     {"decoder": "blend", "kernel": "linear", "n_dims": 40, "ensemble": "gaussian"},
     {"decoder": "blend", "kernel": "local"},
     {"decoder": Blend(n_similar=0), "kernel": "linear"},
@@ -1101,8 +1101,8 @@ def test_what_was_chosen_is_shown_saved_and_loaded(settings: dict[str, Any], tmp
 
 
 def test_what_was_given_is_what_is_in_use() -> None:
-    fitted = fitted_with({"decoder": "blend", "kernel": RBF(0.5), "ridge": 0.1, "relevance": 0.5})
-    assert fitted.kernel_ == RBF(0.5)
+    fitted = fitted_with({"decoder": "blend", "kernel": RBF(0.5, 700), "ridge": 0.1, "relevance": 0.5})
+    assert fitted.kernel_ == RBF(0.5, 700)
     assert fitted.chosen_["relevance"] == 0.5
     np.testing.assert_array_equal(fitted.ridge_, [0.1])
     assert (

@@ -1,15 +1,14 @@
-// The evidence for a label.
+// Evidence for a label.
 
 import { change, chips, element, inside, made, percent, score } from "./dom.js";
 
-export function evidence({ score: all, examples, others, regression, named: names, features }) {
+export function evidence({ score: all, examples, others, regression, named, features }) {
   const node = made("evidence");
   const at = inside(node);
-  const named = examples.reduce((sum, { share }) => sum + share, 0);
-  const parts = Object.entries({
-    "from the examples below": named, "from other examples": others, "from words": regression, "from its names": names,
-  });
-  const texts = parts.filter(([, share]) => share / all >= 0.005).map(([from, share]) => `${percent(share / all)} ${from}`);
+  const shown = examples.reduce((sum, { share }) => sum + share, 0);
+  const texts = Object.entries({
+    "from the examples below": shown, "from other examples": others, "from words": regression, "from its names": named,
+  }).filter(([, share]) => share / all >= 0.005).map(([from, share]) => `${percent(share / all)} ${from}`);
   at("p").textContent = `Score ${score(all)}${texts.length ? `: ${texts.join(", ")}` : ""}.`;
   const most = Math.max(...features.map(([, pull]) => Math.abs(pull)));
   fill(at(".words"), features.map(([name, pull]) => word(name, pull, Math.abs(pull) / most)));
@@ -17,7 +16,7 @@ export function evidence({ score: all, examples, others, regression, named: name
   return node;
 }
 
-/** Show a document once that is an example as a row and by its labels. */
+// A document that is an example as a row and by its labels is shown once.
 function merged(examples) {
   const found = new Map();
   for (const one of examples) {
