@@ -84,10 +84,6 @@ class LabelEmbedding(ABC):
     def kept(self, vocabulary: Vocabulary, kept: Ints) -> LabelEmbedding:
         """For these of the labels alone, whose vocabulary is given."""
 
-    def features(self, X: Any) -> Any:
-        """Feature rows in the type that the regression sees."""
-        return X if self.feature_type is None else X.astype(self.feature_type, copy=False)
-
 
 @dataclass(frozen=True)
 class UnitEmbedding(LabelEmbedding):

@@ -534,7 +534,7 @@ def frozen_parts(version: Version) -> list[str]:
     parts = {
         "the words and weights of tf-idf": isinstance(model.text, TfIdf),
         "doc2vec": isinstance(model.text, Doc2Vec),
-        "the feature weights": estimator.weights_ is not None,
+        "the feature weights": estimator.scaling_.weights is not None,
         "the cluster centres": len(estimator.clusters_) > 1,
         f"the settings {', '.join(automatic)}": bool(automatic),
         "the scale of 8-bit embeddings": "int8" in repr(estimator.index),
