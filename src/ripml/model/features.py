@@ -30,7 +30,7 @@ from ripml.base.products import dense, transposed_product
 
 Floats = NDArray[Any]
 
-__all__ = ["Scaling", "is_empty", "relevance", "unit_rows"]
+__all__ = ["Scaling", "is_empty", "is_filled", "relevance", "unit_rows"]
 
 # A row is divided by its largest entry, so that squares neither overflow nor vanish, and then by its length.
 _SCALES: Any = ((np.maximum, np.abs, np.abs), (np.add, np.square, np.sqrt))
@@ -103,6 +103,12 @@ def is_empty(X: Any) -> NDArray[np.bool_]:
     return np.asarray(before[X.indptr[1:]] == before[X.indptr[:-1]])
 
 
+def is_filled(X: Any) -> bool:
+    """Whether most features of X, dense or CSR, are not 0: measurements or embeddings rather than words."""
+    n_filled = X.nnz if scipy.sparse.issparse(X) else np.count_nonzero(X)
+    return bool(n_filled >= _FILLED * X.shape[0] * X.shape[1])
+
+
 def relevance(X: Any, Z: NDArray[Any], n_jobs: int | None = None) -> NDArray[np.float32]:
     """ρ (d,) of the features of X (n, d), dense or CSR, for label embeddings Z (n, m); 1 for features of zeros.
 
@@ -158,8 +164,7 @@ class Scaling:
     @classmethod
     def options(cls, X: Any) -> list[Scaling]:
         """Those that may suit X, the usual one first: rows of length 1, the only one where most features are 0."""
-        n_filled = X.nnz if scipy.sparse.issparse(X) else np.count_nonzero(X)
-        if X.shape[0] < 2 or n_filled < _FILLED * X.shape[0] * X.shape[1]:
+        if X.shape[0] < 2 or not is_filled(X):
             return [cls()]
         X = dense(X)
         return [cls(), cls.by_columns(X, False), cls.by_columns(X, True), cls.by_columns(X, True, deviation=False)]

@@ -42,7 +42,7 @@ from ripml.labels.projection import Projection
 from ripml.labels.vocabulary import Vocabulary
 from ripml.model.cluster import Cluster
 from ripml.model.clustering import partition
-from ripml.model.features import Scaling, relevance
+from ripml.model.features import Scaling, is_filled, relevance
 from ripml.model.model import Model, no_changes
 from ripml.model.streaming import ClusterSets, embed_and_sum
 from ripml.model.tuning import Choice, choose
@@ -74,6 +74,7 @@ _RIDGE_START, _RIDGE_STEP, _RIDGE_MOST_STEPS = 0.3, 10**0.5, 8
 
 _KERNEL_ROWS = 20_000  # the most rows whose kernel matrix "auto" factorises: 1.6 GB, half a minute on two cores
 _SAMPLE = {True: 600, False: 3000}  # rows that settings are tuned on: linear, or with a kernel
+_POWER = 0.25  # of the relevance of words, from which the search for a better one starts
 _SAMPLE_TO_SCALE = 1000  # rows that a scaling of features is chosen on
 _EXACT_LABELS = 4096  # "auto" solves for Y itself up to here, and up to so many operations, linear or not:
 _EXACT_FLOPS = {True: 1.2e11, False: 1e12}
@@ -303,7 +304,10 @@ def _tuned(
     views = tuple(1.0 for _ in settings.views)
     if views and settings.decoder.tunes_ridge:
         free.append("views")
-    start = Choice(0.25 if settings.relevance is None else settings.relevance, kernel, ridge, views)
+    power = settings.relevance
+    if power is None:  # words are weighted, unless that does not pay; measurements and embeddings only if it does
+        power = 0.0 if not views and is_filled(X) else _POWER
+    start = Choice(power, kernel, ridge, views)
     options = [Scaling(settings.normalize is not False, views=settings.views, shares=start.shares)]
     if settings.normalize is None and settings.decoder.tunes_ridge and not settings.views:
         options = Scaling.options(X)
@@ -318,6 +322,9 @@ def _tuned(
         scaled, choice = (Scaling(unit=False) if is_scaled else scaling).unweighted(X, dtype, n_jobs), start
         if weighs:
             relevant = relevance(scaled[seen], small, n_jobs)
+            if settings.relevance is None and views:
+                filled = [is_filled(view) for view in scaling.of_views(scaled)]
+                relevant = np.where(np.repeat(filled, settings.views), np.float32(1), relevant)
             choice = choose(scaled, Y, relevant, start, free, askable, n_rows, scaling, seed, n_jobs)
             scaling = scaling.with_weights(relevant, choice.power, choice.shares)
         return choice, scaling, scaled

@@ -105,7 +105,17 @@ _WHOLE = {name for name, spec in _SPECS.items() if spec.dtype == "iu"} | {
 
 _ONE = np.ones(1)
 _READ_BY_EVERY_ANSWER = frozenset(
-    ("weights", "feature_centre", "feature_scale", "frequency", "intercept", "far_sums", "tree_feature", "tree_threshold", "tree_value")
+    (
+        "weights",
+        "feature_centre",
+        "feature_scale",
+        "frequency",
+        "intercept",
+        "far_sums",
+        "tree_feature",
+        "tree_threshold",
+        "tree_value",
+    )
 )
 _REMADE_BYTES = 1 << 28  # arrays in float32 up to which they are made again and not stored
 

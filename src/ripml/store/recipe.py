@@ -22,9 +22,9 @@ from ripml.model.estimator import RIPML
 from ripml.store.documents import Bodies
 from ripml.store.journal import Delta, Label, State, pack_key
 from ripml.store.versions import Version
-from ripml.tagging.documents import TEXT_KINDS, DocumentModel, text_features
+from ripml.tagging.documents import DocumentModel, text_features
 from ripml.tagging.rules import Rules
-from ripml.text import Encoder
+from ripml.text.views import TEXT_KINDS
 
 __all__ = ["Recipe", "Refit", "fit_documents"]
 
@@ -59,10 +59,7 @@ class Recipe:
         settings = self.settings.get_params(deep=False).items()
         text = None
         if self.features is not None:
-            is_encoder = isinstance(self.features, Encoder)
-            text = self.features.to_state()[0] if is_encoder else asdict(self.features)
-            text["kind"] = self.features.kind
-            text.pop("n_jobs", None)  # belongs to the machine, not to the model
+            text = {**self.features.recipe(), "kind": self.features.kind}
         values = {
             "bodies": asdict(self.bodies),
             "settings": {name: registry.to_json(name, value) for name, value in settings},
@@ -81,8 +78,7 @@ class Recipe:
             settings.check_settings()
             features = values["text"]
             if features is not None:
-                kind = features.pop("kind")
-                features = Encoder.from_state(features, {}) if kind == "encoder" else TEXT_KINDS[kind](**features)
+                features = TEXT_KINDS[features.pop("kind")].from_recipe(features)
             rules = Rules.from_json(values["rules"])
             return cls(Bodies(**values["bodies"]), settings, features, values["first_feature"], rules)
         except (KeyError, TypeError, ValueError, AttributeError, RipmlError) as error:
@@ -113,16 +109,19 @@ class Recipe:
     def refit(self, change: int, documents: Documents, labels: Sequence[Label], encoder: Any = None) -> Refit:
         """The model that a new fit makes of all documents and labels as of a change."""
         features, settings = "tfidf" if self.features is None else self.features, self.settings.cloned()
-        if isinstance(features, Encoder):
-            features = Encoder(features.encoder if encoder is None else encoder, features.n_dims, features.name)
-        data = self.bodies.to_dataset([state for _, state in documents], labels)
-        fitted, vectors = fit_documents(data, self.first_feature, settings, features, self.rules, self.concepts)
+        if self.features is not None and encoder is not None:
+            features = features.with_encoder(encoder)
+        states = [state for _, state in documents]
+        data, known = self.bodies.to_dataset(states, labels), self.bodies.vectors(states)
+        if known is not None and not _encodes(features, data.texts or [], known):
+            known = None
+        fitted, vectors = fit_documents(data, self.first_feature, settings, features, self.rules, self.concepts, known)
         for label in labels:
             if label.retired:
                 settings.retire_label(label.name)
         rows = [number for number, state in documents if state.labels]
         version = Version.of(change, fitted, rows, [label.number for label in labels])
-        new = {} if vectors is None else Bodies.of(fitted).pack(data, vectors)
+        new = {} if vectors is None or vectors is known else Bodies.of(fitted).pack(data, vectors)
         return Refit(version, dict(zip((number for number, _ in documents), new, strict=False)))
 
 
@@ -145,7 +144,7 @@ class Refit:
             if after is not None and (before is None or after.body != before.body):
                 states = [after]
                 data = form.to_dataset(states)
-                (bodies[edit.document],) = form.pack(data, text.transform(data.texts or []))
+                (bodies[edit.document],) = form.pack(data, text.encoded(data.texts or []))
             old = before and replace(before, body=self.bodies[edit.document])
             new = after and replace(after, body=bodies[edit.document])
             edits.append(replace(edit, before=old, after=new))
@@ -168,23 +167,32 @@ def fit_documents(
     features: Any,
     rules: Rules | None,
     concepts: Concepts | None = None,
+    known: Any = None,
 ) -> tuple[DocumentModel, Any]:
     """The model of documents, which must be able to learn and forget exactly, and the vectors of an encoder, if any.
 
-    Those vectors must be kept: they may depend on the other texts of a batch, or on chance.
+    Those vectors must be kept: they may depend on the other texts of a batch, or on chance. `known` are those that
+    texts have already.
     """
-    text = text_features(features) if data.X is None else None
-    vectors = None
-    if isinstance(text, Encoder) and data.texts is not None:
-        vectors = text.fit_transform(data.texts)
-        data = replace(data, X=vectors)
+    text = text_features(features) if data.X is None and data.texts is not None else None
+    vectors = None if text is None else text.fit_encoders(data.texts or [], known)
     fitted = DocumentModel.fit(
-        data, first_feature, model, features=features, rules=rules, always_named=True, concepts=concepts, unseen=False
-    )
+        data, first_feature, model, features=text or features, rules=rules, always_named=True, concepts=concepts,
+        unseen=False, vectors=vectors
+    )  # fmt: skip
     model.model_.check_exact()
-    return fitted if vectors is None else replace(fitted, text=text, feature_names=None), vectors
+    return fitted, vectors
 
 
+def _encodes(features: Any, texts: Sequence[str], vectors: Any) -> bool:
+    """Whether the encoder that there is gives the first text the vector that it has, so that none is needed anew."""
+    if features.lacks_encoder or not len(texts):
+        return True
+    (found,) = features.encoded([texts[0]])
+    return bool(np.linalg.norm(found - vectors[0]) <= _SAME_VECTOR * max(float(np.linalg.norm(vectors[0])), 1e-30))
+
+
+_SAME_VECTOR = 1e-3  # relative difference of vectors up to which they are from the same encoder
 _ALL_BODIES = "SELECT body FROM documents"
 
 
