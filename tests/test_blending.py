@@ -180,9 +180,9 @@ def test_candidates_of_one_leaf_are_told_apart_by_the_mean() -> None:
 
 
 def test_too_few_rows_or_outcomes_give_no_trees() -> None:
-    candidates, right = simulated(199)
+    candidates, right = simulated(49)
     assert fit_trees(candidates, right) is None
-    candidates, right = simulated(200)
+    candidates, right = simulated(50)
     assert fit_trees(candidates, right) is not None
     assert fit_trees(candidates, np.zeros_like(right)) is None
     assert fit_trees(candidates, np.ones_like(right)) is None
@@ -315,7 +315,7 @@ def test_the_scores_of_each_half_of_the_rows_are_those_of_the_trees_of_the_other
 
 
 def test_a_half_with_too_few_rows_leaves_the_mean_of_the_signals() -> None:
-    candidates, right = simulated(399)
+    candidates, right = simulated(99)
     trees, scores = fit_blend(candidates, right, 1)
     assert trees is None
     np.testing.assert_array_equal(scores, candidates.simple_score())

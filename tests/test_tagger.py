@@ -226,7 +226,7 @@ def test_wrong_arguments_are_reported_in_one_sentence() -> None:
     for bad in ("x", 0):
         with pytest.raises(ParameterError, match="`n_features` must be an integer ≥ 1"):
             fitted().explain("apple", n_features=bad)
-    with pytest.raises(ParameterError, match="`features` must be 'tfidf', 'doc2vec' or an encoder"):
+    with pytest.raises(ParameterError, match="`features` must be 'tfidf', 'doc2vec', the name of an encoder"):
         Tagger("bm25").fit(*corpus(5))
     with pytest.raises(ParameterError, match="must have `encode` or `transform`"):
         Tagger(object()).fit(*corpus(5))

@@ -39,8 +39,8 @@ def documents(n: int = 240) -> tuple[list[str], list[list[str]]]:
 def two_views(n: int, noisy: int, seed: int = 0) -> tuple[Any, Any]:
     """Rows whose labels are seen in two views of 12 columns, of which one, `noisy`, is noise."""
     random = np.random.default_rng(seed)
-    labels = random.integers(4, size=n)
-    parts = [np.eye(12)[labels] + 0.7 * random.normal(size=(n, 12)) for _ in range(2)]
+    labels = random.integers(12, size=n)
+    parts = [np.eye(12)[labels] + 0.4 * random.normal(size=(n, 12)) for _ in range(2)]
     parts[noisy] = random.normal(size=(n, 12))
     return scipy.sparse.csr_array(np.concatenate(parts, axis=1)), [[int(label)] for label in labels]
 

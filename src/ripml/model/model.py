@@ -312,7 +312,12 @@ class Model:
         return replace(self, vocabulary=vocabulary, decoder=decoder, clusters=tuple(clusters))
 
     def without_features(self, features: NDArray[np.bool_], n_jobs: int | None) -> Model:
-        """With nothing left of features (d,), True for those that no row has any more, in what the rows add up to."""
+        """With nothing left of features (d,), True for those that no row has any more, in what the rows add up to.
+
+        Where columns are centred, all rows have all features.
+        """
+        if self.scaling.centre is not None:
+            return self
         clusters = tuple(
             replace(cluster, regression=cluster.regression.cleared(features))
             for cluster in self.settled(n_jobs).clusters

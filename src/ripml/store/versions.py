@@ -37,9 +37,10 @@ _ATTEMPTS = 20  # to load a snapshot that writers keep replacing
 
 
 def contains_forgotten_rows(model: DocumentModel) -> bool:
-    """Whether forgotten documents still have a part in the centres of clusters, which are means of rows."""
+    """Whether forgotten documents still have a part in means of rows: the centres of clusters, or of all features."""
     estimator: Any = model.model
-    return estimator.warm_["forgotten"] > 0 and len(estimator.clusters_) > 1 and estimator.n_rows_ > 0
+    has_means = len(estimator.clusters_) > 1 or estimator.scaling_.centre is not None
+    return estimator.warm_["forgotten"] > 0 and has_means and estimator.n_rows_ > 0
 
 
 @dataclass(frozen=True)
