@@ -16,6 +16,7 @@ import ripml
 from ripml import RIPML, Store, Tagger, datasets
 from ripml.base.errors import MissingExtraError, ModelFolderError, ParameterError
 from ripml.model.features import Scaling, unit_rows
+from ripml.store import journal
 from ripml.tagging.documents import text_features
 from ripml.text import Encoder, TfIdf, Views
 
@@ -190,20 +191,14 @@ def test_a_store_encodes_no_text_twice(tmp_path: Path) -> None:
         assert store.check(full=True).ok
     other = Hashes()
     other.encode = lambda texts: -Hashes().encode(texts)  # type: ignore[method-assign]
-    with pytest.warns(RuntimeWarning, match="another vector"), Store.open(tmp_path / "store", encoder=other) as store:
+    with pytest.warns(RuntimeWarning, match="another vector"):
+        store = Store.open(tmp_path / "store", encoder=other)
+    with store:
         store.refit()  # every text is encoded anew
-        version = store._version
-        (state,) = [state for _, state in store._database.read(lambda c: list(_first(c)))]
+        state = store._database.read(lambda c: next(iter(journal.all_documents(c)))[1])
         vectors = store._bodies.vectors([state])
         assert vectors is not None
         np.testing.assert_allclose(vectors, other.encode([store._bodies.text(state.body)]), atol=1e-6)
-        assert version.model.text is not None
-
-
-def _first(connection: Any) -> Any:
-    from ripml.store import journal
-
-    yield next(iter(journal.all_documents(connection)))
 
 
 def test_views_are_saved_part_by_part() -> None:

@@ -460,7 +460,8 @@ def stored(make: Callable[..., Any], **settings: Any) -> Arrays:
     """A store that is written to, closed, opened, fitted anew and compacted."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "store"
-        with Store.create(path, text_data(), make(**{"random_state": 0, "n_jobs": 1, "normalize": True, **settings})) as store:
+        model = make(**{"random_state": 0, "n_jobs": 1, "normalize": True, **settings})
+        with Store.create(path, text_data(), model) as store:
             found = told("00 created", store)
             new = [{"id": f"n{i}", "text": text, "labels": tags} for i, (text, tags) in enumerate(documents(5, 70))]
             store.learn(new)

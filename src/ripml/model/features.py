@@ -151,7 +151,7 @@ class Scaling:
 
     @classmethod
     def by_columns(cls, X: Any, unit: bool, deviation: bool = True) -> Scaling:
-        """For dense rows X: centred, columns divided by their standard deviations if so wanted, rows of length 1 or not.
+        """For dense rows X: centred, columns divided by their standard deviations or not, rows of length 1 or not.
 
         Without rows of length 1, the mean squared length of a row is 1. Columns that do not vary are left out.
         """

@@ -73,7 +73,7 @@ _HELD_OUT = 3000  # of the regression altogether, where leaving out one by one w
 _RIDGE_START, _RIDGE_STEP, _RIDGE_MOST_STEPS = 0.3, 10**0.5, 8
 
 _KERNEL_ROWS = 20_000  # the most rows whose kernel matrix "auto" factorises: 1.6 GB, half a minute on two cores
-_SAMPLE = {True: 600, False: 3000}  # rows that settings are tuned on: linear, or with a kernel
+_SAMPLE = {True: 1000, False: 3000}  # rows that settings are tuned on: linear, or with a kernel
 _POWER = 0.25  # of the relevance of words, from which the search for a better one starts
 _SAMPLE_TO_SCALE = 1000  # rows that a scaling of features is chosen on
 _EXACT_LABELS = 4096  # "auto" solves for Y itself up to here, and up to so many operations, linear or not:

@@ -38,8 +38,8 @@ from ripml.decoding.training_rows import TrainingRows
 from ripml.labels.projection import Projection
 from ripml.labels.vocabulary import Vocabulary
 from ripml.model.cluster import Cluster
-from ripml.model.fitting import Settings
 from ripml.model.features import Scaling
+from ripml.model.fitting import Settings
 from ripml.model.model import Model, no_changes
 from ripml.regression.far_field import FarField
 from ripml.regression.kernels import Kernel, Rows
