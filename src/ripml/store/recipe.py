@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -22,11 +22,11 @@ from ripml.model.estimator import RIPML
 from ripml.store.documents import Bodies
 from ripml.store.journal import Delta, Label, State, pack_key
 from ripml.store.versions import Version
-from ripml.tagging.documents import TEXT_KINDS, DocumentModel, text_features
+from ripml.tagging.documents import TEXT_KINDS, DocumentModel, reads_names, text_features
 from ripml.tagging.rules import Rules
 from ripml.text import Encoder
 
-__all__ = ["Recipe", "Refit", "fit_documents"]
+__all__ = ["Recipe", "Refit", "fit_documents", "suggestable"]
 
 Documents = Sequence[tuple[int, State]]
 
@@ -115,13 +115,20 @@ class Recipe:
         features, settings = "tfidf" if self.features is None else self.features, self.settings.cloned()
         if isinstance(features, Encoder):
             features = Encoder(features.encoder if encoder is None else encoder, features.n_dims, features.name)
-        data = self.bodies.to_dataset([state for _, state in documents], labels)
-        fitted, vectors = fit_documents(data, self.first_feature, settings, features, self.rules, self.concepts)
+        # Concepts that no document carries become labels behind the others.
+        numbers = {str(label.name): label.number for label in labels}
+        carried = {label for _, state in documents for label in state.labels}
+        waiting = {name for name in suggestable(self.concepts, settings, self.bodies) if numbers.get(name) not in carried}
+        fitted_labels = [label for label in labels if label.name not in waiting]
+        data = self.bodies.to_dataset([state for _, state in documents], fitted_labels)
+        fitted, vectors = fit_documents(
+            data, self.first_feature, settings, features, self.rules, self.concepts, numbers
+        )
         for label in labels:
             if label.retired:
                 settings.retire_label(label.name)
         rows = [number for number, state in documents if state.labels]
-        version = Version.of(change, fitted, rows, [label.number for label in labels])
+        version = Version.of(change, fitted, rows, [numbers[str(name)] for name in settings.classes_])
         new = {} if vectors is None else Bodies.of(fitted).pack(data, vectors)
         return Refit(version, dict(zip((number for number, _ in documents), new, strict=False)))
 
@@ -168,10 +175,12 @@ def fit_documents(
     features: Any,
     rules: Rules | None,
     concepts: Concepts | None = None,
+    unseen: Container[str] | None = None,
 ) -> tuple[DocumentModel, Any]:
     """The model of documents, which must be able to learn and forget exactly, and the vectors of an encoder, if any.
 
-    Those vectors must be kept: they may depend on the other texts of a batch, or on chance.
+    Those vectors must be kept: they may depend on the other texts of a batch, or on chance. `unseen` is as for
+    `DocumentModel.fit`.
     """
     text = text_features(features) if data.X is None else None
     vectors = None
@@ -179,10 +188,17 @@ def fit_documents(
         vectors = text.fit_transform(data.texts)
         data = replace(data, X=vectors)
     fitted = DocumentModel.fit(
-        data, first_feature, model, features=features, rules=rules, always_named=True, concepts=concepts, unseen=False
+        data, first_feature, model, features=features, rules=rules, always_named=True, concepts=concepts, unseen=unseen
     )
     model.model_.check_exact()
     return fitted if vectors is None else replace(fitted, text=text, feature_names=None), vectors
+
+
+def suggestable(concepts: Concepts | None, model: RIPML, bodies: Bodies) -> list[str]:
+    """The concepts that are suggested by their names, even if no document carries them."""
+    if not concepts or bodies.form != "text" or not reads_names(model):
+        return []
+    return [id for id, concept in concepts.items() if concept.texts()]
 
 
 _ALL_BODIES = "SELECT body FROM documents"

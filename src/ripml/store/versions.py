@@ -73,7 +73,7 @@ class Version:
             and rows.dtype == labels.dtype == np.int64
             and rows.shape == (getattr(estimator, "n_seen_", -1),)
             and labels.shape == estimator.classes_.shape
-            and bool((np.diff(labels) > 0).all())
+            and len(np.unique(labels)) == len(labels)
         )
         if not consistent:
             raise ModelFolderError(f"{path}: is not the model of a store, or is damaged.")
@@ -104,7 +104,7 @@ class Version:
         """The features that documents were, or are to be, learnt with: CSR or dense, (n, d)."""
         bodies = Bodies.of(self.model)
         vectors = bodies.vectors(states)
-        return self.model.features(bodies.to_dataset(states)) if vectors is None else vectors
+        return self.model.features(bodies.to_dataset(states), to_learn=True) if vectors is None else vectors
 
     def relearnt(self, documents: Iterable[tuple[int, State]], names: Mapping[int, str | None]) -> RIPML:
         """A model with the same frozen parts that learns documents anew, in the same order; `names` of labels by
@@ -131,9 +131,9 @@ class Version:
 
     def advanced(self, delta: Delta) -> Version:
         """The version after a delta. This version still answers questions, but cannot be advanced again."""
-        before = self.model if delta.concepts is None else self.model.with_concepts(delta.concepts)
         if not (delta.labels or delta.edits):
-            return replace(self, change=delta.change, model=before)
+            model = self.model if delta.concepts is None else self.model.with_concepts(delta.concepts)
+            return replace(self, change=delta.change, model=model)
         estimator = copy.copy(self.estimator)
         changes = _LabelChanges(estimator, self.labels, delta)
         rules = self.model.rules.renamed(changes.renamed)
@@ -156,10 +156,10 @@ class Version:
         if estimator.n_seen_ != len(rows):
             raise StoreError(f"the model has learnt {estimator.n_seen_:,} rows, but the store has {len(rows):,}.")
         numbers = changes.finish()
-        words = None if before.words is None else before.words.renamed(changes.renamed)
-        model = replace(
-            before, model=estimator, rules=rules, row_documents=rows, label_numbers=numbers.view, words=words
-        )
+        model = replace(self.model, model=estimator, rules=rules, row_documents=rows, label_numbers=numbers.view)
+        if changes.renamed or delta.concepts is not None:
+            concepts = model.concepts if delta.concepts is None else delta.concepts
+            model = model.with_concepts(concepts, changes.renamed)
         return Version(delta.change, model, self.rows, numbers)
 
     def renamed_rules(self, delta: Delta) -> Rules:
@@ -200,11 +200,10 @@ class _LabelChanges:
 
     def __init__(self, estimator: RIPML, numbers: GrowingArray, delta: Delta) -> None:
         self._estimator, self._numbers = estimator, numbers
-        columns = np.searchsorted(numbers.view, [label.number for label in delta.labels]).tolist()
+        columns = _places(numbers.view, np.array([label.number for label in delta.labels], np.int64)).tolist()
         pairs = list(zip(delta.labels, columns, strict=True))
-        self._known = [(label, column) for label, column in pairs if label.number in numbers.view[column : column + 1]]
-        known = {label.number for label, _ in self._known}
-        self._new = [label for label in delta.labels if label.number not in known]
+        self._known = [(label, column) for label, column in pairs if column >= 0]
+        self._new = [label for label, column in pairs if column < 0]
         #: Old name ↦ new name of the labels that were touched; None for a removed one.
         self.renamed = {str(estimator.classes_[column]): label.name for label, column in self._known}
 
@@ -228,13 +227,15 @@ class _LabelChanges:
 
     def indicator(self, states: Sequence[State]) -> Any:
         """The labels of documents in the columns of the model, CSR (n, L)."""
-        numbers = self._numbers.view
-        wanted = np.array([label for state in states for label in state.labels], np.int64)
-        columns = np.searchsorted(numbers, wanted)
-        if not np.array_equal(numbers[columns[columns < len(numbers)]], wanted):
+        columns = _places(
+            self._numbers.view, np.array([label for state in states for label in state.labels], np.int64)
+        )
+        if (columns < 0).any():
             raise StoreError("a document has a label that the model does not know.")
-        ends = np.cumsum([0, *(len(state.labels) for state in states)], dtype=np.int64)
-        return csr(np.ones(len(columns)), columns, ends, len(numbers))
+        lengths = np.array([len(state.labels) for state in states], np.int64)
+        order = np.lexsort((columns, np.repeat(np.arange(len(states)), lengths)))
+        ends = np.concatenate([[0], np.cumsum(lengths)])
+        return csr(np.ones(len(columns)), columns[order], ends, self._numbers.size)
 
     def finish(self) -> GrowingArray:
         """Retire and drop labels, and return the numbers of those that remain."""
@@ -249,3 +250,12 @@ class _LabelChanges:
             self._numbers = GrowingArray(np.delete(self._numbers.view, removed))
         self._estimator.model_ = model
         return self._numbers
+
+
+def _places(numbers: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where each of the `wanted` is among different numbers, −1 for nowhere."""
+    if not len(numbers):
+        return np.full(len(wanted), -1, np.int64)
+    order = np.argsort(numbers, kind="stable")
+    found = order[np.minimum(np.searchsorted(numbers, wanted, sorter=order), len(numbers) - 1)]
+    return np.where(numbers[found] == wanted, found, -1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
@@ -40,7 +40,8 @@ from ripml.text import Doc2Vec, Encoder, TfIdf
 from ripml.text.tokens import strings
 
 __all__ = [
-    "TEXT_KINDS", "DocumentModel", "Text", "Why", "distinct", "estimator_of", "learnt_features", "text_features",
+    "TEXT_KINDS", "DocumentModel", "Text", "Why", "distinct", "estimator_of", "learnt_features", "reads_names",
+    "text_features",
 ]  # fmt: skip
 
 Text: TypeAlias = TfIdf | Doc2Vec | Encoder
@@ -74,6 +75,15 @@ def learnt_features(text: Text, texts: list[str]) -> Any:
     trains are not those that it infers, and only the latter can be computed again.
     """
     return text.fit(texts).transform(texts) if isinstance(text, Doc2Vec) else text.fit_transform(texts)
+
+
+def reads_names(model: Multilabel) -> bool:
+    """Whether an estimator that is fitted on texts takes the names of labels in them as evidence.
+
+    >>> reads_names(RIPML()), reads_names(RIPML.paper())
+    (True, False)
+    """
+    return isinstance(model, RIPML) and model.stages().decoder.reads_evidence
 
 
 def distinct(data: Dataset) -> Dataset:
@@ -148,14 +158,14 @@ class DocumentModel:
         rules: Rules | None = None,
         always_named: bool = False,
         concepts: Concepts | None = None,
-        unseen: bool = True,
+        unseen: Container[str] | None = None,
     ) -> DocumentModel:
         """Fit `model` on a data set; if it has no features, they are made from the texts, see `text_features`.
 
         Labels are strings, unless the data has features and its labels are called "0", "1", …: then they are integers.
         `always_named` keeps them strings, which a model needs that is to learn labels with new names. `concepts` is the
-        vocabulary of the labels: their names are evidence where they stand in a text. `unseen` makes all concepts
-        labels that can be suggested, also those that no row carries.
+        vocabulary of the labels: their names are evidence where they stand in a text. Concepts that no row carries
+        become labels that can be suggested, all of them or, if they are given, those in `unseen`.
         """
         if not len(data):
             raise DataError(f"there is nothing to learn from: {data.name or 'the data set'} has no rows.")
@@ -164,13 +174,15 @@ class DocumentModel:
         if X is None:
             text = text_features(features)
             X = learnt_features(text, _texts(data))
-            if concepts and isinstance(model, RIPML) and model.stages().decoder.reads_evidence:
+            if concepts and reads_names(model):
                 known = set(data.label_names)
-                words = LabelWords.of(concept for id, concept in concepts.items() if unseen or id in known)
+                words = LabelWords.of(
+                    concept for id, concept in concepts.items() if id in known or unseen is None or id in unseen
+                )
             if words is not None:
                 more = [id for id in words.ids if id not in known]
                 labels = Vocabulary.of(names_array(data.label_names)).added(more)
-                X = FeatureRows(X, words.evidence(_texts(data), labels), more)
+                X = FeatureRows(X, words.training_evidence(_texts(data), labels), more)
         model.fit(X, data.Y, label_names=None if numbered else data.label_names)
         names = data.feature_names if text is None else None
         return cls(model, text, names, first_feature, rules or Rules(), concepts=concepts or None, words=words)
@@ -255,23 +267,29 @@ class DocumentModel:
         elif (self.feature_names is None or data.feature_names is None) and data.X.shape[1] != d:
             raise DataError(f"the model was trained on {d} features, but {data.name} has {data.X.shape[1]}.")
 
-    def features(self, data: Dataset) -> Any:
-        """The rows of `data` as features of the model, (n, d); unknown words and feature names are left out."""
+    def features(self, data: Dataset, to_learn: bool = False) -> Any:
+        """The rows of `data` as features of the model, (n, d); unknown words and feature names are left out.
+
+        Rows that are learnt or forgotten must be made with `to_learn`, see `LabelWords`.
+        """
         self.check(data)
         if self.text is not None:
-            return self.features_of(data.texts or [])
+            return self.features_of(data.texts or [], to_learn)
         if self.feature_names is not None and data.feature_names is not None:
             return align_columns(data.X, data.feature_names, self.feature_names)[0][:, : self.model.n_features_in_]
         return data.X
 
-    def features_of(self, texts: Sequence[str]) -> Any:
-        """Texts as features of the model, with the evidence of names that stand in them."""
+    def features_of(self, texts: Sequence[str], to_learn: bool = False) -> Any:
+        """Texts as features of the model, with the evidence of names that stand in them; `to_learn` as above."""
         if self.text is None:
             raise DataError("the model was trained on features, and not on texts.")
         X = self.text.transform(texts)
         if self.words is None or not isinstance(self.model, RIPML):
             return X
-        return FeatureRows(X, self.words.evidence(texts, self.model.vocabulary_))
+        model = self.model.model_
+        if to_learn:
+            return FeatureRows(X, self.words.training_evidence(texts, model.vocabulary))
+        return FeatureRows(X, self.words.evidence(texts, model))
 
     def labels(self, data: Dataset) -> Any:
         """The labels of `data` in the columns of the model, CSR (n, ≥ L); unknown labels come last."""
@@ -284,9 +302,26 @@ class DocumentModel:
 
     # ------------------------------------------------------------------------------------------------------ vocabulary
 
-    def with_concepts(self, concepts: Concepts | None) -> DocumentModel:
-        """The same model with another vocabulary, or without one."""
-        return replace(self, concepts=concepts or None)
+    def with_concepts(
+        self, concepts: Concepts | None, renamed: Mapping[str, str | None] | None = None
+    ) -> DocumentModel:
+        """The same model with another vocabulary, or without one.
+
+        Its names are looked for from now on, of concepts that are labels of the model; see `with_unseen_labels`.
+        `renamed` are labels that were renamed meanwhile, old ↦ new, None for a removed one.
+        """
+        words = self.words
+        if words is not None:
+            shares = self.text.shares if isinstance(self.text, TfIdf) else None
+            words = words.renamed(renamed or {}).with_vocabulary(concepts, shares)
+        return replace(self, concepts=concepts or None, words=words)
+
+    def with_unseen_labels(self) -> DocumentModel:
+        """The same model with all concepts whose names are looked for as labels, also those that no row carries."""
+        if self.words is None or not isinstance(self.model, RIPML):
+            return self
+        more = [id for id in self.words.later_ids if id not in self.model.vocabulary_]
+        return replace(self, model=copy.copy(self.model).add_labels(more)) if more else self
 
     def names(self, labels: Iterable[str], *languages: str | None) -> dict[str, str]:
         """Label ↦ what people call it, for those that the vocabulary has a name for, see `Concept.name`."""
@@ -304,7 +339,8 @@ class DocumentModel:
         if isinstance(model, RIPML):
             model = copy.copy(model).clear_features(unused)
         if isinstance(self.text, TfIdf):
-            return replace(self, model=model, text=self.text.without(unused))
+            cleared = replace(self, model=model, text=self.text.without(unused))
+            return cleared.with_concepts(self.concepts)  # estimates depend on the words of features
         if self.feature_names is None:
             return replace(self, model=model)
         pairs = enumerate(zip(self.feature_names, unused, strict=True))
@@ -468,7 +504,8 @@ class DocumentModel:
         concepts = _load_concepts(path, contents.arrays.get("concepts"))
         named = _load_concepts(path, contents.arrays.get("label_words"))
         label_words = None if named is None else LabelWords.of(named.values())
-        return cls(model, text, names, first_feature, rules, rows, labels, repeatable, concepts, label_words)
+        loaded = cls(model, text, names, first_feature, rules, rows, labels, repeatable, concepts, label_words)
+        return loaded.with_concepts(concepts)
 
 
 def estimator_of(path: str | PathLike[str], contents: Contents) -> Multilabel:

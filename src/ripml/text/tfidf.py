@@ -166,6 +166,12 @@ class TfIdf:
         self._check_fitted()
         return [*self._words, *self._groups]
 
+    @property
+    def shares(self) -> dict[str, float]:
+        """The share of texts that each word was found in at the fit, nearly: (1 + df)/(1 + n)."""
+        self._check_fitted()
+        return dict(zip(self._words, np.exp(1 - self._idf.astype(np.float64)).tolist(), strict=False))
+
     def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return (parameters for JSON, arrays), from which `from_state` makes the same object."""
         names = packed(self.feature_names)
