@@ -26,7 +26,9 @@ from ripml.base.model_folder import Contents
 from ripml.datasets import Dataset, iter_blocks
 from ripml.datasets.formats import format_of, read_source
 from ripml.datasets.source import open_source
+from ripml.datasets.vocabularies import with_ids
 from ripml.decoding import scores as decoding
+from ripml.decoding.calibration import errors_by_frequency, expected_calibration_error
 from ripml.decoding.evidence import FeatureRows, apart
 from ripml.labels.concepts import Concepts
 from ripml.labels.encoding import align_columns, encode_names, names_array
@@ -189,11 +191,19 @@ class DocumentModel:
 
     @classmethod
     def fit_blocks(
-        cls, place: Any, format: str | None, model: RIPML, folder: Path, memory: int, **columns: str
+        cls,
+        place: Any,
+        format: str | None,
+        model: RIPML,
+        folder: Path,
+        memory: int,
+        concepts: Concepts | None = None,
+        **columns: str,
     ) -> DocumentModel:
         """Fit `model` on a file that may be larger than memory, working in `folder`; see `RIPML.fit_blocks`.
 
         Texts are read twice, once to find their words and once to learn from them. `columns` are options of the format.
+        Labels that are names in the vocabulary `concepts` become ids, see `with_ids`; names in texts are not evidence.
         """
         options: dict[str, Any] = dict(columns)
         with open_source(place) as source:
@@ -216,7 +226,8 @@ class DocumentModel:
         names: dict[str, list[str] | None] = {"labels": [], "features": None}
 
         def blocks() -> Iterator[tuple[Any, Any]]:
-            for block in iter_blocks(place, format, **options):
+            for found in iter_blocks(place, format, **options):
+                block = found if concepts is None else with_ids(found, concepts)
                 names.update(labels=block.label_names, features=block.feature_names)
                 yield block.X if text is None else text.transform(block.texts or []), block.Y
 
@@ -225,7 +236,7 @@ class DocumentModel:
             return None if numbered else names["labels"]
 
         model.fit_blocks(blocks(), folder, memory, label_names)
-        return cls(model, text, names["features"], first_feature)
+        return cls(model, text, names["features"], first_feature, concepts=concepts or None)
 
     # --------------------------------------------------------------------------------------------------------- reading
 
@@ -425,20 +436,29 @@ class DocumentModel:
     def evaluate(self, data: Dataset) -> dict[str, float]:
         """Metrics on rows with labels: P@k, nDCG@k, … of the scores, and F1 of the labels above the threshold.
 
-        Labels that the model has never seen count as missed. Rules are not applied: the model itself is measured.
+        Labels that the model has never seen count as missed. Rules are not applied: the model itself is measured. RIPML
+        has the expected calibration error of its probabilities, too, of all labels that it gives a score, and apart for
+        those that no training row carries ("unseen"), up to five ("rare") and more ("frequent").
         """
         truth = self.labels(data)
         if not truth.nnz:
             raise DataError(f"{data.name or 'the data'} has no labels to compare with.")
         model = self.model
-        scores = vstack([model.decision_function(X) for X in self._feature_blocks(data)], format="csr")
+        calibration: dict[str, float] = {}
+        if isinstance(model, RIPML):
+            answers = [model.scores_and_probabilities(X) for X in self._feature_blocks(data)]
+            scores, probabilities = (vstack(parts, format="csr") for parts in zip(*answers, strict=True))
+            calibration = _calibration_errors(truth, probabilities, model.frequency_)
+        else:
+            scores = vstack([model.decision_function(X) for X in self._feature_blocks(data)], format="csr")
         sets = decoding.keep_above(scores, model.threshold_)
         for matrix in (scores, sets):
             matrix.resize(truth.shape)
         known = model.propensities()
         propensities = None if known is None else np.concatenate([known, np.ones(truth.shape[1] - len(known))])
         report = metrics.report(truth, scores, propensities=propensities)
-        return {**report, "micro F1": metrics.micro_f1(truth, sets), "macro F1": metrics.macro_f1(truth, sets)}
+        f1 = {"micro F1": metrics.micro_f1(truth, sets), "macro F1": metrics.macro_f1(truth, sets)}
+        return {**report, **f1, **calibration}
 
     # ---------------------------------------------------------------------------------------------------- save and load
 
@@ -506,6 +526,14 @@ class DocumentModel:
         label_words = None if named is None else LabelWords.of(named.values())
         loaded = cls(model, text, names, first_feature, rules, rows, labels, repeatable, concepts, label_words)
         return loaded.with_concepts(concepts)
+
+
+def _calibration_errors(truth: Any, probabilities: Any, frequency: NDArray[np.int64]) -> dict[str, float]:
+    """The expected calibration error of probabilities, CSR (n, L), of all labels and by their frequency."""
+    outcome = decoding.outcomes(truth, probabilities)
+    groups = errors_by_frequency(probabilities.data, outcome, frequency[probabilities.indices])
+    error = expected_calibration_error(probabilities.data, outcome)
+    return {"calibration error": error, **{f"calibration error, {name}": one for name, one in groups.items()}}
 
 
 def estimator_of(path: str | PathLike[str], contents: Contents) -> Multilabel:
