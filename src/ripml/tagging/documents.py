@@ -448,6 +448,7 @@ class DocumentModel:
         if isinstance(model, RIPML):
             answers = [model.scores_and_probabilities(X) for X in self._feature_blocks(data)]
             scores, probabilities = (vstack(parts, format="csr") for parts in zip(*answers, strict=True))
+            probabilities.resize(truth.shape)
             calibration = _calibration_errors(truth, probabilities, model.frequency_)
         else:
             scores = vstack([model.decision_function(X) for X in self._feature_blocks(data)], format="csr")
