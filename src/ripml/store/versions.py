@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from ripml.base.arrays import GrowingArray
 from ripml.base.errors import ModelFolderError, StoreError
 from ripml.datasets.dataset import csr
-from ripml.decoding.evidence import apart
+from ripml.decoding.evidence import FeatureRows, apart
 from ripml.model.estimator import RIPML
 from ripml.store.database import Database
 from ripml.store.documents import Bodies
@@ -147,9 +147,11 @@ class Version:
             new = [edit.after for edit in relabelled if edit.after is not None]
             labels = changes.indicator(old), changes.indicator(new)
             estimator.relabel(self.features(old), *labels, self._row_numbers(relabelled))
+            changes.align()
         if learnt:
             states = [edit.after for edit in learnt if edit.after is not None]
-            estimator.partial_fit(self.features(states), changes.indicator(states))
+            estimator.partial_fit(changes.aligned(self.features(states)), changes.indicator(states))
+            changes.align()
             labelled = [edit.document for edit in learnt if edit.after is not None and edit.after.labels]
             self.rows.append(np.array(labelled, np.int64))
         rows = self.rows.view
@@ -200,6 +202,7 @@ class _LabelChanges:
 
     def __init__(self, estimator: RIPML, numbers: GrowingArray, delta: Delta) -> None:
         self._estimator, self._numbers = estimator, numbers
+        self._columns_before = self._columns = estimator.vocabulary_.keys
         columns = _places(numbers.view, np.array([label.number for label in delta.labels], np.int64)).tolist()
         pairs = list(zip(delta.labels, columns, strict=True))
         self._known = [(label, column) for label, column in pairs if column >= 0]
@@ -224,6 +227,21 @@ class _LabelChanges:
             model = model.with_labels([label.name for label, _ in new], keys, [slot for _, slot in new])
             self._numbers.append(np.array([label.number for label, _ in new], np.int64))
         self._estimator.model_ = model
+        self._columns = model.vocabulary.keys
+
+    def align(self) -> None:
+        """Follow the columns of labels, which may change when labels get their first document."""
+        before, self._columns = self._columns, self._estimator.vocabulary_.keys
+        if not np.array_equal(before, self._columns):
+            self._numbers = GrowingArray(self._numbers.view[_places(before, self._columns)])
+
+    def aligned(self, X: Any) -> Any:
+        """Features that were made with the columns before the delta, with those of now."""
+        features, evidence = apart(X)
+        before = self._columns_before
+        if evidence is None or np.array_equal(before, self._columns[: len(before)]):
+            return X
+        return FeatureRows(features, replace(evidence, labels=_places(self._columns, before)[evidence.labels]))
 
     def indicator(self, states: Sequence[State]) -> Any:
         """The labels of documents in the columns of the model, CSR (n, L)."""
@@ -244,7 +262,8 @@ class _LabelChanges:
             if label.name is not None and bool(vocabulary.retired[vocabulary.column_of(label.name)]) != label.retired:
                 vocabulary = vocabulary.with_retired(label.name, label.retired)
         model = replace(self._estimator.model_, vocabulary=vocabulary)
-        removed = [column for label, column in self._known if label.name is None]
+        gone = np.array([label.number for label, _ in self._known if label.name is None], np.int64)
+        removed = _places(self._numbers.view, gone).tolist()
         if removed:
             model = model.without_labels(removed, self._estimator.n_jobs)
             self._numbers = GrowingArray(np.delete(self._numbers.view, removed))
@@ -252,7 +271,7 @@ class _LabelChanges:
         return self._numbers
 
 
-def _places(numbers: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.int64]:
+def _places(numbers: NDArray[Any], wanted: NDArray[Any]) -> NDArray[np.int64]:
     """Where each of the `wanted` is among different numbers, −1 for nowhere."""
     if not len(numbers):
         return np.full(len(wanted), -1, np.int64)

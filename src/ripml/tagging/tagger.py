@@ -134,10 +134,10 @@ class Tagger(Estimator):
         model, row = copy.copy(self._online()), {digest: i for i, digest in enumerate(new)}
         if removed or changed:
             self._check_repeatable()
-        X = self.documents_.features(data, to_learn=True)
 
         def rows(digests: list[bytes]) -> Any:
-            return X[[row[digest] for digest in digests]]
+            documents = replace(self.documents_, model=model)  # the columns of labels may have changed meanwhile
+            return documents.features(data.take([row[digest] for digest in digests]), to_learn=True)
 
         if removed:
             model.forget(rows(removed), [old[digest] for digest in removed])
