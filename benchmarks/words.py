@@ -5,8 +5,8 @@
 Matching: 100,000 names, made of the words of real ones, and documents of 1,000 words. Answers: library records with GND
 subjects (`tibkat`, English names, half of the records German), and EUR-Lex with the names of its concepts, each with
 `Tagger()` and `Tagger(vocabulary=…)`, trained on the training part. New labels: 100 pages of `msdocs` that pages link
-to, given to a fitted tagger by name only, then with 1, 2 and 5 documents each. Without RIPML_DATA, or with --quick, only
-matching is measured, on the built-in set.
+to, given to a fitted tagger by name only, then with 1, 2 and 5 documents each. Without RIPML_DATA, or with --quick,
+only matching is measured, on the built-in set.
 """
 
 from __future__ import annotations
@@ -165,8 +165,9 @@ def new_labels(rows: Rows, concepts: Concepts, n_labels: int = 100) -> list[Row]
 
     def measured(tagger: Tagger, what: str) -> list[Row]:
         suggested = tagger.suggest_many([text for text, _ in asked], n=100)
-        recall = [len(some & {label for label, _ in row[:10]}) / len(some) for some, row in zip(truth, suggested)]
-        pairs = [(s, label in some) for some, row in zip(truth, suggested) for label, s in row if label in new]
+        rows = list(zip(truth, suggested, strict=True))
+        recall = [len(some & {label for label, _ in row[:10]}) / len(some) for some, row in rows]
+        pairs = [(score, label in some) for some, row in rows for label, score in row if label in new]
         scores, right = np.array(pairs, np.float64).reshape(-1, 2).T
         return [
             (f"{what}: R@10", float(np.mean(recall)), "> 0" if what.endswith("by name only") else ""),

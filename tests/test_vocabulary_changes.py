@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_store import crash_image
 from test_cli import run
-from test_words import copied, hits, library, scores
+from test_store import crash_image
+from test_words import copied, hits, library
 
 from ripml import RIPML, Store, Tagger, datasets, load
 from ripml.base.errors import DataError
@@ -238,7 +238,7 @@ def test_labels_without_documents_are_renamed_merged_and_retired(store: Store, t
         before = all_suggested(store, naming(id))[id]
         store.rename_label(id, f"{id} renamed")
         assert all_suggested(store, naming(id))[f"{id} renamed"] == pytest.approx(before, abs=1e-5)
-    with pytest.raises(DataError, match="there is a label 's0.. renamed' already; merge"):
+    with pytest.raises(DataError, match=r"there is a label 's0.. renamed' already; merge"):
         store.rename_label(CARRIED[0], f"{counted} renamed")
     store.merge_labels([f"{counted} renamed"], f"{later} renamed")
     merged = all_suggested(store, naming(counted))

@@ -245,8 +245,8 @@ class SketchEmbedding(LabelEmbedding):
 
     def reordered(self, order: Ints) -> LabelEmbedding:
         """What is searched goes with the labels."""
-        embedding = super().reordered(order)
-        return embedding if self.squeeze is None else replace(embedding, squeeze=self.squeeze[order])
+        squeeze = None if self.squeeze is None else self.squeeze[order]
+        return replace(self, keys=self.keys[order], columns=self.columns.reordered(order), squeeze=squeeze)
 
     def kept(self, vocabulary: Vocabulary, kept: Ints) -> LabelEmbedding:
         """Of fewer labels; where the embedding is Y itself, of fewer dimensions."""

@@ -271,7 +271,7 @@ class VocabularyRoute(WriteRoute):
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """The handler for JSON, and the one for lines."""
-        handle, add = super().get_route_handler(), "PATCH" in self.methods
+        handle, add = super().get_route_handler(), "PATCH" in (self.methods or ())
 
         async def checked(request: Request) -> Response:
             if content_type(request) != exports.MEDIA_TYPE:

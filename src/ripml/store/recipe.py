@@ -118,7 +118,9 @@ class Recipe:
         # Concepts that no document carries become labels behind the others.
         numbers = {str(label.name): label.number for label in labels}
         carried = {label for _, state in documents for label in state.labels}
-        waiting = {name for name in suggestable(self.concepts, settings, self.bodies) if numbers.get(name) not in carried}
+        waiting = {
+            name for name in suggestable(self.concepts, settings, self.bodies) if numbers.get(name) not in carried
+        }
         fitted_labels = [label for label in labels if label.name not in waiting]
         data = self.bodies.to_dataset([state for _, state in documents], fitted_labels)
         fitted, vectors = fit_documents(

@@ -618,9 +618,9 @@ class Store:
     def set_vocabulary(self, vocabulary: Any, *, actor: str | None = None) -> None:
         """Use another vocabulary from now on: a path that `datasets.read_vocabulary` reads, `Concepts`, or None.
 
-        Nothing is fitted again. To add concepts, pass `store.model.concepts.updated(more)`. If the model was fitted with
-        a vocabulary, the names of new concepts are looked for in texts at once, and those of concepts that are gone
-        only as long as documents carry them.
+        Nothing is fitted again. To add concepts, pass `store.model.concepts.updated(more)`. If the model was fitted
+        with a vocabulary, the names of new concepts are looked for in texts at once, and those of concepts that are
+        gone only as long as documents carry them.
         """
         concepts = concepts_given(vocabulary) or Concepts.of([])
         labels = check_labels(suggestable(concepts, self._version.estimator, self._bodies))

@@ -245,9 +245,7 @@ class _LabelChanges:
 
     def indicator(self, states: Sequence[State]) -> Any:
         """The labels of documents in the columns of the model, CSR (n, L)."""
-        columns = _places(
-            self._numbers.view, np.array([label for state in states for label in state.labels], np.int64)
-        )
+        columns = _places(self._numbers.view, np.array([label for state in states for label in state.labels], np.int64))
         if (columns < 0).any():
             raise StoreError("a document has a label that the model does not know.")
         lengths = np.array([len(state.labels) for state in states], np.int64)

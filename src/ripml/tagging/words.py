@@ -180,7 +180,7 @@ class LabelWords:
         other._gone = np.array([id not in concepts for id in self.ids], bool)
         return other
 
-    # ---------------------------------------------------------------------------------------------------------- evidence
+    # --------------------------------------------------------------------------------------------------------- evidence
 
     def training_evidence(self, texts: Sequence[str], vocabulary: Vocabulary) -> Evidence:
         """What the counted names in texts say about the labels of a model: what is learnt and forgotten."""

@@ -157,7 +157,7 @@ class NameMatcher:
     def expected_shares(self, words: Mapping[str, float]) -> NDArray[np.float64]:
         """The share of texts that each name stands in, (N,), as far as the share of texts with each of `words` tells.
 
-        Words are taken to come independently of each other, but for the tokens of scripts without spaces, which overlap.
+        Words are taken to be independent of each other, but for the tokens of scripts without spaces, which overlap.
 
         >>> names = [Name(0, "en", "red tea", True), Name(1, "en", "ice", True), Name(2, "en", "cup", True)]
         >>> NameMatcher(names).expected_shares({"red": 0.5, "tea": 0.125, "teas": 0.125, "ice": 0.25}).tolist()
