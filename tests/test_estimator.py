@@ -69,7 +69,8 @@ SETTINGS: list[dict[str, Any]] = [
     {"decoder": "blend"},
     {"decoder": "blend", "kernel": RBF(0.5, 700), "ridge": 0.1, "relevance": 0.5},
     {"decoder": "blend", "kernel": "linear", "n_dims": 40, "ensemble": "gaussian"},
-    {"decoder": "blend", "kernel": "local"},
+    {"decoder": "blend", "kernel": "local", "normalize": True},
+    {"decoder": "blend", "normalize": True},
     {"decoder": Blend(n_similar=0), "kernel": "linear"},
     {"decoder": "blend", "n_clusters": 3, "n_neighbors": 7},
     {"decoder": "weighted", "n_dims": 40, "ensemble": "structured"},
@@ -516,7 +517,7 @@ def test_the_scale_of_a_feature_row_does_not_matter_when_rows_are_normalised() -
         ({"solver": "lsqr"}, "`solver` must be one of auto, primal, dual, cg, gd or a RidgeSolver; got 'lsqr'"),
         ({"kernel": "poly"}, "`kernel` must be one of auto, linear, rbf, local or a Kernel; got 'poly'"),
         ({"index": "flat"}, "`index` must be one of exact, auto, ivf, hnsw, lsh or an Index; got 'flat'"),
-        ({"normalize": "l2"}, "`normalize` must be True or False; got 'l2'"),
+        ({"normalize": "l2"}, "`normalize` must be 'auto', True or False; got 'l2'"),
         ({"n_jobs": 0}, "`n_jobs` must be None, an integer ≥ 1, or negative to count from all cores; got 0"),
         ({"n_jobs": 1.5}, r"`n_jobs` must be None, an integer ≥ 1, or negative .* got 1\.5"),
         ({"n_neighbors": 151}, r"`n_neighbors` = 151 is more than the 150 rows that carry labels"),
@@ -1075,7 +1076,7 @@ def test_enough_rows_teach_a_blend_whose_probabilities_are_calibrated(
 
 
 def test_a_row_of_zeros_has_no_probabilities() -> None:
-    fitted = fitted_with({"decoder": "blend"})
+    fitted = fitted_with({"decoder": "blend", "normalize": True})
     assert fitted.predict_proba(np.zeros((2, ZIPF.X.shape[1]))).nnz == 0
 
 

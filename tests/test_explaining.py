@@ -33,6 +33,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "local": {"kernel": Local(n_rows=40)},
     "clusters": {"n_clusters": 3},
     "not normalised": {"normalize": False},
+    "normalised by columns": {"normalize": "auto", "kernel": RBF(0.5)},
     "tail": {"tail": 0.5},
     "weighted": {"decoder": "weighted"},
     "weighted, linear": {"decoder": WeightedVotes(0.2), "kernel": "linear", "n_dims": 40, "ensemble": "bernoulli"},
@@ -51,7 +52,7 @@ SPARSE = {"default", "linear, gaussian", "local", "paper", "clusters"}
 
 @functools.cache
 def fitted(name: str) -> RIPML:
-    settings = {**SETTINGS[name], "random_state": 0}
+    settings = {"normalize": True, **SETTINGS[name], "random_state": 0}
     model = RIPML.paper(**settings) if settings.pop("paper", False) else RIPML(**settings)
     return model.fit(queries(name, ZIPF.X), ZIPF.names)
 
@@ -149,7 +150,7 @@ def test_pulls_of_a_kernel_are_the_integral_of_its_gradient() -> None:
     (cluster,) = model.clusters_
     assert cluster.rows is not None
     assert isinstance(cluster.regression, KernelRegression)
-    x, rows = model._validated(ZIPF.X_new[:1], reset=False)[0], cluster.rows.X.all().astype(np.float64)
+    x, rows = model.model_.features(ZIPF.X_new[:1])[0], cluster.rows.X.all().astype(np.float64)
     steps = (np.arange(1000) + 0.5) / 1000
     gradient = np.exp(1.4 * (steps[:, None] * (rows @ x) - 1)).mean(axis=0)  # of ⟨x, xᵢ⟩ from 0 to what it is
     for one in explain(model, ZIPF.X_new[:1], n_features=3)[0]:
@@ -168,8 +169,8 @@ def test_rows_of_a_kernel_have_shares_in_proportion_to_their_positive_terms() ->
     assert isinstance(regression, KernelRegression)
     assert isinstance(regression.kernel, RBF)
     assert rows is not None
-    assert model.weights_ is not None
-    x = model._validated(ZIPF.X_new[:1], reset=False)[0] * model.weights_
+    assert model.scaling_.weights is not None
+    x = ZIPF.X_new[0] * model.scaling_.weights
     x /= np.linalg.norm(x)
     kernel = np.exp(-float(regression.kernel.gamma) * ((x - rows.X.all()) ** 2).sum(axis=1))
     for one in explain(model, ZIPF.X_new[:1], n_examples=1000)[0]:
@@ -233,7 +234,7 @@ def test_a_vote_has_the_weight_of_its_set_in_each_learner() -> None:
     (cluster,) = model.clusters_
     index = cluster.index
     assert isinstance(index, PointIndex)
-    x = model._validated(queries("paper", ZIPF.X_new[:1]), reset=False)
+    x = model.model_.features(queries("paper", ZIPF.X_new[:1]))
     weights: dict[int, float] = {}
     for ids, _ in index.nearest(cluster.regression.predict(x, None, None, 1), k, 1):
         for number, weight in zip(ids[0].tolist(), vote_weights(ids, index.counts, k, 3)[0].tolist(), strict=True):
@@ -355,7 +356,7 @@ def marked() -> worlds.World:
 
 @pytest.mark.parametrize("name", [name for name in SETTINGS if name != "not normalised"])
 def test_the_feature_that_makes_a_label_comes_first_and_examples_carry_it(name: str) -> None:
-    settings = {**SETTINGS[name], "random_state": 0}
+    settings = {"normalize": True, **SETTINGS[name], "random_state": 0}
     if "n_dims" in settings:
         settings["n_dims"] = 256
     world = marked()

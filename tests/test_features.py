@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ripml.model.features import relevance, unit_rows, weighted
+from ripml.model.features import Scaling, relevance, unit_rows
 
 TYPES = [np.float64, np.float32]
 
@@ -147,7 +147,7 @@ def test_weighted_features_are_multiplied_and_rows_have_length_one_again(dtype: 
     X = random_rows().astype(dtype)
     weights = np.exp(np.random.default_rng(1).standard_normal(30)).astype(np.float32)
     for rows in (X, scipy.sparse.csr_array(X)):
-        found = weighted(rows, weights)
+        found = Scaling(weights=weights).weighted(rows)
         assert type(found) is type(rows)
         assert found.dtype == dtype
         np.testing.assert_allclose(as_dense(found), scaled(X.astype(np.float64) * weights), atol=1e-6)
@@ -156,11 +156,11 @@ def test_weighted_features_are_multiplied_and_rows_have_length_one_again(dtype: 
 
 def test_equal_weights_change_nothing_but_the_length() -> None:
     X = random_rows()
-    np.testing.assert_allclose(weighted(X, np.full(30, 5.0)), unit_rows(X), atol=1e-12)
+    np.testing.assert_allclose(Scaling(weights=np.full(30, 5.0)).weighted(X), unit_rows(X), atol=1e-12)
 
 
 def test_a_weight_of_zero_takes_a_feature_away() -> None:
     X = np.array([[3.0, 4.0], [2.0, 0.0]])
     for rows in (X, scipy.sparse.csr_array(X)):
-        found = weighted(rows, np.array([0.0, 2.0]))
+        found = Scaling(weights=np.array([0.0, 2.0])).weighted(rows)
         np.testing.assert_array_equal(as_dense(found), [[0, 1], [0, 0]])

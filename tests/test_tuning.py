@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ripml import metrics
 from ripml.model import tuning
-from ripml.model.features import relevance, unit_rows, weighted
+from ripml.model.features import Scaling, relevance, unit_rows
 from ripml.model.tuning import Choice
 from ripml.regression.kernels import RBF, Kernel, Linear
 
@@ -80,7 +80,7 @@ def choose(
 ) -> Choice:
     """The library's choice; all rows may be asked about unless some are given."""
     rows = np.arange(X.shape[0]) if askable is None else askable
-    return tuning.choose(X, Y, weights, start, free, rows, n_rows, True, seed, n_jobs)
+    return tuning.choose(X, Y, weights, start, free, rows, n_rows, Scaling(), seed, n_jobs)
 
 
 def settings_of(choice: Choice) -> tuple[float, Kernel, float]:
@@ -89,7 +89,7 @@ def settings_of(choice: Choice) -> tuple[float, Kernel, float]:
 
 def precision_of(start: Choice, choice: Choice) -> float:
     """What the start gave on the sample on which the choice was made."""
-    tried = {(power, kernel, ridge): precision for power, kernel, ridge, precision in choice.tried}
+    tried = {(power, kernel, ridge): precision for power, kernel, ridge, _, precision in choice.tried}
     return tried[settings_of(start)]
 
 
@@ -158,8 +158,8 @@ def test_precisions_are_those_of_rows_left_out(kernel: Kernel) -> None:
     Y = Y.toarray()[:, np.asarray(Y.sum(axis=0)).ravel() > 1].astype(np.float64)  # a label seen once cannot be learnt
     asked = Y.any(axis=1)
     assert len(choice.tried) >= 3
-    for power, of, alpha, precision in choice.tried:
-        features = weighted(X.toarray().astype(np.float64), weights.astype(np.float64) ** power)
+    for power, of, alpha, _, precision in choice.tried:
+        features = Scaling(weights=weights.astype(np.float64) ** power).weighted(X.toarray().astype(np.float64))
         K = features @ features.T
         K = K + 1 if isinstance(of, Linear) else np.exp(-float(getattr(of, "gamma", 0)) * (2 - 2 * K))
         inverse = np.linalg.inv(K + alpha * np.eye(60))

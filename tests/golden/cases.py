@@ -102,7 +102,7 @@ def answers(model: Any, queries: Any, explain: int = 0) -> Arrays:
 def fitted(make: Callable[..., Any], place: str, named: bool = False, explain: int = 0, **settings: Any) -> Arrays:
     """A fit and its answers."""
     data = world(place)
-    model = make(**{"random_state": 0, "n_jobs": 1, **settings})
+    model = make(**{"random_state": 0, "n_jobs": 1, "normalize": True, **settings})
     if named:
         model.fit(data.X, data.names())
     else:
@@ -238,7 +238,7 @@ def updates(make: Callable[..., Any], place: str, new_labels: bool = True, **set
     """Rows learnt, forgotten and relabelled, labels that come and go, and models that are kept on the way."""
     data = world(place)
     X, Y, X_more, Y_more = data.X, data.names(), data.X_more, data.names(data.Y_more)
-    model, steps = make(**{"random_state": 0, "n_jobs": 1, **settings}).fit(X, Y), Steps(data)
+    model, steps = make(**{"random_state": 0, "n_jobs": 1, "normalize": True, **settings}).fit(X, Y), Steps(data)
     steps("fit", model)
     first = copy.copy(model)
     steps("one row", model.partial_fit(X_more[:1], Y_more[:1]))
@@ -333,7 +333,7 @@ def streamed(make: Callable[..., Any], place: str, named: bool = False, **settin
     Y: Any = data.names() if named else scipy.sparse.csr_array(data.Y)
     edges = range(0, data.X.shape[0], 130)
     with tempfile.TemporaryDirectory() as folder:
-        model = make(**{"random_state": 0, "n_jobs": 1, **settings})
+        model = make(**{"random_state": 0, "n_jobs": 1, "normalize": True, **settings})
         model.fit_blocks(((data.X[a : a + 130], Y[a : a + 130]) for a in edges), folder, memory=1 << 20)
         found = answers(model, data.queries)
         model.partial_fit(data.X_more[:5], data.names(data.Y_more[:5]) if named else data.Y_more[:5])
@@ -460,7 +460,9 @@ def stored(make: Callable[..., Any], **settings: Any) -> Arrays:
     """A store that is written to, closed, opened, fitted anew and compacted."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "store"
-        with Store.create(path, text_data(), make(**{"random_state": 0, "n_jobs": 1, **settings})) as store:
+        with Store.create(
+            path, text_data(), make(**{"random_state": 0, "n_jobs": 1, "normalize": True, **settings})
+        ) as store:
             found = told("00 created", store)
             new = [{"id": f"n{i}", "text": text, "labels": tags} for i, (text, tags) in enumerate(documents(5, 70))]
             store.learn(new)

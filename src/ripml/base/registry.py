@@ -147,6 +147,8 @@ def to_json(name: str, value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type) and type(value).__name__ in _by_class_name():
         options = {option: _plain(setting) for option, setting in asdict(value).items()}
         return {"stage": type(value).__name__, **options}
+    if name == "views" and value is not None:
+        return [int(width) for width in value]
     value = _plain(value)
     if name == "random_state" and not isinstance(value, int):
         return None  # a generator cannot be written; the seed that it gave is saved with the model

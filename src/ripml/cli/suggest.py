@@ -302,7 +302,7 @@ class _ExplanationFormatter:
         self._trained, self._store, self._languages = trained, store, languages
         self._n_examples, self._n_features = n_examples, n_features
         self._feature_noun = "features" if trained.text is None else "words"
-        self._has_letter_groups = isinstance(trained.text, TfIdf)
+        self._has_letter_groups = trained.text is not None and trained.text.has(TfIdf)
 
     def to_json(self, why: Why) -> dict[str, Any]:
         """As `Why.to_json`, and with a store the ids of the documents of each example."""

@@ -37,7 +37,7 @@ _TITLES = {
 def model_summary(trained: DocumentModel) -> dict[str, Any]:
     """What a model is and what its training chose, as plain values."""
     model = trained.model
-    is_words = isinstance(trained.text, TfIdf)
+    is_words = trained.text is not None and trained.text.has(TfIdf)
     facts = {
         "method": type(model).__name__,
         "rows": model.n_rows_,
@@ -51,8 +51,8 @@ def model_summary(trained: DocumentModel) -> dict[str, Any]:
     if trained.concepts is not None:
         facts["concepts"] = len(trained.concepts)
         facts["labels_with_names"] = len(trained.names(map(str, model.classes_.tolist())))
-    if trained.text is not None and not is_words:
-        facts["text"] = type(trained.text).__name__
+    if trained.text is not None and (not is_words or trained.text.views):
+        facts["text"] = " + ".join(type(part).__name__ for part in trained.text.parts)
     # Rules that differ from the defaults; for lists of labels, their lengths.
     defaults = Rules().to_json()
     rules = {name: value for name, value in trained.rules.to_json().items() if value != defaults.get(name)}

@@ -63,7 +63,14 @@ def train(
     decoder: Annotated[str | None, stage_option("decoder", "How embeddings become scores of labels.")] = None,
     tail: Annotated[float | None, Option(help="How strongly rare labels are favoured; 0 for not at all.")] = None,
     seed: Annotated[int | None, Option(min=0, max=2**32 - 1, help="The random seed. Default: 0.")] = None,
-    features: Annotated[options.TextFeatures | None, Option(help="Features of texts. Default: tfidf.")] = None,
+    features: Annotated[
+        str | None,
+        Option(
+            metavar="NAMES",
+            help="Features of texts: tfidf, doc2vec or an encoder such as minilm; several with commas between them.",
+            show_default="tfidf",
+        ),
+    ] = None,
     stop_labels: Annotated[
         str | None, Option(metavar="FILE", help="Never suggest the labels in this file, one per line.")
     ] = None,
@@ -163,8 +170,8 @@ class TrainingRun:
             raise ParameterError(f"{self.out_of_core} is for RIPML only; leave it out with --method {self.method}.")
         if self.memory is not None and self.dask is not None:
             raise ParameterError("--memory and --dask are two ways to train; give one of them.")
-        if self.out_of_core and self.features == "doc2vec":
-            raise ParameterError(f"--features doc2vec needs all texts in memory; leave out {self.out_of_core}.")
+        if self.out_of_core and self.features not in (None, "tfidf"):
+            raise ParameterError(f"--features {self.features} needs all texts in memory; leave out {self.out_of_core}.")
         _check_target(self.folder, self.store)
 
     def estimator(self) -> Multilabel:
@@ -227,7 +234,7 @@ def _fit_in_memory(
         if rows.texts is None:
             raise DataError(f"--features requires texts, but {rows.name} has none; leave it out.")
         rows = replace(rows, X=None, feature_names=None)
-    start, features = time.perf_counter(), run.features or "tfidf"
+    start, features = time.perf_counter(), (run.features or "tfidf").split(",")
     with output.working("training"):
         if run.store:
             with Store.create(

@@ -35,7 +35,8 @@ __all__ = ["Candidates", "Trees", "boosted_trees", "fit_blend", "fit_trees"]
 Floats = NDArray[np.float32]
 
 _BOOSTING = Boosting(n_trees=40, depth=4, leaf=40)  # of each half
-_LEAST_ROWS = 200  # left-out rows below which trees would only learn noise
+_LEAST_ROWS = 50  # left-out rows of a half below which trees would only learn noise
+_VALUE = np.float32(0.75)  # the share of the regression in a score where there are no trees
 LEARNT = np.float32(1 - 1e-4)  # the share of the trees in a score; the rest breaks ties
 # Width of the slope at the threshold of a node: some thousand times the rounding error of a signal.
 SLOPE = np.float32(2e-3)
@@ -73,19 +74,19 @@ class Candidates:
         return Candidates(self.labels[rows], signals, None if self.margin is None else self.margin[rows])
 
     def simple_score(self) -> Floats:
-        """The mean of the signals of regression and neighbours, in [0, 1].
-
-        It is the score where there are too few rows to learn trees, and breaks ties elsewhere.
-        """
+        """The mean of the signals of regression and neighbours, in [0, 1], which breaks ties."""
         found = [np.clip(self.signals[name], 0, 1) for name in _MONOTONE if name in self.signals]
         mean: Floats = np.mean(found, axis=0, dtype=np.float32)
         return mean
 
     def scores(self, trees: Trees | None, n_jobs: int | None = None) -> Floats:
         """The score of each candidate, (n, K) in [0, 1]."""
-        scores = simple = self.simple_score()
-        border = 25 * SLOPE  # rounding is not averaged by trees here, so the slope is wider
-        if trees is not None:
+        simple = self.simple_score()
+        if trees is None:  # too few rows to learn from: the regression, which knows most, and a little of all others
+            value = np.clip(self.signals["value"], 0, 1) if "value" in self.signals else simple
+            scores = np.asarray(_VALUE * value + (1 - _VALUE) * simple, np.float32)
+            border = 25 * SLOPE  # rounding is not averaged by trees here, so the slope is wider
+        else:
             border = SLOPE
             learnt = trees.probabilities(self.table(), n_jobs, _widths(self.signals)).reshape(simple.shape)
             scores = np.asarray(LEARNT * learnt + (1 - LEARNT) * simple, np.float32)

@@ -88,10 +88,6 @@ class LabelEmbedding(ABC):
         """For the same labels in another order."""
         return replace(self, keys=self.keys[order], columns=self.columns.reordered(order))
 
-    def features(self, X: Any) -> Any:
-        """Feature rows in the type that the regression sees."""
-        return X if self.feature_type is None else X.astype(self.feature_type, copy=False)
-
 
 @dataclass(frozen=True)
 class UnitEmbedding(LabelEmbedding):

@@ -243,8 +243,9 @@ class _Fit:
         with ThreadPoolExecutor(_CLUSTERS_AT_A_TIME) as pool:
             fits = list(pool.map(fit_cluster, range(len(centres))))
         self.model._settings_at_fit = self.model._settings()
+        scaling = self.model._scaling_of_parts()
         self.model.model_ = assemble(
-            settings, choice, draft, fits, centres, None, vocabulary, n, head.n_unlabelled, seed, written.workspace
+            settings, choice, draft, fits, centres, scaling, vocabulary, n, head.n_unlabelled, seed, written.workspace
         )
         return head
 

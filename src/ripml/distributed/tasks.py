@@ -21,7 +21,7 @@ from ripml.distributed.workers import Sized, alone, size_of
 from ripml.labels.encoding import align_columns, encode_labels
 from ripml.labels.label_sets import fingerprints
 from ripml.model.clustering import assign, centres_of, sample_rows
-from ripml.model.multilabel import Multilabel
+from ripml.model.estimator import RIPML
 
 Ints = NDArray[np.int64]
 Keys = NDArray[np.uint64]
@@ -37,13 +37,15 @@ class Block(Sized):
 
 
 @alone
-def load(partition: Any, checker: Multilabel) -> Block:
+def load(partition: Any, checker: RIPML) -> Block:
     """Read a partition and check it as `fit` does; rows without labels are left out."""
     raw = raw_of(partition)
     if raw is None:
         return Block(None, None, Head((0,)))
     checker = checker.cloned()  # validation writes to it, and threads of one worker share it
-    X = checker._validated(raw.X, reset=True) if getattr(raw.X, "shape", (1,))[0] else raw.X
+    X = raw.X
+    if getattr(X, "shape", (1,))[0]:
+        X = checker._scaled_part(checker._validated(X, reset=True))
     Y, names = encode_labels(raw.Y)
     if X.shape[0] != Y.shape[0]:
         raise DataError(f"a partition has {X.shape[0]} rows of X and {Y.shape[0]} of Y; the numbers must be equal.")

@@ -27,7 +27,7 @@ from ripml.base.errors import (
     check_ridge,
     is_number,
 )
-from ripml.base.parallel import exclusive
+from ripml.base.parallel import exclusive, thread_count
 from ripml.base.workspace import DiskWorkspace, Workspace
 from ripml.decoding.decoders import Blend, Decoder
 from ripml.labels.encoding import LabelColumns, check_names, label_keys
@@ -37,6 +37,7 @@ from ripml.labels.vocabulary import Vocabulary
 from ripml.model import state
 from ripml.model.cluster import Cluster
 from ripml.model.explain import Explanation, explain
+from ripml.model.features import Scaling
 from ripml.model.fitting import Settings, fit
 from ripml.model.model import Model
 from ripml.model.multilabel import TrainingData
@@ -87,8 +88,13 @@ class RIPML(Updatable):
         How much rare labels are favoured: `decision_function` and `recommend` multiply the score of a label by
         p^(−tail), where p is its propensity (Jain et al. 2016), scaled to stay in [0, 1]. This raises PSP@k at the
         expense of P@k, and does not affect `predict` and `predict_proba`. 0 for none.
-    normalize : bool
-        Scale feature rows to length 1.
+    normalize : bool or "auto"
+        How features are scaled. True scales rows to length 1, False leaves them as they are. "auto" is True
+        where most features are 0, as in texts; else it chooses among rows of length 1, columns divided by their
+        standard deviations, both, and centred rows of length 1. See `scaling_`.
+    views : sequence of int or None
+        For rows that are several kinds of features side by side, such as words and an embedding: the number of columns
+        of each. The part of each view is scaled to length 1 and weighted by a share that is chosen on left-out rows.
     n_jobs : int or None
         Threads; None or -1 for all cores. Results do not depend on it.
     random_state : int, RandomState or None
@@ -144,7 +150,8 @@ class RIPML(Updatable):
         index: str | Index = "exact",
         decoder: str | Decoder = "blend",
         tail: float = 0.0,
-        normalize: bool = True,
+        normalize: bool | str = "auto",
+        views: Sequence[int] | None = None,
         n_jobs: int | None = None,
         random_state: Any = None,
     ) -> None:
@@ -162,6 +169,7 @@ class RIPML(Updatable):
         self.decoder = decoder
         self.tail = tail
         self.normalize = normalize
+        self.views = views
         self.n_jobs = n_jobs
         self.random_state = random_state
 
@@ -220,7 +228,8 @@ class RIPML(Updatable):
         self.check_settings()
         check_count("memory", memory, least=1 << 20)
         place, fitted = Path(folder), self._unfitted()
-        files, columns = RowFiles(place / "rows", f"normalize={bool(self.normalize)}"), LabelColumns()
+        scaled = self.stages().scales_at_once
+        files, columns = RowFiles(place / "rows", f"normalize={scaled}"), LabelColumns()
         names: list[Any] = []
         for X, Y in blocks:
             n_rows, n_labelled = (part.shape[0] if hasattr(part, "shape") else len(part) for part in (X, Y))
@@ -234,7 +243,7 @@ class RIPML(Updatable):
                 raise DataError(
                     f"a block has {valid.shape[0]} rows of X and {labels.shape[0]} of Y; the numbers must be the same."
                 )
-            files.append(valid, labels)
+            files.append(fitted._scaled_part(valid), labels)
         workspace = DiskWorkspace.in_folder(place, memory)
         fitted._fit_files(files, columns, workspace, label_names() if callable(label_names) else label_names)
         return self._adopt(fitted)
@@ -271,8 +280,30 @@ class RIPML(Updatable):
         self._settings_at_fit = self._settings()
         self.model_ = fit(self.stages(), X, Y, names, n_unlabelled, seed, workspace)
 
+    def _scaled(self, X: Any) -> Any:
+        """X: the model scales rows, by what its fit chose."""
+        return X
+
+    def _scaling_of_parts(self) -> Scaling:
+        """How rows are scaled that come in parts: not at all where the fit chooses that."""
+        stages = self.stages()
+        shares = tuple(1 / len(stages.views) for _ in stages.views)
+        return Scaling(stages.scales_at_once, views=stages.views, shares=shares)
+
+    def _scaled_part(self, X: Any) -> Any:
+        """Valid rows that come in parts, scaled."""
+        self._check_views(X.shape[1])
+        return self._scaling_of_parts().unweighted(X, None, self.n_jobs)
+
+    def _check_views(self, n_features: int) -> None:
+        """Raise unless the views have all columns of the features between them."""
+        widths = self.stages().views
+        if widths and sum(widths) != n_features:
+            raise ParameterError(f"`views` has {sum(widths)} columns in all, and X has {n_features}.")
+
     def _seed(self, n_rows: int, n_unlabelled: int) -> int:
-        """What everything random is drawn from, once the settings are known to fit to the number of rows."""
+        """What everything random is drawn from, once the settings are known to fit to the rows."""
+        self._check_views(self.n_features_in_)
         for name in ("n_neighbors", "n_clusters"):
             value = getattr(self, name)
             if not isinstance(value, str) and value > n_rows:
@@ -298,7 +329,8 @@ class RIPML(Updatable):
             solver=self.solver,
             index=registry.resolve("index", self.index),
             decoder=registry.resolve("decoder", self.decoder),
-            normalize=bool(self.normalize),
+            normalize=None if self.normalize == "auto" else bool(self.normalize),
+            views=() if self.views is None else tuple(int(width) for width in self.views),
             n_jobs=self.n_jobs,
             structure=self._structure(),
         )
@@ -314,7 +346,11 @@ class RIPML(Updatable):
             check_ridge(name, getattr(self, name))
         if not (is_number(self.tail) and 0 <= float(self.tail) < np.inf):
             raise ParameterError(f"`tail` must be a finite number ≥ 0; got {self.tail!r}.")
-        super().check_settings()
+        if self.normalize != "auto" and not isinstance(self.normalize, (bool, np.bool_)):
+            raise ParameterError(f"`normalize` must be 'auto', True or False; got {self.normalize!r}.")
+        for width in () if self.views is None else self.views:
+            check_count("views", width)
+        thread_count(self.n_jobs)
         if self.ensemble != "auto":
             registry.resolve("ensemble", self.ensemble, ("auto",))
         registry.resolve("index", self.index)
@@ -338,6 +374,7 @@ class RIPML(Updatable):
     def _structure(self) -> dict[str, str]:
         """The settings that a fitted model cannot change, as text."""
         names = ["n_dims", "n_learners", "n_clusters", "kernel", "relevance", "ensemble", "decoder", "normalize"]
+        names += ["views"] if self.views is not None else []
         if not registry.resolve("decoder", self.decoder).recounts:
             names.append("n_neighbors")
         values = {name: getattr(self, name) for name in names}
@@ -349,7 +386,8 @@ class RIPML(Updatable):
         """Scores, CSR (n, L): of the candidate labels of each row only, in [0, 1].
 
         With decoder="blend" a score is the probability that the label is right; with "votes" it is the share of votes,
-        a ten-thousandth of which is nearness to break ties. A row whose features are all zero has no score at all.
+        a ten-thousandth of which is nearness to break ties. A row whose features are all zero has no score at all,
+        unless columns are centred (see `normalize`).
         """
         return self._favour_rare_labels(self._raw_scores(X))
 
@@ -427,14 +465,15 @@ class RIPML(Updatable):
         return self.model_.centres
 
     @property
-    def weights_(self) -> NDArray[np.float32] | None:
-        """The weights of the features, (d,); None where they are all 1."""
-        return self.model_.weights
+    def scaling_(self) -> Scaling:
+        """How features are scaled and weighted."""
+        return self.model_.scaling
 
     @property
     def chosen_(self) -> dict[str, Any]:
         """What was chosen, as plain numbers."""
-        return {"relevance": self.model_.relevance, **asdict(self.model_.decoder.choices)}
+        views = {"views": self.model_.scaling.shares} if self.model_.scaling.views else {}
+        return {"relevance": self.model_.relevance, **views, **asdict(self.model_.decoder.choices)}
 
     @property
     def kernel_(self) -> Kernel:

@@ -1,4 +1,8 @@
-"""X: feature rows of length 1, and features weighted by their relevance to labels; the paper leaves both open.
+"""X: how features are scaled, and weighted by their relevance to labels; the paper leaves both open.
+
+Rows have length 1 where that suits the features, as it does those of texts. Columns of different units, such as
+measurements, are divided by their standard deviations instead, or both. Rows may have several views, such as words and
+an embedding side by side: then the part of each view has a length of its own. See `Scaling`.
 
 Feature j is relevant if rows that have it carry similar labels. With z the embeddings of label sets,
 
@@ -11,6 +15,9 @@ a few dozen dimensions of z are enough, and ρ costs one product.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -19,13 +26,17 @@ from numpy.typing import NDArray
 
 from ripml.base.arrays import csr_of
 from ripml.base.parallel import blocks, map_blocks
-from ripml.base.products import transposed_product
+from ripml.base.products import dense, transposed_product
 
-__all__ = ["is_empty", "relevance", "unit_rows", "weighted"]
+Floats = NDArray[Any]
+
+__all__ = ["Scaling", "is_empty", "is_filled", "relevance", "unit_rows"]
 
 # A row is divided by its largest entry, so that squares neither overflow nor vanish, and then by its length.
 _SCALES: Any = ((np.maximum, np.abs, np.abs), (np.add, np.square, np.sqrt))
 _FIRST = np.zeros(1, np.intp)  # where the entries of a single row begin
+_CONSTANT = 1e-6  # relative deviation up to which a column does not vary but for rounding
+_FILLED = 0.5  # share of features that are not 0 from which rows are not sparse
 _ROW_BLOCK = 1024  # dense rows at a time: they stay in the cache from the first pass to the last
 
 
@@ -92,6 +103,12 @@ def is_empty(X: Any) -> NDArray[np.bool_]:
     return np.asarray(before[X.indptr[1:]] == before[X.indptr[:-1]])
 
 
+def is_filled(X: Any) -> bool:
+    """Whether most features of X, dense or CSR, are not 0: measurements or embeddings rather than words."""
+    n_filled = X.nnz if scipy.sparse.issparse(X) else np.count_nonzero(X)
+    return bool(n_filled >= _FILLED * X.shape[0] * X.shape[1])
+
+
 def relevance(X: Any, Z: NDArray[Any], n_jobs: int | None = None) -> NDArray[np.float32]:
     """ρ (d,) of the features of X (n, d), dense or CSR, for label embeddings Z (n, m); 1 for features of zeros.
 
@@ -116,10 +133,114 @@ def relevance(X: Any, Z: NDArray[Any], n_jobs: int | None = None) -> NDArray[np.
     return np.asarray(np.maximum(ratio, 1), np.float32)
 
 
-def weighted(X: Any, weights: NDArray[Any], unit: bool = True) -> Any:
-    """X with its features multiplied by these weights (d,), and its rows of length 1 again if `unit`."""
+@dataclass(frozen=True)
+class Scaling:
+    """How rows of features become those that the regression sees.
+
+    In this order: `centre` is subtracted and columns are multiplied by `columns`; rows get length 1 (`unit`), or with
+    several `views` the part of each view does; features are multiplied by `weights`, with rows of length 1 again; and
+    the part of each view is multiplied by the root of its share.
+    """
+
+    unit: bool = True
+    centre: Floats | None = None  # (d,)
+    columns: Floats | None = None  # (d,)
+    weights: Floats | None = None  # (d,)
+    views: tuple[int, ...] = ()  # numbers of columns, if there is more than one view
+    shares: tuple[float, ...] = ()  # of each view in the squared length of a row; together 1
+
+    @classmethod
+    def by_columns(cls, X: Any, unit: bool, deviation: bool = True) -> Scaling:
+        """For dense rows X: centred, columns divided by their standard deviations if so wanted, rows of length 1 or not.
+
+        Without rows of length 1, the mean squared length of a row is 1. Columns that do not vary are left out.
+        """
+        centre, spread = X.mean(axis=0, dtype=np.float64), X.std(axis=0, dtype=np.float64)
+        varies = spread > _CONSTANT * np.abs(centre)
+        scale = spread if deviation else np.full_like(spread, np.sqrt(np.square(spread[varies]).mean()))
+        columns = np.divide(1, scale * varies.sum() ** 0.5, out=np.zeros_like(spread), where=varies)
+        return cls(unit, centre, columns)
+
+    @classmethod
+    def options(cls, X: Any) -> list[Scaling]:
+        """Those that may suit X, the usual one first: rows of length 1, the only one where most features are 0."""
+        if X.shape[0] < 2 or not is_filled(X):
+            return [cls()]
+        X = dense(X)
+        return [cls(), cls.by_columns(X, False), cls.by_columns(X, True), cls.by_columns(X, True, deviation=False)]
+
+    # ------------------------------------------------------------------------------------------------------------ rows
+
+    def __call__(self, X: Any, dtype: Any, n_jobs: int | None = None) -> Any:
+        """Rows X (n, d), dense or CSR, as the regression sees them, of this type (None for that of X)."""
+        return self.weighted(self.unweighted(X, dtype, n_jobs))
+
+    def unweighted(self, X: Any, dtype: Any, n_jobs: int | None = None) -> Any:
+        """The same before features are weighted, of this type (None for that of X)."""
+        if self.columns is not None:
+            X = (dense(X) - self.centre) * self.columns
+        if self.unit:
+            X = self._unit(X, n_jobs)
+        return X if dtype is None else X.astype(dtype, copy=False)
+
+    def weighted(self, X: Any) -> Any:
+        """Unweighted rows with their features weighted."""
+        if self.weights is not None:
+            X = _multiplied(X, self.weights)
+            X = self._unit(X) if self.unit else X
+        if self.views:
+            X = _multiplied(X, np.repeat(np.sqrt(self.shares), self.views))
+        return X
+
+    def with_weights(self, relevance: Floats, power: float, shares: tuple[float, ...] = ()) -> Scaling:
+        """With features weighted by a power of their relevance, and with these shares of the views."""
+        return replace(self, weights=relevance**power if power else None, shares=shares)
+
+    def of_views(self, X: Any) -> list[Any]:
+        """The columns of each view of X apart."""
+        if not self.views:
+            return [X]
+        return [X[:, start:end] for start, end in pairwise([0, *np.cumsum(self.views).tolist()])]
+
+    def _unit(self, X: Any, n_jobs: int | None = None) -> Any:
+        if not self.views:
+            return unit_rows(X, n_jobs)
+        if not scipy.sparse.issparse(X):
+            return np.concatenate([unit_rows(view, n_jobs) for view in self.of_views(X)], axis=1)
+        # Row i's part in view v is number i·V + v.
+        view = np.repeat(np.arange(len(self.views)), self.views)
+        part = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr)) * len(self.views) + view[X.indices]
+        n_parts = X.shape[0] * len(self.views)
+        largest = np.zeros(n_parts)
+        np.maximum.at(largest, part, np.abs(X.data))
+        data = X.data / _or_one(largest)[part]
+        data /= _or_one(np.sqrt(np.bincount(part, data * data, n_parts)))[part]
+        return csr_of(data.astype(X.dtype, copy=False), X.indices, X.indptr, X.shape[1])
+
+    # ----------------------------------------------------------------------------------------------------------- state
+
+    def to_state(self) -> tuple[dict[str, Any], dict[str, Floats]]:
+        """As JSON values and arrays."""
+        values = {"unit": self.unit, "views": list(self.views), "shares": list(self.shares)}
+        arrays = {"weights": self.weights, "feature_centre": self.centre, "feature_scale": self.columns}
+        return values, {name: array for name, array in arrays.items() if array is not None}
+
+    @classmethod
+    def from_state(cls, values: Mapping[str, Any], arrays: Mapping[str, Floats], n_features: int) -> Scaling:
+        """The inverse of `to_state`; ValueError where values contradict each other."""
+        views, shares = (tuple(values.get(name, ())) for name in ("views", "shares"))
+        whole = all(type(width) is int and width > 0 for width in views)
+        if type(values["unit"]) is not bool or not whole or (views and sum(views) != n_features):
+            raise ValueError("the scaling of features does not fit to their number")
+        if len(shares) != len(views) or not all(type(share) is float and 0 < share <= 1 for share in shares):
+            raise ValueError("the shares of views must be numbers between 0 and 1")
+        parts = (arrays.get(name) for name in ("feature_centre", "feature_scale", "weights"))
+        return cls(values["unit"], *parts, views, shares)
+
+
+def _multiplied(X: Any, weights: NDArray[Any]) -> Any:
+    """X with its features multiplied by these weights (d,)."""
     weights = weights.astype(X.dtype, copy=False)
     if not scipy.sparse.issparse(X):
-        return unit_rows(X * weights) if unit else X * weights
-    data = X.data * weights[X.indices]
-    return csr_of(_unit_entries(data, X.indptr) if unit else data, X.indices, X.indptr, X.shape[1])
+        return X * weights
+    return csr_of(X.data * weights[X.indices], X.indices, X.indptr, X.shape[1])

@@ -42,7 +42,7 @@ from ripml.labels.projection import Projection
 from ripml.labels.vocabulary import Vocabulary
 from ripml.model.cluster import Cluster
 from ripml.model.clustering import partition
-from ripml.model.features import relevance, weighted
+from ripml.model.features import Scaling, is_filled, relevance
 from ripml.model.model import Model, no_changes
 from ripml.model.streaming import ClusterSets, embed_and_sum
 from ripml.model.tuning import Choice, choose
@@ -74,6 +74,8 @@ _RIDGE_START, _RIDGE_STEP, _RIDGE_MOST_STEPS = 0.3, 10**0.5, 8
 
 _KERNEL_ROWS = 20_000  # the most rows whose kernel matrix "auto" factorises: 1.6 GB, half a minute on two cores
 _SAMPLE = {True: 600, False: 3000}  # rows that settings are tuned on: linear, or with a kernel
+_POWER = 0.25  # of the relevance of words, from which the search for a better one starts
+_SAMPLE_TO_SCALE = 1000  # rows that a scaling of features is chosen on
 _EXACT_LABELS = 4096  # "auto" solves for Y itself up to here, and up to so many operations, linear or not:
 _EXACT_FLOPS = {True: 1.2e11, False: 1e12}
 _CG_STEPS = 12  # of conjugate gradients: six times as many were measured to add nothing to precision
@@ -101,9 +103,15 @@ class Settings:
     solver: str | RidgeSolver
     index: Index
     decoder: Decoder
-    normalize: bool
+    normalize: bool | None
+    views: tuple[int, ...]  # columns of each view of the features; empty for one
     n_jobs: int | None
     structure: dict[str, str]  # the settings that a fitted model cannot change, as text
+
+    @property
+    def scales_at_once(self) -> bool:
+        """Whether rows get length 1 whatever they are: there is nothing to choose."""
+        return self.normalize is True or (self.normalize is None and not self.decoder.tunes_ridge)
 
 
 @dataclass(frozen=True)
@@ -129,14 +137,10 @@ def fit(
     X, evidence = apart(X)
     vocabulary = Vocabulary.of(names)
     rank = np.random.default_rng(seed).permutation(n)  # the order in which rows are left out
-    feature_type = decoder.embedding_type.feature_type
-    if feature_type is not None:
-        X = X.astype(feature_type, copy=False)
-    # The kernel, the ridge and the weights of features: given, or chosen on a sample.
-    choice, weights = _tuned(settings, X, Y, names, rank, seed)
-    if weights is not None:
-        X = weighted(X, weights, settings.normalize)
-    elif feature_type is not None and not settings.normalize and workspace.in_memory:
+    # The kernel, the ridge, and how features are scaled and weighted: given, or chosen on a sample.
+    is_scaled = settings.scales_at_once and not workspace.in_memory  # as the rows were written
+    given, (choice, scaling, X) = X, _tuned(settings, X, Y, names, rank, seed, is_scaled)
+    if X is given and decoder.embedding_type.feature_type is not None and workspace.in_memory:
         X = X.copy()  # rows are kept, and these may be the caller's
     # What labels become, and the decoder before anything of it is chosen.
     ensemble, n_dims = choose_embedding(settings, choice.kernel, X.shape, L)
@@ -150,7 +154,7 @@ def fit(
     # The regression and the index of each cluster.
     centres, cluster = partition(X, settings.n_clusters, seed, n_jobs)
     groups = ClusterSets.of(distinct_sets(Y, label_keys(names)), cluster, len(centres))
-    askable = n if weights is None else _most_asked(n)
+    askable = n if scaling.weights is None else _most_asked(n)
     family = SignalsFitting if decoder.tunes_ridge else VotesFitting
     fitting: ClusterFitting = family(settings, choice, draft, X, Y, groups, cluster, rank, askable, workspace, evidence)
     fits = []
@@ -160,7 +164,7 @@ def fit(
         fits.append(fitting.fit(c, rows))
     # What left-out rows decide.
     if choice.kernel.nearby is not None:
-        local = _tuned_local(choice.kernel.nearby, fits, n_jobs)
+        local = _tuned_local(choice.kernel.nearby, fits, n_jobs, choice.spread)
         choice = replace(choice, kernel=local)
         fits = [replace(one, cluster=_compared_by(one.cluster, local)) for one in fits]
         draft = decoder.fitted(replace(parts, kernel=local))
@@ -172,7 +176,7 @@ def fit(
         vocabulary = vocabulary.added(unseen)
         learnt = np.argsort(rank)[_most_asked(n) :][:_ROWS_TO_LEARN_NAMES]  # rows that the blend does not learn from
         draft, fits = _with_names(draft, fits, vocabulary, evidence, Y, np.sort(learnt))
-    model = assemble(settings, choice, draft, fits, centres, weights, vocabulary, n, n_unlabelled, seed, workspace)
+    model = assemble(settings, choice, draft, fits, centres, scaling, vocabulary, n, n_unlabelled, seed, workspace)
     return replace(model, changes=no_changes(n, L))
 
 
@@ -211,7 +215,7 @@ def assemble(
     draft: FittedDecoder,
     fits: Sequence[ClusterFit],
     centres: NDArray[Any],
-    weights: Floats | None,
+    scaling: Scaling,
     vocabulary: Vocabulary,
     n_rows: int,
     n_unlabelled: int,
@@ -225,8 +229,7 @@ def assemble(
     truth = scipy.sparse.vstack([rows.truth for rows in left_out], format="csr")
     return Model(
         vocabulary=vocabulary,
-        weights=weights,
-        normalize=settings.normalize,
+        scaling=scaling,
         centres=centres,
         clusters=tuple(store_embeddings([one.cluster for one in fits], settings.index, workspace)),
         decoder=decoder,
@@ -279,14 +282,14 @@ def _largest(Z: NDArray[Any]) -> float:
 
 
 def _tuned(
-    settings: Settings, X: Any, Y: Any, names: NDArray[Any], rank: Ints, seed: int
-) -> tuple[Choice, Floats | None]:
-    """The kernel, the ridge and the weights of features: given, or chosen on a sample.
+    settings: Settings, X: Any, Y: Any, names: NDArray[Any], rank: Ints, seed: int, is_scaled: bool
+) -> tuple[Choice, Scaling, Any]:
+    """The kernel, the ridge, and how features are scaled and weighted: given, or chosen on a sample. And X scaled.
 
     The relevance of features is learnt from rows that are never left out: a rare feature's relevance is high where the
     labels of its few rows agree, which would tell a left-out row about its own labels.
     """
-    kernel = settings.kernel
+    kernel, n_jobs = settings.kernel, settings.n_jobs
     if kernel is None:
         kernel = settings.decoder.default_kernel(X.shape[0] <= _KERNEL_ROWS * settings.n_clusters)
     free = ["power"] if settings.relevance is None else []
@@ -298,18 +301,42 @@ def _tuned(
     if settings.ridge is None and settings.decoder.tunes_ridge and not iterative:
         free.append("ridge")
     ridge = settings.ridge if settings.ridge is not None else (1.0 if linear else 0.1)
-    start = Choice(0.25 if settings.relevance is None else settings.relevance, kernel, ridge)
-    if not free and not start.power:
-        return start, None
+    views = tuple(1.0 for _ in settings.views)
+    if views and settings.decoder.tunes_ridge:
+        free.append("views")
+    power = settings.relevance
+    if power is None:  # words are weighted, unless that does not pay; measurements and embeddings only if it does
+        power = 0.0 if not views and is_filled(X) else _POWER
+    start = Choice(power, kernel, ridge, views)
+    options = [Scaling(settings.normalize is not False, views=settings.views, shares=start.shares)]
+    if settings.normalize is None and settings.decoder.tunes_ridge and not settings.views:
+        options = Scaling.options(X)
+    dtype = settings.decoder.embedding_type.feature_type
     asked = rank < _most_asked(X.shape[0])
-    seen = np.flatnonzero(~asked)
-    small = Projection(Gaussian(), _RELEVANCE_DIMS, 1, seed).embed(Y[seen], label_keys(names), settings.n_jobs)
-    relevant = relevance(X[seen], small, settings.n_jobs)
+    seen, askable = np.flatnonzero(~asked), np.flatnonzero(asked)
+    weighs = bool(free or start.power)
+    if weighs:
+        small = Projection(Gaussian(), _RELEVANCE_DIMS, 1, seed).embed(Y[seen], label_keys(names), n_jobs)
+
+    def chosen(scaling: Scaling, n_rows: int) -> tuple[Choice, Scaling, Any]:
+        scaled, choice = (Scaling(unit=False) if is_scaled else scaling).unweighted(X, dtype, n_jobs), start
+        if weighs:
+            relevant = relevance(scaled[seen], small, n_jobs)
+            if settings.relevance is None and views:
+                filled = [is_filled(view) for view in scaling.of_views(scaled)]
+                relevant = np.where(np.repeat(filled, settings.views), np.float32(1), relevant)
+            choice = choose(scaled, Y, relevant, start, free, askable, n_rows, scaling, seed, n_jobs)
+            scaling = scaling.with_weights(relevant, choice.power, choice.shares)
+        return choice, scaling, scaled
+
+    best = 0
+    if len(options) > 1:
+        precisions = [chosen(scaling, _SAMPLE_TO_SCALE)[0].precision for scaling in options]
+        best = int(np.argmax(precisions))
+    choice, scaling, scaled = chosen(options[best], _SAMPLE[linear])
     if free:
-        askable = np.flatnonzero(asked)
-        start = choose(X, Y, relevant, start, free, askable, _SAMPLE[linear], settings.normalize, seed, settings.n_jobs)
-        _log.info("on a sample: relevance %.3g, %s, ridge %.3g", start.power, start.kernel, start.ridge)
-    return start, relevant**start.power if start.power else None
+        _log.info("on a sample: relevance %.3g, %s, ridge %.3g", choice.power, choice.kernel, choice.ridge)
+    return choice, scaling, scaling.weighted(scaled)
 
 
 def _most_asked(n: int) -> int:
@@ -583,9 +610,9 @@ class SignalsFitting(ClusterFitting):
         return ClusterFit(Cluster(regression, index, rows), facts, held)
 
 
-def _tuned_local(kernel: Local, fits: Sequence[ClusterFit], n_jobs: int | None) -> Local:
+def _tuned_local(kernel: Local, fits: Sequence[ClusterFit], n_jobs: int | None, spread: float = 1.0) -> Local:
     """The local kernel with the γ and the ridge that are best on left-out rows of the cluster that has most of them."""
-    gammas = _GAMMAS if kernel.gamma == "auto" else (kernel.gamma,)
+    gammas = tuple(gamma / spread for gamma in _GAMMAS) if kernel.gamma == "auto" else (kernel.gamma,)
     ridges = _RIDGES if kernel.ridge == "auto" else (kernel.ridge,)
     options = [replace(kernel, gamma=gamma, ridge=ridge) for gamma in gammas for ridge in ridges]
     largest = fits[int(np.argmax([one.left_out.truth.shape[0] for one in fits]))]

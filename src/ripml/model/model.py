@@ -28,7 +28,7 @@ from ripml.decoding.label_set_index import wide
 from ripml.labels.vocabulary import Vocabulary
 from ripml.model.cluster import Cluster, ClusterChange, LabelledRows
 from ripml.model.clustering import assign, nearest_centres
-from ripml.model.features import is_empty, weighted
+from ripml.model.features import Scaling, is_empty
 from ripml.regression.kernels import Kernel
 
 __all__ = ["Change", "Model", "no_changes"]
@@ -69,8 +69,7 @@ class Model:
     """All that a fit found out."""
 
     vocabulary: Vocabulary
-    weights: Floats | None  # (d,) of features
-    normalize: bool
+    scaling: Scaling
     centres: NDArray[Any]  # (C, d)
     clusters: tuple[Cluster, ...]
     decoder: FittedDecoder
@@ -106,10 +105,9 @@ class Model:
     # ---------------------------------------------------------------------------------------------------------- answers
 
     def features(self, X: Any) -> Any:
-        """Valid feature rows as the regression sees them: in its type, weighted."""
+        """Valid feature rows as the regression sees them: in its type, scaled and weighted."""
         X, evidence = apart(X)
-        X = self.decoder.embedding.features(X)
-        X = X if self.weights is None else weighted(X, self.weights, self.normalize)
+        X = self.scaling(X, self.decoder.embedding.feature_type)
         return X if evidence is None or self.decoder.names is None else FeatureRows(X, evidence)
 
     def nearest_clusters(self, X: Any, n_probe: int, n_jobs: int | None) -> Ints:

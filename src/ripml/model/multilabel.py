@@ -139,7 +139,7 @@ class Multilabel(Estimator, ABC):
         return TrainingData(X, Y, names, frequency, n_unlabelled)
 
     def _validated(self, X: Any, reset: bool) -> Any:
-        """X as a CSR or dense float array, with rows of length 1 if so set; evidence comes along."""
+        """X as a CSR or dense float array, scaled; evidence comes along."""
         if isinstance(X, FeatureRows):
             return X.with_features(self._validated(X.X, reset))
         if reset or not self._is_plain(X):
@@ -151,6 +151,10 @@ class Multilabel(Estimator, ABC):
             if not X.has_canonical_format:  # the caller's arrays stay as they are
                 X = X.copy()
                 X.sum_duplicates()
+        return self._scaled(X)
+
+    def _scaled(self, X: Any) -> Any:
+        """Valid rows X with length 1, if so set."""
         return unit_rows(X, self.n_jobs) if self.normalize else X
 
     def _is_plain(self, X: Any) -> bool:

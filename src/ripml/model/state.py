@@ -39,6 +39,7 @@ from ripml.labels.projection import Projection
 from ripml.labels.vocabulary import Vocabulary
 from ripml.model.cluster import Cluster
 from ripml.model.fitting import Settings
+from ripml.model.features import Scaling
 from ripml.model.model import Model, no_changes
 from ripml.regression.far_field import FarField
 from ripml.regression.kernels import Kernel, Rows
@@ -66,6 +67,8 @@ _SPECS = {
     "scale": ArraySpec("float64", (1,), above=0, finite=True, optional=True),
     "centres": ArraySpec("f", ("C", "d")),
     "weights": ArraySpec("f", ("d",), optional=True),
+    "feature_centre": ArraySpec("f", ("d",), finite=True, optional=True),
+    "feature_scale": ArraySpec("f", ("d",), least=0, finite=True, optional=True),
     "frequency": ArraySpec("iu", ("L",), least=0),
     "calibration": ArraySpec("f", (2, "steps"), rising=True),
     "name_hits": ArraySpec("iu", ("L",), least=0, optional=True),
@@ -92,6 +95,7 @@ _TOGETHER = (
     ("set_of_row", "row_ends"),
     ("far_clusters", "far_sums", "far_unit"),
     ("name_hits", "name_right"),
+    ("feature_centre", "feature_scale"),
 )
 
 # Whole numbers, which are stored in as few bytes as hold them.
@@ -101,7 +105,17 @@ _WHOLE = {name for name, spec in _SPECS.items() if spec.dtype == "iu"} | {
 
 _ONE = np.ones(1)
 _READ_BY_EVERY_ANSWER = frozenset(
-    ("weights", "frequency", "intercept", "far_sums", "tree_feature", "tree_threshold", "tree_value")
+    (
+        "weights",
+        "feature_centre",
+        "feature_scale",
+        "frequency",
+        "intercept",
+        "far_sums",
+        "tree_feature",
+        "tree_threshold",
+        "tree_value",
+    )
 )
 _REMADE_BYTES = 1 << 28  # arrays in float32 up to which they are made again and not stored
 
@@ -113,6 +127,7 @@ def to_state(model: Model, n_jobs: int | None, compact: bool = False) -> tuple[d
     """All that a model learnt, as JSON values and arrays; `compact`, only what answers need."""
     model = model.answering() if compact else model.settled(n_jobs)
     projection, calibration = model.decoder.embedding.projection, model.calibration
+    scaling, of_features = model.scaling.to_state()
     values = {
         "seed": model.seed,
         "threshold": calibration.threshold,
@@ -129,6 +144,7 @@ def to_state(model: Model, n_jobs: int | None, compact: bool = False) -> tuple[d
         "kernel": registry.to_json("kernel", model.kernel),
         "ensemble": registry.to_json("ensemble", projection.ensemble),
         "n_features": model.n_features,
+        "scaling": scaling,
     }
     if model.compact:
         values["compact"] = True
@@ -139,9 +155,8 @@ def to_state(model: Model, n_jobs: int | None, compact: bool = False) -> tuple[d
         "frequency": model.frequency,
         "calibration": np.stack(calibration.steps),
         **model.decoder.arrays(),
+        **of_features,
     }
-    if model.weights is not None:
-        arrays["weights"] = model.weights
     return values, {name: narrowed(array) if name in _WHOLE else array for name, array in arrays.items()}
 
 
@@ -337,8 +352,7 @@ def from_state(settings: Settings, values: Mapping[str, Any], arrays: Arrays) ->
             index.searchers.get()
     return Model(
         vocabulary=vocabulary,
-        weights=arrays.get("weights"),
-        normalize=settings.normalize,
+        scaling=Scaling.from_state(values.get("scaling", {"unit": settings.normalize}), arrays, n_features),
         centres=arrays["centres"],
         clusters=clusters,
         decoder=fitted,

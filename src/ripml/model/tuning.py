@@ -6,8 +6,8 @@ than the one fit that follows. Each of them is judged by the mean of P@1, P@3 an
 labels would occur once, and nothing could be learnt about them.
 
 The search changes one setting at a time, from its usual value by fixed steps as long as precision rises by more than a
-small share and by more than the standard error of the rise: first the weight of features, then the ridge, then the
-width of the kernel and the weight of features once more.
+small share and by more than the standard error of the rise: first the weights of views, where there are several,
+then the weight of features, the ridge, the width of the kernel, and the weight of features and of views once more.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ripml.base.parallel import one_blas_thread
-from ripml.model.features import weighted
+from ripml.model.features import Scaling
 from ripml.regression.kernel_ridge import leave_out
-from ripml.regression.kernels import Kernel, Linear
+from ripml.regression.kernels import Kernel, Linear, squared_lengths
 
 __all__ = ["Choice", "choose"]
 
 _LABELS = 500  # the most frequent of the sample
 _POWERS = (0.0, 0.25, 0.5, 0.75)
 _GAMMAS = (0.125, 0.25, 0.5, 1.0, 2.0)
+_VIEWS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)  # weights of a view, where the first has 1
 _ALPHAS = tuple(float(f"{10**exponent:.3g}") for exponent in np.arange(-2.5, 2.01, 0.5))
 _ONE_THREAD = 1000  # rows of a sample up to which the threads of BLAS wait for each other longer than they work
 _WORTH = 5e-3  # relative gain in precision up to which the earlier value is kept
@@ -45,8 +46,15 @@ class Choice:
     power: float  # of the relevance of features
     kernel: Kernel
     ridge: float
+    views: tuple[float, ...] = ()  # the weight of each view; empty where there is one
+    spread: float = 1.0  # the mean squared distance of rows from their mean, where they do not have length 1
     precision: float = 0.0
-    tried: list[tuple[float, Kernel, float, float]] = field(default_factory=list, repr=False)
+    tried: list[tuple[Any, ...]] = field(default_factory=list, repr=False)
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """The weights of views, scaled to add up to 1."""
+        return tuple(weight / sum(self.views) for weight in self.views)
 
 
 def choose(
@@ -57,38 +65,57 @@ def choose(
     free: Sequence[str],
     askable: NDArray[np.int64],
     n_rows: int,
-    unit: bool,
+    scaling: Scaling,
     seed: int,
     n_jobs: int | None = None,
 ) -> Choice:
-    """The best settings on a walk from `start` along those that are `free`: "power", "kernel", "ridge".
+    """The best settings on a walk from `start` along those that are `free`: "power", "kernel", "ridge", "views".
 
     A sample of at most `n_rows` rows is fitted again and again; rows among those of these numbers (`askable`) are asked
     about, which must not have had a part in `relevance`.
 
-    X (n, d) has rows of length 1, dense or CSR; Y is CSR (n, L); `relevance` (d,) is that of the features.
+    X (n, d) has rows as `scaling` makes them, unweighted; Y is CSR (n, L); `relevance` (d,) is that of the features.
+    Where rows do not have length 1, widths and ridges are tried in proportion to their spread.
     """
     rows, n_asked = _sample(Y, askable, n_rows, seed)
     X, truth = X[rows].astype(np.float32), Y[rows]
     counts = np.bincount(truth.indices, minlength=Y.shape[1])
     kept = np.sort(np.argsort(-counts, kind="stable")[:_LABELS])
     kept = kept[counts[kept] > 1]
-    if not len(kept) or not n_asked or not free:
-        return start
+
+    def features(power: float) -> Any:
+        equal = tuple(1.0 for _ in scaling.views)
+        return scaling.with_weights(relevance, power, equal).weighted(X)
+
+    def absolute(choice: Choice) -> Choice:
+        """The choice with the width and the ridge, where they are free, by the spread of rows."""
+        if scaling.unit:
+            return choice
+        if choice.power not in spreads:
+            spreads[choice.power] = _spread(features(choice.power))
+        spread, kernel, ridge = spreads[choice.power], choice.kernel, choice.ridge
+        if "kernel" in free:
+            kernel = replace(kernel, gamma=kernel.gamma / spread)
+        if "ridge" in free and kernel.linear:
+            ridge *= spread
+        return replace(choice, kernel=kernel, ridge=ridge, spread=spread)
+
+    spreads: dict[float, float] = {}
     targets = truth[:, kept].toarray().astype(np.float32)
-    if not targets[-n_asked:].any():
-        return start
-    products: dict[float, NDArray[np.float32]] = {}
-    precisions: dict[tuple[float, Kernel, float], NDArray[np.float64]] = {}
+    if not len(kept) or not n_asked or not free or not targets[-n_asked:].any():
+        return absolute(start)
+    products: dict[float, list[NDArray[np.float32]]] = {}
+    precisions: dict[tuple[Any, ...], NDArray[np.float64]] = {}
 
     def precision(choice: Choice) -> NDArray[np.float64]:
-        key = (choice.power, choice.kernel, choice.ridge)
+        key = (choice.power, choice.kernel, choice.ridge, choice.views)
         if key not in precisions:
             if choice.power not in products:
-                features = weighted(X, relevance**choice.power, unit)
-                products[choice.power] = Linear().lower_triangle(features, n_jobs)
-            K = products[choice.power].copy()
-            squares = K.diagonal().copy()
+                views = scaling.of_views(features(choice.power))
+                products[choice.power] = [Linear().lower_triangle(view, n_jobs) for view in views]
+            parts = products[choice.power]
+            K = parts[0].copy() if not choice.views else sum(map(np.multiply, np.float32(choice.shares), parts))
+            squares, choice = K.diagonal().copy(), absolute(choice)
             choice.kernel.of_products(K, squares, squares)
             if choice.kernel.linear:
                 K += 1  # the intercept
@@ -98,11 +125,14 @@ def choose(
         return precisions[key]
 
     best = start
-    order = ("power", "ridge", "kernel", "power") if "kernel" in free else ("power", "ridge")
+    order = ["power", "ridge", "kernel", "power"] if "kernel" in free else ["power", "ridge"]
+    if "views" in free:
+        views = [f"view {v}" for v in range(1, len(start.views))]
+        order, free = [*views, *order, *views], [*free, *views]
     for name in [name for name in order if name in free]:
-        best = _walk(*_steps(best, name), precision, 0 if len(rows) == Y.shape[0] else _SIMPLER[name])
+        best = _walk(*_steps(best, name), precision, 0 if len(rows) == Y.shape[0] else _SIMPLER.get(name, 0))
     tried = [(*key, float(value.mean())) for key, value in precisions.items()]
-    return replace(best, precision=float(precision(best).mean()), tried=tried)
+    return replace(absolute(best), precision=float(precision(best).mean()), tried=tried)
 
 
 def _steps(choice: Choice, name: str) -> tuple[list[Choice], int]:
@@ -113,6 +143,10 @@ def _steps(choice: Choice, name: str) -> tuple[list[Choice], int]:
     if name == "ridge":
         alphas = sorted({*_ALPHAS, choice.ridge})
         return [replace(choice, ridge=alpha) for alpha in alphas], alphas.index(choice.ridge)
+    if name.startswith("view "):
+        view = int(name.removeprefix("view "))
+        before, after = choice.views[:view], choice.views[view + 1 :]
+        return [replace(choice, views=(*before, weight, *after)) for weight in _VIEWS], _VIEWS.index(choice.views[view])
     kernel: Any = choice.kernel  # one that has a width
     gammas = sorted({*_GAMMAS, float(kernel.gamma)})
     return [replace(choice, kernel=replace(kernel, gamma=gamma)) for gamma in gammas], gammas.index(float(kernel.gamma))
@@ -134,6 +168,12 @@ def _walk(
         if place != start:
             break
     return choices[place]
+
+
+def _spread(X: Any) -> float:
+    """The mean squared distance of rows from their mean; 1 where they are all equal."""
+    mean = np.asarray(X.mean(axis=0), np.float64).ravel()
+    return float(squared_lengths(X).mean(dtype=np.float64) - mean @ mean) or 1.0
 
 
 def _precisions(truth: NDArray[np.float32], scores: NDArray[np.float32]) -> NDArray[np.float64]:

@@ -58,7 +58,6 @@ from ripml.server.schemas import (
 from ripml.store import Certificate, Store
 from ripml.tagging.documents import DocumentModel, Why
 from ripml.tagging.rules import Suggestion
-from ripml.text import Encoder
 
 __all__ = ["ServedStore", "encode_json"]
 
@@ -157,10 +156,10 @@ class ServedStore:
         features = store.model.text
         if features is None:
             raise ParameterError(f"{name}: this store was made from feature rows; the server needs a store of texts.")
-        if isinstance(features, Encoder) and features.encoder is None:
+        if features.lacks_encoder:
             remedy = "open it with its encoder in Python, and serve it with `ripml.server.create_app`"
             raise ParameterError(
-                f"{name}: this store encodes texts with {features.name}, which is not saved; {remedy}."
+                f"{name}: this store encodes texts with {features.encoders[0].name}, which is not saved; {remedy}."
             )
         self._batcher = Batcher(self._suggest_together, max_batch)
         self._writer = ThreadPoolExecutor(1, f"ripml write {name}")

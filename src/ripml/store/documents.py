@@ -22,7 +22,6 @@ from ripml.datasets.source import Source
 from ripml.labels.encoding import check_names
 from ripml.store.journal import Label, State
 from ripml.tagging.documents import DocumentModel
-from ripml.text import Encoder
 
 _brief = reprlib.Repr()
 _brief.maxstring = 80
@@ -137,7 +136,7 @@ def check_ids(ids: Iterable[str]) -> list[str]:
 
 def encoder_vectors(model: DocumentModel, data: Dataset) -> Any:
     """The vectors of texts that come from an encoder, which are kept; None for other features."""
-    return model.text.transform(data.texts or []) if isinstance(model.text, Encoder) else None
+    return None if model.text is None else model.text.encoded(data.texts or [])
 
 
 @dataclass(frozen=True)
@@ -162,10 +161,8 @@ class Bodies:
     @classmethod
     def of(cls, model: DocumentModel) -> Bodies:
         """The form of the documents that a model learns from."""
-        if isinstance(model.text, Encoder):
-            return cls("encoded", model.model.n_features_in_)
         if model.text is not None:
-            return cls("text")
+            return cls("encoded", model.text.n_encoded) if model.text.n_encoded else cls("text")
         return cls("lists", model.model.n_features_in_) if model.feature_names is None else cls("objects")
 
     def pack(self, data: Dataset, vectors: Any = None) -> list[bytes]:

@@ -443,7 +443,8 @@ def _check_vocabulary(contents: Contents, version: Version) -> Finding:
     names = version.model.columns
     if names is not None:
         unused = version.unused_features([[state for _, state in contents.documents]])
-        cleared = " " if isinstance(version.model.text, TfIdf) else "\0"
+        text = version.model.text
+        cleared = " " if text is not None and text.has(TfIdf) else "\0"
         n_left = sum(1 for name, gone in zip(names, unused, strict=True) if gone and not name.startswith(cleared))
         if n_left:
             return Finding(
@@ -532,9 +533,11 @@ def frozen_parts(version: Version) -> list[str]:
     settings, tuned = estimator.get_params(deep=False), ("n_dims", "n_neighbors", "kernel", "relevance", "ridge")
     automatic = [name for name in tuned if isinstance(settings[name], str) and settings[name] == "auto"]
     parts = {
-        "the words and weights of tf-idf": isinstance(model.text, TfIdf),
-        "doc2vec": isinstance(model.text, Doc2Vec),
-        "the feature weights": estimator.weights_ is not None,
+        "the words and weights of tf-idf": model.text is not None and model.text.has(TfIdf),
+        "doc2vec": model.text is not None and model.text.has(Doc2Vec),
+        "the feature weights": estimator.scaling_.weights is not None,
+        "the means and deviations of features": estimator.scaling_.columns is not None,
+        "the weights of views": bool(estimator.scaling_.views),
         "the cluster centres": len(estimator.clusters_) > 1,
         f"the settings {', '.join(automatic)}": bool(automatic),
         "the scale of 8-bit embeddings": "int8" in repr(estimator.index),

@@ -22,9 +22,9 @@ from ripml.model.estimator import RIPML
 from ripml.store.documents import Bodies
 from ripml.store.journal import Delta, Label, State, pack_key
 from ripml.store.versions import Version
-from ripml.tagging.documents import TEXT_KINDS, DocumentModel, reads_names, text_features
+from ripml.tagging.documents import DocumentModel, reads_names, text_features
 from ripml.tagging.rules import Rules
-from ripml.text import Encoder
+from ripml.text.views import TEXT_KINDS
 
 __all__ = ["Recipe", "Refit", "fit_documents", "suggestable"]
 
@@ -59,10 +59,7 @@ class Recipe:
         settings = self.settings.get_params(deep=False).items()
         text = None
         if self.features is not None:
-            is_encoder = isinstance(self.features, Encoder)
-            text = self.features.to_state()[0] if is_encoder else asdict(self.features)
-            text["kind"] = self.features.kind
-            text.pop("n_jobs", None)  # belongs to the machine, not to the model
+            text = {**self.features.recipe(), "kind": self.features.kind}
         values = {
             "bodies": asdict(self.bodies),
             "settings": {name: registry.to_json(name, value) for name, value in settings},
@@ -81,8 +78,7 @@ class Recipe:
             settings.check_settings()
             features = values["text"]
             if features is not None:
-                kind = features.pop("kind")
-                features = Encoder.from_state(features, {}) if kind == "encoder" else TEXT_KINDS[kind](**features)
+                features = TEXT_KINDS[features.pop("kind")].from_recipe(features)
             rules = Rules.from_json(values["rules"])
             return cls(Bodies(**values["bodies"]), settings, features, values["first_feature"], rules)
         except (KeyError, TypeError, ValueError, AttributeError, RipmlError) as error:
@@ -113,25 +109,28 @@ class Recipe:
     def refit(self, change: int, documents: Documents, labels: Sequence[Label], encoder: Any = None) -> Refit:
         """The model that a new fit makes of all documents and labels as of a change."""
         features, settings = "tfidf" if self.features is None else self.features, self.settings.cloned()
-        if isinstance(features, Encoder):
-            features = Encoder(features.encoder if encoder is None else encoder, features.n_dims, features.name)
+        if self.features is not None and encoder is not None:
+            features = features.with_encoder(encoder)
         # Concepts that no document carries become labels behind the others.
         numbers = {str(label.name): label.number for label in labels}
-        carried = {label for _, state in documents for label in state.labels}
+        states = [state for _, state in documents]
+        carried = {label for state in states for label in state.labels}
         waiting = {
             name for name in suggestable(self.concepts, settings, self.bodies) if numbers.get(name) not in carried
         }
         fitted_labels = [label for label in labels if label.name not in waiting]
-        data = self.bodies.to_dataset([state for _, state in documents], fitted_labels)
+        data, known = self.bodies.to_dataset(states, fitted_labels), self.bodies.vectors(states)
+        if known is not None and not _encodes(features, data.texts or [], known):
+            known = None
         fitted, vectors = fit_documents(
-            data, self.first_feature, settings, features, self.rules, self.concepts, numbers
+            data, self.first_feature, settings, features, self.rules, self.concepts, known, numbers
         )
         for label in labels:
             if label.retired:
                 settings.retire_label(label.name)
         rows = [number for number, state in documents if state.labels]
         version = Version.of(change, fitted, rows, [numbers[str(name)] for name in settings.classes_])
-        new = {} if vectors is None else Bodies.of(fitted).pack(data, vectors)
+        new = {} if vectors is None or vectors is known else Bodies.of(fitted).pack(data, vectors)
         return Refit(version, dict(zip((number for number, _ in documents), new, strict=False)))
 
 
@@ -154,7 +153,7 @@ class Refit:
             if after is not None and (before is None or after.body != before.body):
                 states = [after]
                 data = form.to_dataset(states)
-                (bodies[edit.document],) = form.pack(data, text.transform(data.texts or []))
+                (bodies[edit.document],) = form.pack(data, text.encoded(data.texts or []))
             old = before and replace(before, body=self.bodies[edit.document])
             new = after and replace(after, body=bodies[edit.document])
             edits.append(replace(edit, before=old, after=new))
@@ -177,32 +176,40 @@ def fit_documents(
     features: Any,
     rules: Rules | None,
     concepts: Concepts | None = None,
+    known: Any = None,
     unseen: Container[str] | None = None,
 ) -> tuple[DocumentModel, Any]:
     """The model of documents, which must be able to learn and forget exactly, and the vectors of an encoder, if any.
 
-    Those vectors must be kept: they may depend on the other texts of a batch, or on chance. `unseen` is as for
-    `DocumentModel.fit`.
+    Those vectors must be kept: they may depend on the other texts of a batch, or on chance. `known` are those that
+    texts have already. `unseen` is as for `DocumentModel.fit`.
     """
-    text = text_features(features) if data.X is None else None
-    vectors = None
-    if isinstance(text, Encoder) and data.texts is not None:
-        vectors = text.fit_transform(data.texts)
-        data = replace(data, X=vectors)
+    text = text_features(features) if data.X is None and data.texts is not None else None
+    vectors = None if text is None else text.fit_encoders(data.texts or [], known)
     fitted = DocumentModel.fit(
-        data, first_feature, model, features=features, rules=rules, always_named=True, concepts=concepts, unseen=unseen
-    )
+        data, first_feature, model, features=text or features, rules=rules, always_named=True, concepts=concepts,
+        unseen=unseen, vectors=vectors
+    )  # fmt: skip
     model.model_.check_exact()
-    return fitted if vectors is None else replace(fitted, text=text, feature_names=None), vectors
+    return fitted, vectors
 
 
 def suggestable(concepts: Concepts | None, model: RIPML, bodies: Bodies) -> list[str]:
     """The concepts that are suggested by their names, even if no document carries them."""
-    if not concepts or bodies.form != "text" or not reads_names(model):
+    if not concepts or bodies.form not in ("text", "encoded") or not reads_names(model):
         return []
     return [id for id, concept in concepts.items() if concept.texts()]
 
 
+def _encodes(features: Any, texts: Sequence[str], vectors: Any) -> bool:
+    """Whether the encoder that there is gives the first text the vector that it has, so that none is needed anew."""
+    if features.lacks_encoder or not len(texts):
+        return True
+    (found,) = features.encoded([texts[0]])
+    return bool(np.linalg.norm(found - vectors[0]) <= _SAME_VECTOR * max(float(np.linalg.norm(vectors[0])), 1e-30))
+
+
+_SAME_VECTOR = 1e-3  # relative difference of vectors up to which they are from the same encoder
 _ALL_BODIES = "SELECT body FROM documents"
 
 

@@ -64,7 +64,7 @@ from ripml.store.recipe import Recipe, fit_documents, suggestable
 from ripml.store.versions import Version
 from ripml.tagging.documents import DocumentModel
 from ripml.tagging.rules import Rules
-from ripml.text import Doc2Vec, Encoder, TfIdf
+from ripml.text import Doc2Vec, TextFeatures, TfIdf
 
 __all__ = ["Store"]
 
@@ -204,7 +204,7 @@ class Store:
                 Recipe.of(version.model).write(connection)
 
             database.create_database(folder, fill, new_folders)
-            return cls(folder, lock, fitted.text.encoder if isinstance(fitted.text, Encoder) else None)
+            return cls(folder, lock, _encoders(fitted.text))
         except BaseException:
             database.remove_unfinished(folder, new_folders)
             lock.release()
@@ -333,20 +333,20 @@ class Store:
 
         Those with doc2vec learnt other vectors than it infers, and those with an encoder did not keep its vectors.
         """
-        if not isinstance(version.model.text, Encoder):
+        if version.model.text is None or not version.model.text.encoders:
             return not version.model.repeatable
         first = self._database.read(lambda c: c.execute("SELECT body FROM documents LIMIT 1").fetchone())
         return self._encoder is not None and first is not None and not Bodies.of(version.model).has_vector(first[0])
 
     def _check_encoder(self) -> None:
         """Warn if the encoder gives the first document another vector than the one that was learnt."""
-        if self._encoder is None or not isinstance(self.model.text, Encoder):
+        if self._encoder is None or self.model.text is None:
             return
         row = self._database.read(lambda c: c.execute("SELECT id, body FROM documents LIMIT 1").fetchone())
         learnt = None if row is None else self._bodies.vectors([State(bytes(row[1]), ())])
         if learnt is None:
             return
-        found = self.model.text.transform([self._bodies.text(bytes(row[1]))])
+        found = self.model.text.encoded([self._bodies.text(bytes(row[1]))])
         difference = float(np.linalg.norm(found - learnt) / max(float(np.linalg.norm(learnt)), 1e-30))
         if difference > _OTHER_ENCODER:
             warnings.warn(
@@ -734,8 +734,7 @@ class Store:
                     return False
                 version = refit.version
                 self._save(replace(version, change=version.change + 1), "refit", refit.write, actor, documents_of=start)
-                if isinstance(version.model.text, Encoder):
-                    self._encoder = version.model.text.encoder
+                self._encoder = _encoders(version.model.text)
             return True
         finally:
             self._refitting = False
@@ -768,7 +767,7 @@ class Store:
             self._stale = True
             delta = Delta(self._version.change + 1, [replace(label, name=None) for label in unused], [])
             version = self._version.advanced(delta)
-            if self.model.text is None or isinstance(self.model.text, TfIdf):
+            if self.model.text is None or self.model.text.has(TfIdf):
                 version = replace(version, model=version.model.without_features(self._unused_features()))
 
             def clean(connection: sqlite3.Connection) -> None:
@@ -790,7 +789,7 @@ class Store:
         if versions.contains_forgotten_rows(self.model):
             return True
         # Doc2vec learns from all texts, also from those of documents without labels, which the model has no rows of.
-        learns_texts = isinstance(self.model.text, Doc2Vec)
+        learns_texts = self.model.text is not None and self.model.text.has(Doc2Vec)
         return learns_texts and self._database.read(lambda c: journal.forgotten_since(c, journal.last_fit(c)))
 
     def backup(self, target: str | os.PathLike[str]) -> Backup:
@@ -873,3 +872,9 @@ class Store:
 
 def _documents_and_labels(connection: sqlite3.Connection) -> tuple[list[tuple[int, State]], list[Label]]:
     return list(journal.all_documents(connection)), journal.all_labels(connection)
+
+
+def _encoders(text: TextFeatures | None) -> Any:
+    """The encoders of a model, for one that is loaded; None if it has none."""
+    given = [encoder.given for encoder in text.encoders] if text is not None else []
+    return given if given and None not in given else None

@@ -103,8 +103,7 @@ class Version:
     def features(self, states: Sequence[State]) -> Any:
         """The features that documents were, or are to be, learnt with: CSR or dense, (n, d)."""
         bodies = Bodies.of(self.model)
-        vectors = bodies.vectors(states)
-        return self.model.features(bodies.to_dataset(states), to_learn=True) if vectors is None else vectors
+        return self.model.features(bodies.to_dataset(states), bodies.vectors(states), to_learn=True)
 
     def relearnt(self, documents: Iterable[tuple[int, State]], names: Mapping[int, str | None]) -> RIPML:
         """A model with the same frozen parts that learns documents anew, in the same order; `names` of labels by

@@ -13,7 +13,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,45 +38,40 @@ from ripml.model.explain import Explanation, explained
 from ripml.model.multilabel import Multilabel
 from ripml.tagging.rules import Rules, Suggestion
 from ripml.tagging.words import LabelWords, MatchedName
-from ripml.text import Doc2Vec, Encoder, TfIdf
+from ripml.text import Doc2Vec, Encoder, TextFeatures, TfIdf, Views
+from ripml.text.encoder import is_encoder_name
 from ripml.text.tokens import strings
+from ripml.text.views import TEXT_KINDS
 
-__all__ = [
-    "TEXT_KINDS", "DocumentModel", "Text", "Why", "distinct", "estimator_of", "learnt_features", "reads_names",
-    "text_features",
-]  # fmt: skip
+__all__ = ["DocumentModel", "Why", "distinct", "estimator_of", "reads_names", "text_features"]
 
-Text: TypeAlias = TfIdf | Doc2Vec | Encoder
-TEXT_KINDS: Final[dict[str, type[Any]]] = {features.kind: features for features in (TfIdf, Doc2Vec, Encoder)}
 _BLOCK: Final = 1000  # rows that are scored together
 
 
-def text_features(features: Any = "tfidf") -> Text:
-    """What turns texts into features: "tfidf", "doc2vec", a `TfIdf`, `Doc2Vec` or `Encoder`, or any encoder of texts.
+def text_features(features: Any = "tfidf") -> TextFeatures:
+    """What turns texts into features: "tfidf", "doc2vec", the name of an encoder, an object, or a list of these.
 
-    "tfidf" works for texts in any script: it counts words or neighbouring characters, and groups of four letters.
+    An object is a `TextFeatures` or any encoder of texts, see `ripml.text.encoder`. "tfidf" works for texts in any
+    script: it counts words or neighbouring characters, and groups of four letters.
 
     >>> text_features().letters
     4
     """
-    if isinstance(features, (TfIdf, Doc2Vec, Encoder)):
+    if isinstance(features, TextFeatures):
         return copy.copy(features)
+    if isinstance(features, (list, tuple)):
+        parts = [text_features(part) for part in features]
+        return parts[0] if len(parts) == 1 else Views(parts)
     if features == "tfidf":
         return TfIdf(tokens="any", letters=4, min_df="auto")
     if features == "doc2vec":
         return Doc2Vec(tokens="any")
-    if isinstance(features, str) or features is None:
-        raise ParameterError(f"`features` must be 'tfidf', 'doc2vec' or an encoder of texts; got {features!r}.")
+    if features is None or (isinstance(features, str) and not is_encoder_name(features)):
+        raise ParameterError(
+            "`features` must be 'tfidf', 'doc2vec', the name of an encoder such as 'minilm', an encoder of texts, or a "
+            f"list of these; got {features!r}."
+        )
     return Encoder(features)
-
-
-def learnt_features(text: Text, texts: list[str]) -> Any:
-    """Fit what turns texts into features, and return the features to learn from: those that `transform` gives later.
-
-    A text that is forgotten or relabelled must have the features that it was learnt with. The vectors that doc2vec
-    trains are not those that it infers, and only the latter can be computed again.
-    """
-    return text.fit(texts).transform(texts) if isinstance(text, Doc2Vec) else text.fit_transform(texts)
 
 
 def reads_names(model: Multilabel) -> bool:
@@ -133,7 +128,7 @@ class DocumentModel:
     """A fitted estimator and the meaning of its columns: words of texts, named features, or plain numbers."""
 
     model: Multilabel
-    text: Text | None = None
+    text: TextFeatures | None = None
     feature_names: list[str] | None = None
     first_feature: int | None = None  # whether the features of SVMLight files count from 0 or 1
     rules: Rules = field(default_factory=Rules)
@@ -161,13 +156,15 @@ class DocumentModel:
         always_named: bool = False,
         concepts: Concepts | None = None,
         unseen: Container[str] | None = None,
+        vectors: NDArray[np.float32] | None = None,
     ) -> DocumentModel:
         """Fit `model` on a data set; if it has no features, they are made from the texts, see `text_features`.
 
         Labels are strings, unless the data has features and its labels are called "0", "1", …: then they are integers.
         `always_named` keeps them strings, which a model needs that is to learn labels with new names. `concepts` is the
         vocabulary of the labels: their names are evidence where they stand in a text. Concepts that no row carries
-        become labels that can be suggested, all of them or, if they are given, those in `unseen`.
+        become labels that can be suggested, all of them or, if they are given, those in `unseen`. `vectors` are those
+        of the texts that an encoder has given already.
         """
         if not len(data):
             raise DataError(f"there is nothing to learn from: {data.name or 'the data set'} has no rows.")
@@ -175,7 +172,8 @@ class DocumentModel:
         numbered = X is not None and not always_named and encode_names(data.label_names).dtype != object
         if X is None:
             text = text_features(features)
-            X = learnt_features(text, _texts(data))
+            X = text.learn(_texts(data), vectors)
+            _tell_views(model, text)
             if concepts and reads_names(model):
                 known = set(data.label_names)
                 words = LabelWords.of(
@@ -278,23 +276,26 @@ class DocumentModel:
         elif (self.feature_names is None or data.feature_names is None) and data.X.shape[1] != d:
             raise DataError(f"the model was trained on {d} features, but {data.name} has {data.X.shape[1]}.")
 
-    def features(self, data: Dataset, to_learn: bool = False) -> Any:
+    def features(self, data: Dataset, vectors: NDArray[np.float32] | None = None, *, to_learn: bool = False) -> Any:
         """The rows of `data` as features of the model, (n, d); unknown words and feature names are left out.
 
-        Rows that are learnt or forgotten must be made with `to_learn`, see `LabelWords`.
+        `vectors` are those of the texts that an encoder has given already. Rows that are learnt or forgotten must be
+        made with `to_learn`, see `LabelWords`.
         """
         self.check(data)
         if self.text is not None:
-            return self.features_of(data.texts or [], to_learn)
+            return self.features_of(data.texts or [], vectors, to_learn=to_learn)
         if self.feature_names is not None and data.feature_names is not None:
             return align_columns(data.X, data.feature_names, self.feature_names)[0][:, : self.model.n_features_in_]
         return data.X
 
-    def features_of(self, texts: Sequence[str], to_learn: bool = False) -> Any:
-        """Texts as features of the model, with the evidence of names that stand in them; `to_learn` as above."""
+    def features_of(
+        self, texts: Sequence[str], vectors: NDArray[np.float32] | None = None, *, to_learn: bool = False
+    ) -> Any:
+        """Texts as features of the model, with the evidence of names that stand in them; see `features`."""
         if self.text is None:
             raise DataError("the model was trained on features, and not on texts.")
-        X = self.text.transform(texts)
+        X = self.text.transform(texts, vectors)
         if self.words is None or not isinstance(self.model, RIPML):
             return X
         model = self.model.model_
@@ -309,7 +310,7 @@ class DocumentModel:
     @property
     def columns(self) -> list[str] | None:
         """The names of the features, if they have any: words, or the names in the training file."""
-        return self.text.feature_names if isinstance(self.text, TfIdf) else self.feature_names
+        return self.feature_names if self.text is None else self.text.names
 
     # ------------------------------------------------------------------------------------------------------ vocabulary
 
@@ -323,7 +324,7 @@ class DocumentModel:
         """
         words = self.words
         if words is not None:
-            shares = self.text.shares if isinstance(self.text, TfIdf) else None
+            shares = None if self.text is None else self.text.shares
             words = words.renamed(renamed or {}).with_vocabulary(concepts, shares)
         return replace(self, concepts=concepts or None, words=words)
 
@@ -349,7 +350,7 @@ class DocumentModel:
         model = self.model
         if isinstance(model, RIPML):
             model = copy.copy(model).clear_features(unused)
-        if isinstance(self.text, TfIdf):
+        if self.text is not None:
             cleared = replace(self, model=model, text=self.text.without(unused))
             return cleared.with_concepts(self.concepts)  # estimates depend on the words of features
         if self.feature_names is None:
@@ -387,7 +388,7 @@ class DocumentModel:
             most = max(n_features, int(lengths.max(initial=0)))
             for row in explained(model, X, best, n_examples, most):
                 text = "" if texts is None else texts[len(explanations)]
-                spans = self.text.spans(text) if isinstance(self.text, TfIdf) else []
+                spans = [] if self.text is None else self.text.spans(text)
                 explanations.append([self._why(explanation, names, n_features, spans, text) for explanation in row])
         return explanations
 
@@ -479,7 +480,7 @@ class DocumentModel:
             parameters["text"], words = self.text.to_state()
             parameters["text_kind"] = self.text.kind
             arrays |= {f"text_{name}": array for name, array in words.items()}
-        if isinstance(self.text, Doc2Vec):
+        if self.text is not None and self.text.has(Doc2Vec):
             parameters["repeatable"] = self.repeatable
         if self.concepts is not None:
             arrays["concepts"] = np.frombuffer(self.concepts.to_json_lines(), np.uint8)
@@ -509,19 +510,21 @@ class DocumentModel:
             if kind is None or not isinstance(parameters["text"], dict):
                 raise ModelFolderError(f"{path}: its text features are of a kind that ripml does not know.")
             text = kind.from_state(parameters["text"], words)
-            n_features = len(text.feature_names) if isinstance(text, TfIdf) else text.n_dims
-            if n_features != model.n_features_in_:
+            if text.n_features != model.n_features_in_:
                 raise ModelFolderError(f"{path}: the number of words does not match the number of features.")
         if encoder is not None:
-            if not isinstance(text, Encoder):
+            if text is None:
                 raise ParameterError(f"{path}: this model was trained without an encoder; leave `encoder` out.")
-            text = Encoder(encoder, text.n_dims, text.name)
+            try:
+                text = text.with_encoder(encoder)
+            except ParameterError as error:
+                raise ParameterError(f"{path}: {error}") from None
         first_feature = parameters.get("first_feature")
         if first_feature not in (None, 0, 1):
             raise ModelFolderError(f"{path}: `first_feature` must be 0 or 1; got {first_feature!r}.")
         rules = Rules.from_json(parameters.get("rules", {}))
         rows, labels = (contents.arrays.get(f"store_{name}") for name in ("row_documents", "label_numbers"))
-        repeatable = not isinstance(text, Doc2Vec) or parameters.get("repeatable") is True
+        repeatable = text is None or not text.has(Doc2Vec) or parameters.get("repeatable") is True
         concepts = _load_concepts(path, contents.arrays.get("concepts"))
         named = _load_concepts(path, contents.arrays.get("label_words"))
         label_words = None if named is None else LabelWords.of(named.values())
@@ -535,6 +538,14 @@ def _calibration_errors(truth: Any, probabilities: Any, frequency: NDArray[np.in
     groups = errors_by_frequency(probabilities.data, outcome, frequency[probabilities.indices])
     error = expected_calibration_error(probabilities.data, outcome)
     return {"calibration error": error, **{f"calibration error, {name}": one for name, one in groups.items()}}
+
+
+def _tell_views(model: Multilabel, text: TextFeatures) -> None:
+    """Tell an estimator which columns are of which kind of features."""
+    if isinstance(model, RIPML):
+        model.set_params(views=list(text.views) or None)
+    elif text.views:
+        raise ParameterError(f"{type(model).__name__} cannot weigh several kinds of features; RIPML can.")
 
 
 def estimator_of(path: str | PathLike[str], contents: Contents) -> Multilabel:

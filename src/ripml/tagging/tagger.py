@@ -43,10 +43,12 @@ class Tagger(Estimator):
 
     Parameters
     ----------
-    features : "tfidf", "doc2vec" or object, default="tfidf"
+    features : str, object, or list of these, default="tfidf"
         How texts become features. "tfidf" counts words, or neighbouring characters in scripts without spaces, and
-        groups of letters; "doc2vec" needs the extra `text`. An object is a `ripml.text.TfIdf` or `Doc2Vec` with your
-        settings, or any encoder with `encode(texts)` or `transform(texts)`, such as a model of sentence embeddings.
+        groups of letters; "doc2vec" needs the extra `text`; "minilm" is an encoder of sentences, see
+        `ripml.text.encoder` for others with a name. An object is a `ripml.text.TfIdf` or `Doc2Vec` with your settings,
+        or any encoder with `encode(texts)` or `transform(texts)`. Several stand side by side, each with a weight that
+        left-out texts choose: `["tfidf", "minilm"]`.
     model : estimator, default=None
         Any estimator of ripml; None for `RIPML(random_state=0)`.
     vocabulary : path, Concepts or None, default=None
@@ -263,7 +265,7 @@ class Tagger(Estimator):
         fitted = DocumentModel.from_contents(path, contents, encoder)
         if fitted.text is None:
             raise ModelFolderError(f"{path}: this model was trained on features, not on texts; use ripml.load.")
-        features = fitted.text.encoder if isinstance(fitted.text, Encoder) else fitted.text
+        features = fitted.text.encoder or fitted.text if isinstance(fitted.text, Encoder) else fitted.text
         tagger = cls(features, fitted.model.cloned(), vocabulary=fitted.concepts, **fitted.rules.to_json())
         tagger.documents_ = fitted
         try:

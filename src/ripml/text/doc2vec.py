@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from ripml.base.errors import DataError, MissingExtraError, ModelFolderError, ParameterError
 from ripml.base.parallel import map_blocks, thread_count
+from ripml.text.base import TextFeatures
 from ripml.text.tokens import packed, strings, tokenizer, unpacked
 
 __all__ = ["Doc2Vec"]
@@ -38,7 +39,7 @@ _MAX_SEED: Final = 2**31 - 1
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class Doc2Vec:
+class Doc2Vec(TextFeatures):
     """Turn texts into dense paragraph vectors; needs gensim, which the extra `text` installs.
 
     Parameters
@@ -96,6 +97,10 @@ class Doc2Vec:
         self.fit_transform(texts)
         return self
 
+    def learn(self, texts: list[str], vectors: Any = None) -> NDArray[np.float32]:
+        """`fit` and `transform`: vectors that are trained are not those that are inferred, and cannot be had again."""
+        return self.fit(texts).transform(texts)
+
     def fit_transform(self, texts: Iterable[str]) -> NDArray[np.float32]:
         """Train on the texts and return their trained vectors: float32, shape (n, d)."""
         documents = self._tokenize(texts)
@@ -123,7 +128,7 @@ class Doc2Vec:
         self._model = model
         return vectors
 
-    def transform(self, texts: Iterable[str]) -> NDArray[np.float32]:
+    def transform(self, texts: Iterable[str], vectors: Any = None) -> NDArray[np.float32]:
         """Return inferred vectors of the texts, float32, shape (n, d); all zero for a text without a known word.
 
         The vector of a text depends neither on the other texts nor on the number of threads, and is the same whenever
@@ -146,6 +151,17 @@ class Doc2Vec:
         map_blocks(infer, range(len(documents)), self.n_jobs)
         return vectors
 
+    @property
+    def n_features(self) -> int:
+        """`n_dims`."""
+        return self.n_dims
+
+    def recipe(self) -> dict[str, Any]:
+        """The settings."""
+        parameters = asdict(self)
+        del parameters["n_jobs"]  # belongs to the machine, not to the model
+        return parameters
+
     def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return (parameters for JSON, arrays), from which `from_state` makes the same object."""
         model = self._fitted()
@@ -155,9 +171,7 @@ class Doc2Vec:
             "word_vectors": model.wv.vectors,
             "branch_vectors": model.syn1,
         }
-        parameters = asdict(self)
-        del parameters["n_jobs"]  # belongs to the machine, not to the model
-        return parameters, arrays
+        return self.recipe(), arrays
 
     @classmethod
     def from_state(cls, parameters: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Doc2Vec:

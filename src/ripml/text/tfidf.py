@@ -24,6 +24,7 @@ from scipy.sparse import csr_array
 
 from ripml.base.arrays import GrowingArray
 from ripml.base.errors import DataError, ModelFolderError, ParameterError
+from ripml.text.base import TextFeatures
 from ripml.text.tokens import has_spaces, packed, pieces, strings, tokenizer, unpacked
 
 __all__ = ["TfIdf"]
@@ -53,7 +54,7 @@ class _Counts(NamedTuple):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class TfIdf:
+class TfIdf(TextFeatures):
     """Turn texts into tf-idf rows.
 
     Parameters
@@ -110,6 +111,10 @@ class TfIdf:
         """Learn words and their weights from the texts."""
         return self.fit_blocks([texts])
 
+    def learn(self, texts: list[str], vectors: Any = None) -> Any:
+        """`fit_transform`."""
+        return self.fit_transform(texts)
+
     def fit_transform(self, texts: Iterable[str]) -> Any:
         """Learn from the texts and return their rows: CSR float32, shape (n, d)."""
         counts = self._count(texts)
@@ -125,7 +130,7 @@ class TfIdf:
         self._learn(map(self._count, blocks))
         return self
 
-    def transform(self, texts: Iterable[str]) -> Any:
+    def transform(self, texts: Iterable[str], vectors: Any = None) -> Any:
         """Return the rows of the texts: CSR float32, shape (n, d); all zero for a text without a known word."""
         self._check_fitted()
         return self._weigh(self._count(texts))
@@ -171,6 +176,21 @@ class TfIdf:
         """The share of texts that each word was found in at the fit, nearly: (1 + df)/(1 + n)."""
         self._check_fitted()
         return dict(zip(self._words, np.exp(1 - self._idf.astype(np.float64)).tolist(), strict=False))
+
+    @property
+    def names(self) -> list[str]:
+        """The words and groups of letters."""
+        return self.feature_names
+
+    @property
+    def n_features(self) -> int:
+        """The number of words and groups of letters."""
+        self._check_fitted()
+        return len(self._words) + len(self._groups)
+
+    def recipe(self) -> dict[str, Any]:
+        """The settings."""
+        return asdict(self)
 
     def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return (parameters for JSON, arrays), from which `from_state` makes the same object."""
