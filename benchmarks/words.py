@@ -1,11 +1,12 @@
 """Names of labels in texts: the speed of matching, and answers with and without a vocabulary.
 
-    python benchmarks/words.py [--quick] [--json PATH] [--set tibkat|eurlex|speed]
+    python benchmarks/words.py [--quick] [--json PATH] [--set tibkat|eurlex|msdocs|speed]
 
 Matching: 100,000 names, made of the words of real ones, and documents of 1,000 words. Answers: library records with GND
 subjects (`tibkat`, English names, half of the records German), and EUR-Lex with the names of its concepts, each with
-`Tagger()` and `Tagger(vocabulary=…)`, trained on the training part. Without RIPML_DATA, or with --quick, only matching
-is measured, on the built-in set.
+`Tagger()` and `Tagger(vocabulary=…)`, trained on the training part. New labels: 100 pages of `msdocs` that pages link
+to, given to a fitted tagger by name only, then with 1, 2 and 5 documents each. Without RIPML_DATA, or with --quick,
+only matching is measured, on the built-in set.
 """
 
 from __future__ import annotations
@@ -111,11 +112,98 @@ def measures(suggested: list[list[str]], truth: list[set[str]], seen: set[str]) 
     return {name: float(np.mean(values)) for name, values in figures.items()}
 
 
+def msdocs(n: int = 10_000) -> tuple[Rows, Concepts]:
+    """A sample of the training pages of `msdocs`, and the names of all pages, made of their ids.
+
+    The id of a function is its kind, its header and its name: "nf-winuser-sendmessagea" is called "sendmessagea", or
+    "sendmessage" without the letter that tells its two versions apart.
+    """
+    with gzip.open(Path(os.environ["RIPML_DATA"]) / "msdocs" / "docs.jsonl.gz", "rt", encoding="utf-8") as file:
+        pages = [page for page in map(json.loads, file) if page["split"] == "train" and page["labels"]]
+    sample = np.random.default_rng(0).choice(len(pages), n, replace=False).tolist()
+    rows = [(pages[i]["text"], pages[i]["labels"]) for i in sample]
+    names: dict[str, list[str]] = {}
+    for id in sorted({label for _, labels in rows for label in labels}):
+        parts = id.split("-")
+        name = " ".join(parts[2:] if len(parts[0]) == 2 and parts[0][0] == "n" and len(parts) > 2 else parts)
+        names[id] = [name, name[:-1]] if name[-1] in "aw" and parts[0] in ("nf", "ns") else [name]
+    return rows, Concepts.of(
+        Concept(id, {"en": name}, {"en": tuple(others)} if others else {}) for id, (name, *others) in names.items()
+    )
+
+
+def new_labels(rows: Rows, concepts: Concepts, n_labels: int = 100) -> list[Row]:
+    """R@10 of labels that are new to a fitted tagger: given by name only, then with 1, 2 and 5 documents each.
+
+    The tagger is fitted on the documents that carry none of them. Of those that do, some are learnt, and the others
+    are asked: R@10 is the mean share of the new labels of a document among its ten best suggestions.
+    """
+    random = np.random.default_rng(0)
+    carriers: dict[str, list[int]] = {}
+    for i, (_, labels) in enumerate(rows):
+        for label in labels:
+            carriers.setdefault(label, []).append(i)
+    frequent = sorted(label for label, some in carriers.items() if len(some) >= 8)
+    new = {frequent[i] for i in random.choice(len(frequent), n_labels, replace=False).tolist()}
+    held_back = [i for i, (_, labels) in enumerate(rows) if new & set(labels)]
+    fitted = [row for i, row in enumerate(rows) if not new & set(row[1])]
+    # The documents that are learnt, in the order in which each label gets its next one.
+    learnt: list[int] = []
+    n_learnt = dict.fromkeys(sorted(new), 0)
+    lessons: dict[int, int] = {}  # documents of each label ↦ documents that are learnt by then
+    for k in range(1, 6):
+        for label in n_learnt:
+            waiting = (i for i in carriers[label] if i not in learnt)
+            while n_learnt[label] < k and (document := next(waiting, None)) is not None:
+                learnt.append(document)
+                for other in new & set(rows[document][1]):
+                    n_learnt[other] += 1
+        lessons[k] = len(learnt)
+    asked = [rows[i] for i in held_back if i not in learnt]
+    truth = [new & set(labels) for _, labels in asked]
+    known = concepts.only(exclude=sorted(new))
+
+    def measured(tagger: Tagger, what: str) -> list[Row]:
+        suggested = tagger.suggest_many([text for text, _ in asked], n=100)
+        rows = list(zip(truth, suggested, strict=True))
+        recall = [len(some & {label for label, _ in row[:10]}) / len(some) for some, row in rows]
+        pairs = [(score, label in some) for some, row in rows for label, score in row if label in new]
+        scores, right = np.array(pairs, np.float64).reshape(-1, 2).T
+        return [
+            (f"{what}: R@10", float(np.mean(recall)), "> 0" if what.endswith("by name only") else ""),
+            (f"{what}: mean score of new labels", float(scores.mean()) if len(scores) else 0.0, ""),
+            (f"{what}: share of them that is right", float(right.mean()) if len(right) else 0.0, ""),
+        ]
+
+    def fit(vocabulary: Concepts) -> Tagger:
+        return Tagger(vocabulary=vocabulary).fit([text for text, _ in fitted], [labels for _, labels in fitted])
+
+    name = f"msdocs, {n_labels} new labels"
+    figures: list[Row] = [
+        (f"{name}: documents at the fit", len(fitted), ""), (f"{name}: documents asked", len(asked), ""),
+    ]  # fmt: skip
+    figures += measured(fit(concepts), f"{name}, in the vocabulary at the fit")
+    start = time.perf_counter()
+    tagger = fit(known)
+    figures.append((f"{name}: seconds of training", time.perf_counter() - start, ""))
+    start = time.perf_counter()
+    tagger.set_vocabulary(concepts)
+    figures.append((f"{name}: seconds to set the vocabulary", time.perf_counter() - start, ""))
+    figures += measured(tagger, f"{name}, by name only")
+    done = 0
+    for k in (1, 2, 5):
+        some = [rows[i] for i in learnt[done : lessons[k]]]
+        tagger.learn([text for text, _ in some], [labels for _, labels in some])
+        done = lessons[k]
+        figures += measured(tagger, f"{name}, {k} document{'s' * (k > 1)} each")
+    return figures
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--quick", action="store_true", help="matching only")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
-    parser.add_argument("--set", choices=["tibkat", "eurlex", "speed"], help="this part only")
+    parser.add_argument("--set", choices=["tibkat", "eurlex", "msdocs", "speed"], help="this part only")
     arguments = parser.parse_args()
     sets: dict[str, Any] = {"tibkat": tibkat, "eurlex": eurlex} if has_data() and not arguments.quick else {}
     rows: list[Row] = []
@@ -124,6 +212,8 @@ def main() -> None:
     for name, read in sets.items():
         if arguments.set in (None, name):
             rows += quality(name, *read())
+    if sets and arguments.set in (None, "msdocs"):
+        rows += new_labels(*msdocs())
     finish(rows, arguments.json)
 
 

@@ -332,7 +332,12 @@ def test_groups_in_the_files_of_rules_are_known_to_training(files: Path, capfd: 
 def test_out_of_core_training_keeps_the_vocabulary(files: Path, capfd: pytest.CaptureFixture[str]) -> None:
     options: list[Any] = ["--vocabulary", files / "names.csv", "--memory", "50MB", *PAPER]
     run(capfd, "train", files / "docs.jsonl", files / "model", *options)
-    assert DocumentModel.load(files / "model").concepts == CONCEPTS
+    trained = DocumentModel.load(files / "model")
+    assert trained.concepts == CONCEPTS
+    assert sorted(trained.model.classes_) == sorted([FRUIT, WEATHER, "local"]), "names became ids"
+    run(capfd, "train", files / "docs.jsonl", files / "other", "--vocabulary", files / "names.csv", *PAPER)
+    in_memory = DocumentModel.load(files / "other")
+    assert dict(trained.suggest([TEXT])[0]) == pytest.approx(dict(in_memory.suggest([TEXT])[0]))
 
 
 def test_the_vocabulary_of_a_store_is_shown_changed_and_converted(
@@ -444,6 +449,41 @@ def test_the_vocabulary_of_a_served_store_is_replaced_and_extended(tmp_path: Pat
         ):
             assert client.put(path, json=body).status_code == status
         assert store.version == 3
+
+
+def test_a_whole_vocabulary_is_sent_as_lines_and_set_at_once(tmp_path: Path) -> None:
+    pytest.importorskip("ripml.server", reason="the extra `serve` is not installed")
+    from test_server import client_of
+
+    from ripml.server.settings import Settings
+
+    many = Concepts.of(Concept(f"c{i}", {"en": f"subject {i}", "de": f"Thema {i}"}) for i in range(5000))
+    lines = {"Content-Type": "application/x-ndjson"}
+    settings = Settings(max_vocabulary=len(many.to_json_lines()))
+    with Store.create(tmp_path / "store", data(), quick()) as store, client_of(store, settings) as client:
+        path = "/v1/stores/tiny/vocabulary"
+        answer = client.put(path, content=many.to_json_lines(), headers=lines)
+        assert answer.json() == {"version": 1, "concepts": 5000, "languages": ["de", "en"]}
+        assert store.model.concepts == many
+        more = Concepts.of([Concept(SNOW, {"en": "snow"})]).to_json_lines()
+        assert client.patch(path, content=more, headers=lines).json()["concepts"] == 5001
+        wrong: list[tuple[bytes, int, str]] = [
+            (more + b"{}\n", 422, "line.2.id: Field required."),
+            (more + b"\n{", 422, "line.3: Invalid JSON"),
+            (more + b'{"id": "\xff"}', 422, "line.2: Invalid JSON"),
+            (more + b'{"id": "a", "names": {"en": 1}}', 422, "line.2.names.en"),
+            (more + more, 409, f"the concept '{SNOW}' is given twice."),
+            (many.to_json_lines() + b"\n", 413, "larger than"),
+        ]
+        for body, status, message in wrong:
+            answer = client.put(path, content=body, headers=lines)
+            assert answer.status_code == status, answer.json()
+            assert message in answer.json()["detail"]
+        assert client.put("/v1/stores/none/vocabulary", content=more, headers=lines).status_code == 404
+        assert store.version == 2
+        assert len(store.model.concepts or ()) == 5001
+        description = client.get("/openapi.json").json()["paths"]["/v1/stores/{store}/vocabulary"]["put"]
+        assert description["requestBody"]["content"].keys() == {"application/json", "application/x-ndjson"}
 
 
 # ----------------------------------------------------------------------------------------------------------- real data

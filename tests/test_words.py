@@ -211,7 +211,7 @@ def test_evidence_of_texts() -> None:
     concepts = [Concept("a", {"en": "red tea"}, {"en": ("chai", "tea")}), Concept("b", {"en": "tea"}), Concept("c")]
     words = LabelWords(concepts)
     vocabulary = Vocabulary.of(np.array(["b", "x", "a", None], object)[:-1])
-    evidence = words.evidence(["none", "Some tea, so red", "chai tea chai"], vocabulary)
+    evidence = words.training_evidence(["none", "Some tea, so red", "chai tea chai"], vocabulary)
     assert evidence.ends.tolist() == [0, 0, 2, 4]
     assert evidence.labels.tolist() == [0, 2, 0, 2]
     found = dict(zip(TEXT_SIGNALS, evidence.signals.T.tolist(), strict=True))

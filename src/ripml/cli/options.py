@@ -130,8 +130,9 @@ class FileOptions(NamedTuple):
 
 _OPTIONS = {
     "allowed_labels", "clusters", "decoder", "dims", "documents", "ensemble", "features", "folds", "format", "gamma",
-    "index", "jobs", "kernel", "learners", "memory", "metric", "min_count", "neighbors", "probe", "rate", "relevance",
-    "ridge", "seed", "solver", "stop_labels", "tail", "targets", "test", "threshold", "trials", "vocabulary",
+    "index", "jobs", "kernel", "learners", "max_count", "memory", "metric", "min_count", "neighbors", "probe", "rate",
+    "relevance", "ridge", "seed", "solver", "stop_labels", "tail", "targets", "test", "threshold", "trials",
+    "vocabulary",
 }  # fmt: skip
 _RENAMED = {"random_state": "--seed", "text": "--text-column", "labels": "--labels-column"}
 _QUOTED = re.compile(r"`([a-z_]+)`")

@@ -54,6 +54,9 @@ def serve(
     max_text: Annotated[int, Option(metavar="CHARACTERS", help="Maximum length of a text.")] = 1_000_000,
     max_texts: Annotated[int, Option(metavar="N", help="Maximum number of texts in a request.")] = 1_000,
     max_labels: Annotated[int, Option(metavar="N", help="Maximum number of labels of a document.")] = 1_000,
+    max_vocabulary: Annotated[
+        int, Option(metavar="BYTES", help="Maximum size of a vocabulary that is sent as a file.")
+    ] = 50_000_000,
     max_requests: Annotated[int, Option(metavar="N", help="Maximum number of concurrent requests.")] = 256,
     max_bytes: Annotated[
         int, Option(metavar="BYTES", help="Maximum size of the concurrent requests and large responses together.")
@@ -79,7 +82,7 @@ def serve(
     settings = Settings(
         host=host, port=port, keys=keys, allowed_hosts=tuple(allowed_host or ()), origins=tuple(origin or ()),
         read_only=read_only, access_log=access_log, max_body=max_body, max_text=max_text, max_texts=max_texts,
-        max_labels=max_labels, max_requests=max_requests, max_bytes=max_bytes, rate=rate,
+        max_labels=max_labels, max_vocabulary=max_vocabulary, max_requests=max_requests, max_bytes=max_bytes, rate=rate,
         backups=backups, warm=warm, workers=workers, stop_seconds=stop_seconds,
     )  # fmt: skip
     run(stores, settings)

@@ -32,6 +32,9 @@ RowsOption = Annotated[
     Option("--data", metavar="DATA", help="A file of rows, - or a data set.", autocompletion=options.complete_data),
 ]
 
+MinCountOption = Annotated[int | None, Option(min=0, help="Only labels that at least this many documents have.")]
+MaxCountOption = Annotated[int | None, Option(min=0, help="Only labels that at most this many documents have.")]
+
 _BLOCK_ROWS = 2048  # rows that are answered at a time, between two steps of the progress bar
 _UNKNOWN_ROW = "no feature or word that the model knows, and therefore no labels"
 
@@ -56,6 +59,8 @@ def suggest(
         Any,
         Option(metavar="X|auto", parser=_parse_threshold, help="Minimum score; auto for the threshold of the model."),
     ] = None,
+    min_count: MinCountOption = None,
+    max_count: MaxCountOption = None,
     language: options.Language = None,
     jobs: options.Jobs = None,
     json: options.Json = False,
@@ -65,7 +70,8 @@ def suggest(
     For a single text, each line holds a label and its score, separated by a tab; for several texts, each line begins
     with the id or the number of the text. On a terminal the scores are drawn as bars. --json prints one line per text.
     If the model has a vocabulary, a terminal shows names in place of labels, lines have them in a third column, and
-    JSON has them under "names".
+    JSON has them under "names". --max-count 0 suggests only labels that no document has, which are found by the names
+    that the vocabulary gives them.
 
     Example: ripml suggest model/ "The invoice was paid twice" --top 3
 
@@ -77,8 +83,8 @@ def suggest(
 
     trained, _, queries = open_queries(model, texts, files, data, options.FileOptions(format, text_column))
     trained.model.set_params(n_jobs=jobs)
-    changes = {name: value for name, value in (("n", n), ("threshold", threshold)) if value is not None}
-    rules, n_empty = trained.rules.but(**changes), 0
+    changes = {"n": n, "threshold": threshold, "min_count": min_count, "max_count": max_count}
+    rules, n_empty = trained.rules.but(**{name: value for name, value in changes.items() if value is not None}), 0
     languages = options.reader_languages(language)
     for number, labels in enumerate(queries.answers(lambda block: trained.suggest(block, rules), _BLOCK_ROWS)):
         names = None if trained.concepts is None else trained.names((label for label, _ in labels), *languages)
@@ -185,6 +191,9 @@ def evaluate(
 ) -> None:
     """Compare the predictions of a model with the labels of a file.
 
+    The calibration error is the mean distance between probabilities and how often they are right: for all labels that
+    have a score, and apart for labels that no training row has (unseen), up to five (rare) and more (frequent).
+
     Example: ripml evaluate model/ test.txt.gz
     """
     from ripml.cli.inputs import open_model, read_rows
@@ -206,6 +215,9 @@ def evaluate(
     output.print_table(title, ["metric", "@1", "@3", "@5"], lines)
     f1 = ", ".join(f"{name} {100 * report[name]:.2f}" for name in ("micro F1", "macro F1"))
     print(f"label sets above the threshold: {f1}")
+    errors = {name: value for name, value in report.items() if name.startswith("calibration error")}
+    if errors:
+        print("; ".join(f"{name} {value:.4f}" for name, value in errors.items()))
 
 
 _EXPLAIN_BLOCK_ROWS = 256
@@ -229,6 +241,8 @@ def explain(
     n: Annotated[int, Option("--top", "-n", min=1, help="Maximum number of labels per text.")] = 3,
     examples: Annotated[int, Option(min=1, help="Maximum number of examples per label.")] = 3,
     features: Annotated[int, Option(min=1, help="Maximum number of words or features per label.")] = 8,
+    min_count: MinCountOption = None,
+    max_count: MaxCountOption = None,
     language: options.Language = None,
     jobs: options.Jobs = None,
     json: options.Json = False,
@@ -255,9 +269,9 @@ def explain(
     formatter = _ExplanationFormatter(trained, store, examples, features, options.reader_languages(language))
     # The text output merges examples and prefers whole words, so it selects from more than it shows.
     limits = (examples, features) if json else (2 * examples, _SEARCHED_FEATURES)
-    answers = queries.answers(
-        lambda block: trained.explain(block, trained.rules.but(n=n), *limits), _EXPLAIN_BLOCK_ROWS
-    )
+    counts = {"min_count": min_count, "max_count": max_count}
+    rules = trained.rules.but(n=n, **{name: value for name, value in counts.items() if value is not None})
+    answers = queries.answers(lambda block: trained.explain(block, rules, *limits), _EXPLAIN_BLOCK_ROWS)
     for number, labels in enumerate(answers):
         if json:
             explained = {"labels": [formatter.to_json(label) for label in labels]}

@@ -30,6 +30,7 @@ _TITLES = {
     "epsilon": "least squares (ε)",
     "n_candidates": "candidates per row",
     "left_out": "on held-out rows",
+    "calibration_errors": "of labels by rows",
 }
 
 
@@ -43,7 +44,10 @@ def model_summary(trained: DocumentModel) -> dict[str, Any]:
         "rows_without_labels": model.n_unlabelled_,
         "words" if is_words else "features": int(model.n_features_in_),
         "labels": len(model.classes_),
+        "labels_without_rows": int((model.frequency_ == 0).sum()),
     }
+    if not facts["labels_without_rows"]:
+        del facts["labels_without_rows"]
     if trained.concepts is not None:
         facts["concepts"] = len(trained.concepts)
         facts["labels_with_names"] = len(trained.names(map(str, model.classes_.tolist())))
@@ -56,8 +60,9 @@ def model_summary(trained: DocumentModel) -> dict[str, Any]:
         facts["rules"] = {name: len(value) if isinstance(value, list) else value for name, value in rules.items()}
     left_out = {name: round(value, 4) for name, value in model.left_out_precision_.items()}
     if isinstance(model, RIPML):
-        error = round(model.calibration_error_, 6)
-        return {**facts, **chosen_settings(model), "left_out": left_out, "calibration_error": error}
+        errors = {name: round(value, 6) for name, value in model.calibration_errors_.items()}
+        measured = {"left_out": left_out, "calibration_error": round(model.calibration_error_, 6)}
+        return {**facts, **chosen_settings(model), **measured, **({"calibration_errors": errors} if errors else {})}
     settings = {name: value for name, value in model.get_params().items() if name not in ("n_jobs", "random_state")}
     return {**facts, **settings, **model.chosen_, "threshold": model.threshold_, "left_out": left_out}
 
@@ -99,7 +104,7 @@ def chosen_settings(model: RIPML) -> dict[str, Any]:
 
 def format_short(summary: dict[str, Any]) -> dict[str, str]:
     """The most important part of a summary after training, for people."""
-    names: tuple[str, ...] = ("rows", "labels", "labels_with_names", "words", "features")
+    names: tuple[str, ...] = ("rows", "labels", "labels_without_rows", "labels_with_names", "words", "features")
     facts = {name.replace("_", " "): f"{summary[name]:,}" for name in names if name in summary}
     if summary["rows_without_labels"]:
         facts["rows"] += f", and {summary['rows_without_labels']:,} without labels"

@@ -102,7 +102,9 @@ def train(
 
     With --vocabulary, labels are the ids of concepts, and people read their names. Rows may have names in place of ids.
     In the files of --stop-labels and --allowed-labels, lines such as type:URI, scheme:URI and branch:ID then stand for
-    all labels of a type or a scheme, and for a label with everything narrower.
+    all labels of a type or a scheme, and for a label with everything narrower. Names are looked for in the texts, so
+    that concepts without rows can be suggested, unless the model is trained with --memory or --dask, or with another
+    decoder than blend. With --dask, rows must have ids.
 
     With --store, MODEL becomes a store in a new folder. ripml update, forget and relabel change it, ripml serve serves
     it, and every command that takes a model takes a store, too. With --memory, the rows and the large arrays of the
@@ -278,7 +280,9 @@ def _fit_out_of_core(
 
             trained = distributed.train_files(estimator, run.data, run.file.format, run.dask, work)
         else:
-            trained = DocumentModel.fit_blocks(run.data, run.file.format, estimator, work, memory, **run.file.columns())
+            trained = DocumentModel.fit_blocks(
+                run.data, run.file.format, estimator, work, memory, concepts, **run.file.columns()
+            )
         trained = replace(trained, rules=rules).with_concepts(concepts)
         trained.save(folder, run.compact)
         shutil.rmtree(work)
@@ -313,6 +317,11 @@ def _warn_about_rules(trained: DocumentModel) -> None:
     if trained.concepts is not None:
         if known.isdisjoint(trained.concepts):
             warnings.append("--vocabulary: no label of the rows is an id or a name in it, so labels have no names.")
+        if named := [label for label in known if label not in trained.concepts and trained.concepts.id_of(label)]:
+            warnings.append(
+                f"--vocabulary: {output.count(len(named), 'label')} of the rows, such as {min(named)!r}, "
+                "are names of concepts; with --dask, rows must have ids."
+            )
         known |= {name for name in rules.groups if known & trained.concepts.members(name)}
     for option, names in (("--stop-labels", rules.stop_labels), ("--allowed-labels", rules.allowed_labels or ())):
         if unknown := sorted(set(names) - known):

@@ -11,7 +11,10 @@ from numpy.typing import NDArray
 from ripml import metrics
 from ripml.decoding.scores import outcomes
 
-__all__ = ["Calibration", "best_threshold", "expected_calibration_error", "fit_steps", "in_steps", "mean_precision"]
+__all__ = [
+    "Calibration", "best_threshold", "errors_by_frequency", "expected_calibration_error", "fit_steps", "in_steps",
+    "mean_precision",
+]  # fmt: skip
 
 _RARE = 5  # rows that carry a label, up to which it is rare
 
@@ -34,21 +37,28 @@ class Calibration:
         outcome = outcomes(truth, scores)
         steps, probabilities = _calibrated(scores.data, outcome, np.diff(scores.indptr))
         error = expected_calibration_error(probabilities, outcome)
-        seen = frequency[scores.indices] - outcome
-        errors = {
-            name: expected_calibration_error(probabilities[group], outcome[group])
-            for name, group in {
-                "unseen": seen <= 0,
-                "rare": (seen > 0) & (seen <= _RARE),
-                "frequent": seen > _RARE,
-            }.items()
-            if group.any()
-        }
+        errors = errors_by_frequency(probabilities, outcome, frequency[scores.indices] - outcome)
         return cls(steps, best_threshold(truth, scores), _precision(truth, scores), error, errors)
 
     def probabilities(self, scores: NDArray[Any]) -> NDArray[np.float64]:
         """The probability that belongs to each score."""
         return in_steps(scores, self.steps)
+
+
+def errors_by_frequency(
+    probabilities: NDArray[Any], outcome: NDArray[Any], seen: NDArray[np.int64]
+) -> dict[str, float]:
+    """The expected calibration error apart for labels that `seen` rows carry: 0 ("unseen"), up to 5 ("rare"), more.
+
+    >>> errors_by_frequency(np.array([0.5, 0.25]), np.array([1, 0]), np.array([0, 9]))
+    {'unseen': 0.5, 'frequent': 0.25}
+    """
+    groups = {"unseen": seen <= 0, "rare": (seen > 0) & (seen <= _RARE), "frequent": seen > _RARE}
+    return {
+        name: expected_calibration_error(probabilities[group], outcome[group])
+        for name, group in groups.items()
+        if group.any()
+    }
 
 
 def mean_precision(truth: Any, scores: Any) -> float:

@@ -84,6 +84,10 @@ class LabelEmbedding(ABC):
     def kept(self, vocabulary: Vocabulary, kept: Ints) -> LabelEmbedding:
         """For these of the labels alone, whose vocabulary is given."""
 
+    def reordered(self, order: Ints) -> LabelEmbedding:
+        """For the same labels in another order."""
+        return replace(self, keys=self.keys[order], columns=self.columns.reordered(order))
+
 
 @dataclass(frozen=True)
 class UnitEmbedding(LabelEmbedding):
@@ -216,7 +220,7 @@ class SketchEmbedding(LabelEmbedding):
         return Z[:, :width] if self.squeeze is None else dense_rows_product(Z, self.squeeze[: Z.shape[1]])
 
     def grown(self, vocabulary: Vocabulary, n_carried: int) -> LabelEmbedding:
-        """More columns; where the embedding is Y itself, targets for all labels once rows carry one that has none."""
+        """More columns; where the embedding is Y itself, more targets once rows carry a label that has none."""
         projection = self.projection
         if not self.exact:
             projection.check_capacity(int(vocabulary.slots.max()) + 1)
@@ -229,11 +233,16 @@ class SketchEmbedding(LabelEmbedding):
         grown = replace(self, keys=vocabulary.keys, columns=columns, squeeze=squeeze)
         if not self.exact or n_carried <= self.n_labels:
             return grown
-        wider = replace(projection, n_dims=max(projection.n_dims, len(vocabulary)))
+        wider = replace(projection, n_dims=max(projection.n_dims, n_carried))
         if squeeze is None:  # what is searched is Y itself, or the squeezed Y, as wide as it is now
-            return SketchEmbedding.of(wider, vocabulary, self.searches)
+            return SketchEmbedding.of(wider, vocabulary, self.searches, n_carried)
         columns = replace(columns, projection=wider)
-        return replace(grown, columns=columns, n_labels=len(vocabulary))
+        return replace(grown, columns=columns, n_labels=n_carried)
+
+    def reordered(self, order: Ints) -> LabelEmbedding:
+        """What is searched goes with the labels."""
+        squeeze = None if self.squeeze is None else self.squeeze[order]
+        return replace(self, keys=self.keys[order], columns=self.columns.reordered(order), squeeze=squeeze)
 
     def kept(self, vocabulary: Vocabulary, kept: Ints) -> LabelEmbedding:
         """Of fewer labels; where the embedding is Y itself, of fewer dimensions."""

@@ -36,6 +36,9 @@ class Evidence:
     ends: Ints  # (n + 1,)
     labels: Ints  # columns of the model
     signals: Floats  # (pairs, len(TEXT_SIGNALS))
+    # (pairs,) how many training rows are expected to have a name of the label; −1 where they were counted, as they all
+    # are if this is None.
+    expected: Floats | None = None
 
     def __len__(self) -> int:
         return len(self.ends) - 1
@@ -45,12 +48,30 @@ class Evidence:
             start, stop, _ = rows.indices(len(self))
             stop = max(start, stop)
             pairs = slice(int(self.ends[start]), int(self.ends[stop]))
-            return Evidence(self.ends[start : stop + 1] - self.ends[start], self.labels[pairs], self.signals[pairs])
+            return self._taken(self.ends[start : stop + 1] - self.ends[start], pairs)
         numbers = np.arange(len(self))[rows]
         lengths = np.diff(self.ends)[numbers]
         ends = np.concatenate([[0], np.cumsum(lengths)])
         places = np.arange(ends[-1]) + np.repeat(self.ends[numbers] - ends[:-1], lengths)
-        return Evidence(ends, self.labels[places], self.signals[places])
+        return self._taken(ends, places)
+
+    def only(self, kept: NDArray[np.bool_]) -> Evidence:
+        """The pairs, of a mask, that are kept."""
+        return self._taken(np.concatenate([[0], np.cumsum(kept)])[self.ends], kept)
+
+    def _taken(self, ends: Ints, pairs: Any) -> Evidence:
+        expected = None if self.expected is None else self.expected[pairs]
+        return Evidence(ends, self.labels[pairs], self.signals[pairs], expected)
+
+    def joined(self, other: Evidence) -> Evidence:
+        """With what another evidence, about the same rows, says of other labels."""
+        row, labels = (np.concatenate(pair) for pair in ((self.rows, other.rows), (self.labels, other.labels)))
+        order = np.lexsort((labels, row))
+        expected = [
+            np.full(len(one.labels), -1, np.float32) if one.expected is None else one.expected for one in (self, other)
+        ]
+        signals = np.concatenate([self.signals, other.signals])
+        return Evidence(self.ends + other.ends, labels[order], signals[order], np.concatenate(expected)[order])
 
     @property
     def rows(self) -> Ints:

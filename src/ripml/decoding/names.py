@@ -11,6 +11,9 @@ A row that trees learn from is taken off the counts and off the frequency. So a 
 them what a label that no row carries will be to an answer, and as often as such labels come: the share of labels seen
 once is Good and Turing's estimate of the share of labels never seen. That is how they learn how far to trust the names
 of labels without an example.
+
+Names that came after the rows were counted have `expected` hits in the evidence. Their rows that are right are expected
+too: of the rows that carry the label, as large a share as of those that carry any label has its name.
 """
 
 from __future__ import annotations
@@ -101,6 +104,11 @@ class NameModel:
         if carried is not None:
             hits, right = np.maximum(hits - 1, 0), np.maximum(right - carried, 0)
             seen = seen - (carried & (seen <= RARE))
+        if evidence.expected is not None:
+            later = evidence.expected >= 0
+            expected = seen * (self.right.sum() / max(int(frequency.sum()), 1))
+            right = np.where(later, expected, right)
+            hits = np.where(later, evidence.expected + expected, hits)
         precision = (right + _PRIOR * overall) / (hits + _PRIOR)
         return np.column_stack([evidence.signals, precision, hits, seen]).astype(np.float32)
 

@@ -171,6 +171,10 @@ class LabelVectors:
         size = 4 * len(self.keys) * self.projection.n_dims * self.projection.n_learners
         return self.projection.columns(self.keys) if size <= _TABLE_BYTES else None
 
+    def reordered(self, order: Ints) -> LabelVectors:
+        """Of the same labels in another order; the table is made again when it is needed."""
+        return LabelVectors(self.projection, self.keys[order])
+
     def __call__(self, labels: Ints | slice) -> Floats:
         """The columns of these labels, (len(labels), M)."""
         if self.table is not None:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from ripml.base.errors import DataError, RipmlError
 from ripml.base.products import dense
 from ripml.decoding.embedding import LabelEmbedding
-from ripml.decoding.evidence import Evidence, apart
+from ripml.decoding.evidence import Evidence, FeatureRows, apart
 from ripml.decoding.label_set_index import LabelSetIndex, wide
 from ripml.decoding.training_rows import TrainingRows
 from ripml.regression.inverse import RowChange
@@ -51,6 +51,15 @@ class LabelledRows:
         """The rows with their features alone, and the evidence that came with these."""
         X, evidence = apart(self.X)
         return replace(self, X=X), evidence
+
+    def reordered(self, order: Ints) -> LabelledRows:
+        """With label l in the column `order[l]`."""
+        X, evidence = apart(self.X)
+        if evidence is not None:
+            X = FeatureRows(X, replace(evidence, labels=order[evidence.labels]))
+        Y = scipy.sparse.csr_array((self.Y.data, order[self.Y.indices], self.Y.indptr), (len(self), len(order)))
+        Y.sort_indices()
+        return replace(self, X=X, Y=Y)
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,12 @@ class Change:
     vocabulary: Vocabulary  # all labels, also those that are new
     together: bool = False
 
+    def reordered(self, order: Ints) -> Change:
+        """With the labels in another order, which gives itself if it is applied twice."""
+        vocabulary = self.vocabulary.kept(order)
+        before, after = (rows.reordered(order) for rows in (self.before, self.after))
+        return replace(self, before=before, after=after, vocabulary=vocabulary)
+
 
 @dataclass(frozen=True)
 class Model:
@@ -146,8 +152,14 @@ class Model:
                 )
 
     def changed(self, change: Change, n_jobs: int | None = None) -> Model:
-        """The model after rows were learnt, forgotten or relabelled: that of a fit on the rows there are now."""
+        """The model after rows were learnt, forgotten or relabelled: that of a fit on the rows there are now.
+
+        Where labels that no row carries have names, the labels that rows carry now take columns before all of these.
+        """
         self.check_exact()
+        order = self._carried_first(change)
+        if order is not None:
+            return self._reordered(change.vocabulary, order).changed(change.reordered(order), n_jobs)
         vocabulary = change.vocabulary
         before, said_before = change.before.apart()
         after, said_after = change.after.apart()
@@ -197,6 +209,32 @@ class Model:
             n_unlabelled=max(0, self.n_unlabelled + int((~arrives).sum()) - int((~leaves).sum())),
             changes={name: count + counts.get(name, 0) for name, count in model.changes.items()},
         )
+
+    def _carried_first(self, change: Change) -> Ints | None:
+        """The order of columns in which labels that get their first row follow the others that have a target.
+
+        They have a target of their own where the embedding is Y itself, and all labels before them have one, too: that
+        would be as many as a vocabulary has. None where the order is right.
+        """
+        embedding = self.decoder.embedding
+        if self.decoder.names is None or not embedding.own_dimensions:
+            return None
+        carried = np.unique(change.after.Y.indices).astype(np.int64)
+        new = carried[carried >= embedding.n_targets]
+        places = embedding.n_targets + np.arange(len(new))
+        moved, free = np.setdiff1d(new, places), np.setdiff1d(places, new)
+        if not len(moved):
+            return None
+        order = np.arange(len(change.vocabulary))
+        order[free], order[moved] = moved, free
+        return order
+
+    def _reordered(self, vocabulary: Vocabulary, order: Ints) -> Model:
+        """For the labels of a vocabulary in another order, in which only labels without a target change places."""
+        more = np.zeros(len(vocabulary) - len(self.vocabulary), np.int64)
+        grown = self.grown(vocabulary, np.concatenate([self.frequency, more]), 0)
+        vocabulary, embedding = vocabulary.kept(order), grown.decoder.embedding
+        return replace(grown, vocabulary=vocabulary, decoder=grown.decoder.kept(embedding.reordered(order), order))
 
     def prepared(self, n_jobs: int | None) -> Model:
         """The same model with all that its first change needs made now."""
@@ -270,7 +308,11 @@ class Model:
         """With more labels; where the embedding is Y itself, with targets for the first `n_carried` labels at least."""
         added = len(vocabulary) - len(self.vocabulary)
         embedding = self.decoder.embedding
-        decoder = self.decoder.grown(vocabulary, frequency, n_carried if embedding.own_dimensions else 0)
+        if not embedding.own_dimensions:
+            n_carried = 0
+        elif n_carried > embedding.n_targets and self.decoder.names is None:
+            n_carried = len(vocabulary)
+        decoder = self.decoder.grown(vocabulary, frequency, n_carried)
         clusters, changes = self.clusters, self.changes
         if added:
             changes = {**changes, "labels_added": changes["labels_added"] + added}

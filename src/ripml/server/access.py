@@ -22,7 +22,7 @@ from ripml.server.keys import KeyRing, includes
 from ripml.server.problems import Problem
 from ripml.server.settings import Settings
 
-__all__ = ["AccessControl", "Caller", "ParsedRequest", "ReadRoute", "WriteRoute"]
+__all__ = ["AccessControl", "Caller", "ParsedRequest", "ReadRoute", "WriteRoute", "content_type", "read_body"]
 
 
 class ReadRoute(APIRoute):
@@ -99,18 +99,10 @@ class ParsedRequest(Request):
     @classmethod
     async def read(cls, request: Request, settings: Settings) -> ParsedRequest:
         """Read and parse the body, or raise the problem with it."""
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        kind = content_type(request)
         if kind != "application/json":
             raise Problem(415, f"the body must be application/json; got {kind[:100] or 'no content type'!r}.")
-        coding = request.headers.get("content-encoding", "identity").strip().lower()
-        if coding not in {"identity", ""}:
-            raise Problem(415, f"the body must be sent without Content-Encoding; got {coding[:100]!r}.")
-        seconds = settings.body_seconds
-        try:
-            with _deadline(seconds):
-                raw = await _read_bytes(request, settings.max_body)
-        except asyncio.TimeoutError:
-            raise Problem(408, f"the body did not arrive within {seconds:g} s.", {"Connection": "close"}) from None
+        raw = await read_body(request, settings.max_body, settings.body_seconds)
         try:
             content = from_json(raw, allow_inf_nan=False)
         except ValueError as error:
@@ -134,6 +126,23 @@ class ParsedRequest(Request):
     async def json(self) -> Any:
         """The parsed body."""
         return self._content
+
+
+def content_type(request: Request) -> str:
+    """The media type of the body, without parameters."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+async def read_body(request: Request, limit: int, seconds: float) -> bytes:
+    """The bytes of a body, if it is within the limit and arrives in time."""
+    coding = request.headers.get("content-encoding", "identity").strip().lower()
+    if coding not in {"identity", ""}:
+        raise Problem(415, f"the body must be sent without Content-Encoding; got {coding[:100]!r}.")
+    try:
+        with _deadline(seconds):
+            return await _read_bytes(request, limit)
+    except asyncio.TimeoutError:
+        raise Problem(408, f"the body did not arrive within {seconds:g} s.", {"Connection": "close"}) from None
 
 
 @contextlib.contextmanager

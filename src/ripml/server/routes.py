@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Annotated, Any
+from urllib.parse import unquote
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse, Response
@@ -14,12 +15,22 @@ from pydantic import ValidationError
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ripml.base.errors import RipmlError
+from ripml.labels.concepts import Concepts
 from ripml.server import exports, schemas
-from ripml.server.access import AccessControl, Caller, ParsedRequest, ReadRoute, WriteRoute
+from ripml.server.access import (
+    AccessControl,
+    Caller,
+    ParsedRequest,
+    ReadRoute,
+    WriteRoute,
+    content_type,
+    read_body,
+)
 from ripml.server.languages import accepted_languages
 from ripml.server.problems import MEDIA_TYPE, Problem, problem_of
 from ripml.server.served_store import ServedStore
 from ripml.server.settings import Settings
+from ripml.server.vocabularies import concepts_of, concepts_of_lines
 
 __all__ = ["SuggestShortcut", "public", "read", "write"]
 
@@ -28,6 +39,7 @@ _CONTENT = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
     status: {"description": "The problem, in one sentence.", "content": _CONTENT} for status in _STATUSES
 }
+_RULES = ("n", "threshold", "min_count", "max_count")  # that a request may change
 _STORE = "/v1/stores/{store}"
 _DOCUMENT = _STORE + "/documents/{id}"
 
@@ -142,7 +154,7 @@ async def suggest(
 ) -> Response:
     """Suggest labels for a text."""
     _check_lengths(request, query.text)
-    arguments = (query.text, query.given("n", "threshold"), await _languages(request))
+    arguments = (query.text, query.given(*_RULES), await _languages(request))
     return _json(await store.suggest(caller, partial(_is_gone, request), *arguments))
 
 
@@ -192,7 +204,7 @@ async def suggest_batch(
 ) -> Response:
     """Suggest labels for several texts."""
     _check_lengths(request, *query.texts)
-    arguments = (query.texts, query.given("n", "threshold"), await _languages(request))
+    arguments = (query.texts, query.given(*_RULES), await _languages(request))
     return _json(await store.work(caller, partial(_is_gone, request), store.suggest_batch, *arguments))
 
 
@@ -202,7 +214,8 @@ async def explain(
 ) -> Response:
     """Explain the labels of a text by the examples and the words behind each."""
     _check_lengths(request, query.text)
-    arguments = (query.text, query.given("n"), query.examples, query.features, await _languages(request))
+    rules = query.given("n", "min_count", "max_count")
+    arguments = (query.text, rules, query.examples, query.features, await _languages(request))
     return _json(await store.work(caller, partial(_is_gone, request), store.explain, *arguments))
 
 
@@ -244,29 +257,55 @@ async def concept(
 
 
 async def _set_vocabulary(
-    store: ServedStore, caller: Caller, query: schemas.VocabularyRequest, add: bool
+    store: ServedStore, caller: Caller, concepts: Callable[[], Concepts], add: bool
 ) -> schemas.VocabularySummary:
-    ids = [concept.id for concept in query.concepts]
-    if len(set(ids)) < len(ids):
-        raise Problem(409, f"the concept {next(id for id in ids if ids.count(id) > 1)!r} is given twice.")
-    await store.set_vocabulary(caller, [concept.model_dump() for concept in query.concepts], add)
+    await store.set_vocabulary(caller, concepts, add)
     return await store.look_up(caller, store.vocabulary)
 
 
-@write.put(_STORE + "/vocabulary")
+class VocabularyRoute(WriteRoute):
+    """A route that takes a few concepts as JSON, or a whole vocabulary as JSON lines.
+
+    The lines are parsed by the thread that makes the change: to validate so many concepts would block the event loop.
+    """
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """The handler for JSON, and the one for lines."""
+        handle, add = super().get_route_handler(), "PATCH" in (self.methods or ())
+
+        async def checked(request: Request) -> Response:
+            if content_type(request) != exports.MEDIA_TYPE:
+                return await handle(request)
+            state = request.app.state
+            request.state.role = state.access.authorize(request.state.caller, self.role)
+            store = await _find_store(request, unquote(request.path_params["store"]))
+            raw = await read_body(request, state.settings.max_vocabulary, state.settings.body_seconds)
+            summary = await _set_vocabulary(store, request.state.caller, lambda: concepts_of_lines(raw), add)
+            return _json(summary.model_dump_json().encode())
+
+        return checked
+
+
 async def replace_vocabulary(
     store: ServedStoreParameter, caller: CallerParameter, query: schemas.VocabularyRequest
 ) -> schemas.VocabularySummary:
-    """Replace the vocabulary; nothing is fitted again."""
-    return await _set_vocabulary(store, caller, query, add=False)
+    """Replace the vocabulary; nothing is fitted again. A whole vocabulary is sent as JSON lines, one concept each."""
+    return await _set_vocabulary(store, caller, lambda: concepts_of(query.concepts), add=False)
 
 
-@write.patch(_STORE + "/vocabulary")
 async def extend_vocabulary(
     store: ServedStoreParameter, caller: CallerParameter, query: schemas.VocabularyRequest
 ) -> schemas.VocabularySummary:
     """Add concepts to the vocabulary; they replace those with the same ids."""
-    return await _set_vocabulary(store, caller, query, add=True)
+    return await _set_vocabulary(store, caller, lambda: concepts_of(query.concepts), add=True)
+
+
+for endpoint, method in ((replace_vocabulary, "PUT"), (extend_vocabulary, "PATCH")):
+    lines: dict[str, Any] = {"schema": {"type": "string"}}
+    write.add_api_route(
+        _STORE + "/vocabulary", endpoint, methods=[method], route_class_override=VocabularyRoute,
+        openapi_extra={"requestBody": {"content": {exports.MEDIA_TYPE: lines}}},
+    )  # fmt: skip
 
 
 # ---------------------------------------------------------------------------------------------------------- documents

@@ -61,6 +61,15 @@ DocumentId = Annotated[
 ]
 _INTEGER = BeforeValidator(_to_integer)  # must be last in an annotation, or the description loses the bounds
 _COUNT = "The most labels to return; default: the model's rules."
+_LARGEST = 2**53  # the largest integer that every program reads as it is written
+MinCount = Annotated[
+    int, Field(ge=0, le=_LARGEST, description="The fewest documents of a label; default: the model's rules."), _INTEGER
+]
+MaxCount = Annotated[
+    Annotated[int, Field(ge=0, le=_LARGEST)] | None,
+    Field(description="The most documents of a label, 0: labels without any; null: no limit; default: the rules."),
+    _INTEGER,
+]
 _THRESHOLD = "The lowest score to return; auto: the learnt threshold; null: none; default: the model's rules."
 
 
@@ -86,6 +95,8 @@ class _Request(BaseModel):
 class _SuggestOptions(_Request):
     n: Annotated[int, Field(ge=1, le=1000, description=_COUNT), _INTEGER] = 5
     threshold: Annotated[FiniteFloat | Literal["auto"] | None, Field(description=_THRESHOLD)] = None
+    min_count: MinCount = 0
+    max_count: MaxCount = None
 
 
 class SuggestRequest(_SuggestOptions):
@@ -107,6 +118,8 @@ class ExplainRequest(_Request):
     n: Annotated[int, Field(ge=1, le=100, description=_COUNT), _INTEGER] = 5
     examples: Annotated[int, Field(ge=1, le=50, description="The most examples per label."), _INTEGER] = 5
     features: Annotated[int, Field(ge=1, le=200, description="The most words per label."), _INTEGER] = 10
+    min_count: MinCount = 0
+    max_count: MaxCount = None
 
 
 class NewDocument(_Request):
@@ -357,6 +370,7 @@ class ModelCard(BaseModel):
     settings: dict[str, Any]
     chosen: dict[str, Any]
     left_out_precision: dict[str, float] | None
+    calibration_errors: dict[str, float] | None = None
     warm: dict[str, Any]
     rules: dict[str, Any]
     vocabulary: dict[str, Any] | None = None

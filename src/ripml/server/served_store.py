@@ -32,7 +32,7 @@ from pydantic_core import to_json, to_jsonable_python
 from ripml.base.errors import DataError, ParameterError
 from ripml.base.parallel import blocks
 from ripml.base.platform import trim_memory
-from ripml.labels.concepts import Concept, Concepts
+from ripml.labels.concepts import Concepts
 from ripml.model.explain import Example
 from ripml.server.access import Caller
 from ripml.server.batching import Batcher
@@ -61,7 +61,7 @@ from ripml.tagging.rules import Suggestion
 
 __all__ = ["ServedStore", "encode_json"]
 
-Overrides = Mapping[str, Any]  # those of `n` and `threshold` that the request has
+Overrides = Mapping[str, Any]  # those of the rules that the request has
 Languages = Sequence[str]  # of the reader, the preferred one first
 IsGone = Callable[[], Awaitable[bool]]  # whether the client of a request has closed its connection
 T = TypeVar("T")
@@ -417,6 +417,7 @@ class ServedStore:
             "settings": estimator.get_params(deep=False),
             "chosen": estimator.chosen_,
             "left_out_precision": estimator.left_out_precision_ or None,
+            "calibration_errors": estimator.calibration_errors_ or None,
             "warm": estimator.warm_,
             "rules": model.rules.to_json(),
         }
@@ -491,11 +492,11 @@ class ServedStore:
 
         return await self._change("relabel", work)
 
-    async def set_vocabulary(self, caller: Caller, concepts: Sequence[Mapping[str, Any]], add: bool) -> int:
+    async def set_vocabulary(self, caller: Caller, concepts: Callable[[], Concepts], add: bool) -> int:
         """Replace the vocabulary by these concepts, or add them to it; the version."""
 
         def work() -> None:
-            given = Concepts.of(Concept.from_json(concept) for concept in concepts)
+            given = concepts()
             known = self.store.model.concepts if add else None
             self.store.set_vocabulary(given if known is None else known.updated(given), actor=caller.key)
 

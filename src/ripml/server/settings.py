@@ -54,6 +54,7 @@ class Settings:
     max_text: int = 1_000_000  # characters
     max_texts: int = 1000  # texts, documents or ids of a request
     max_labels: int = 1000  # of a document
+    max_vocabulary: int = 50_000_000  # bytes of a vocabulary that is sent as a file
     max_requests: int = 256  # at the same time
     max_bytes: int = 128_000_000  # of bodies and large responses at the same time
     rate: float | None = None  # requests per second and caller; 0: no limit; None: none on loopback, else 100
@@ -68,6 +69,7 @@ class Settings:
             "max_text",
             "max_texts",
             "max_labels",
+            "max_vocabulary",
             "max_requests",
             "max_bytes",
             "max_batch",

@@ -54,7 +54,8 @@ SCHEMA = (
     "labelset BLOB NOT NULL)",
     "CREATE INDEX documents_labelset ON documents (labelset)",
     # A removed label has no name; `was` is its last name, and the row is deleted at the next snapshot. `key` determines
-    # the column of Phi; `changed` is the number of the last change that touched the label.
+    # the column of Phi; `changed` is the number of the last change that touched the label. `declared` is 0 for a label
+    # that documents brought, 1 for one that was declared, and 2 for one that the vocabulary has a name for.
     "CREATE TABLE labels (number INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT UNIQUE, was TEXT, key BLOB NOT NULL, "
     "declared INTEGER NOT NULL, retired INTEGER NOT NULL, changed INTEGER NOT NULL)",
     "CREATE INDEX labels_key ON labels (key)",

@@ -31,6 +31,8 @@ from ripml.base.errors import DataError, ModelFolderError, StoreError
 from ripml.labels.concepts import Concepts
 from ripml.labels.encoding import label_keys, names_array
 
+_IN_VOCABULARY = 2  # `declared` of labels that the vocabulary has a name for
+
 # The condition for entries of the journal whose document is no longer in the store.
 GONE = "document NOT NULL AND document NOT IN (SELECT number FROM documents)"
 
@@ -310,7 +312,7 @@ def all_labels(connection: sqlite3.Connection) -> list[Label]:
 
 
 def unused_labels(connection: sqlite3.Connection) -> list[Label]:
-    """The labels that no document carries and that were not declared, by number."""
+    """The labels that no document carries and that neither were declared nor are in the vocabulary, by number."""
     carried = "EXISTS (SELECT 1 FROM document_labels WHERE label = number)"
     return Label.read(connection, f"NOT declared AND name NOT NULL AND NOT {carried}")
 
@@ -329,9 +331,16 @@ def read_concepts(connection: sqlite3.Connection, after: int = -1) -> Concepts |
 
 
 def write_concepts(connection: sqlite3.Connection, concepts: Concepts, change: int) -> None:
-    """Make this the vocabulary from a change on; an empty one means that there is none."""
+    """Make this the vocabulary from a change on; an empty one means that there is none.
+
+    Labels that it has a name for are kept, even if no document carries them.
+    """
     pairs = [("vocabulary", zlib.compress(concepts.to_json_lines())), ("vocabulary_change", change)]
     connection.executemany("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", pairs)
+    labels = connection.execute("SELECT name, declared FROM labels WHERE name NOT NULL AND declared != 1").fetchall()
+    declared = [(_IN_VOCABULARY if concepts.texts(name) else 0, name, before) for name, before in labels]
+    changed = [(now, name) for now, name, before in declared if now != before]
+    connection.executemany("UPDATE labels SET declared = ? WHERE name = ?", changed)
 
 
 def delta_since(connection: sqlite3.Connection, change: int) -> Delta:
@@ -556,10 +565,31 @@ class Draft:
         self._touch(number)
         self.note("retire label" if retired else "reinstate label", label=name)
 
-    def set_concepts(self, concepts: Concepts) -> None:
-        """Replace the vocabulary."""
+    def set_concepts(self, concepts: Concepts, labels: Sequence[str] = ()) -> None:
+        """Replace the vocabulary; those of its concepts that are to be `labels` are added where they are not yet."""
+        self._add_many(labels)
         self._write_concepts(concepts)
         self.note("vocabulary", concepts=len(concepts))
+
+    def _add_many(self, names: Sequence[str]) -> None:
+        """What `label` does, for many names."""
+        known = {name for (name,) in self._connection.execute("SELECT name FROM labels WHERE name NOT NULL")}
+        new = [name for name in names if name not in known]
+        keys = [pack_key(key) for key in label_keys(names_array(new))]
+        taken = {bytes(key) for (key,) in self._connection.execute("SELECT key FROM labels")}
+        free = [(name, key) for name, key in zip(new, keys, strict=True) if key not in taken]
+        self._connection.executemany(
+            "INSERT INTO labels (name, key, declared, retired, changed) VALUES (?, ?, 0, 0, ?)",
+            [(name, key, self._first) for name, key in free],
+        )
+        added = {name for name, _ in free}
+        self._labels |= {
+            label.number: label
+            for label in Label.read(self._connection, "changed = ?", self._first)
+            if label.name in added
+        }
+        for name in new:  # those whose key an earlier label of this name has
+            self.label(name)
 
     def _rename_concepts(self, names: Sequence[str], new: str) -> None:
         """The vocabulary follows labels that were renamed or merged."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -22,11 +22,11 @@ from ripml.model.estimator import RIPML
 from ripml.store.documents import Bodies
 from ripml.store.journal import Delta, Label, State, pack_key
 from ripml.store.versions import Version
-from ripml.tagging.documents import DocumentModel, text_features
+from ripml.tagging.documents import DocumentModel, reads_names, text_features
 from ripml.tagging.rules import Rules
 from ripml.text.views import TEXT_KINDS
 
-__all__ = ["Recipe", "Refit", "fit_documents"]
+__all__ = ["Recipe", "Refit", "fit_documents", "suggestable"]
 
 Documents = Sequence[tuple[int, State]]
 
@@ -111,16 +111,25 @@ class Recipe:
         features, settings = "tfidf" if self.features is None else self.features, self.settings.cloned()
         if self.features is not None and encoder is not None:
             features = features.with_encoder(encoder)
+        # Concepts that no document carries become labels behind the others.
+        numbers = {str(label.name): label.number for label in labels}
         states = [state for _, state in documents]
-        data, known = self.bodies.to_dataset(states, labels), self.bodies.vectors(states)
+        carried = {label for state in states for label in state.labels}
+        waiting = {
+            name for name in suggestable(self.concepts, settings, self.bodies) if numbers.get(name) not in carried
+        }
+        fitted_labels = [label for label in labels if label.name not in waiting]
+        data, known = self.bodies.to_dataset(states, fitted_labels), self.bodies.vectors(states)
         if known is not None and not _encodes(features, data.texts or [], known):
             known = None
-        fitted, vectors = fit_documents(data, self.first_feature, settings, features, self.rules, self.concepts, known)
+        fitted, vectors = fit_documents(
+            data, self.first_feature, settings, features, self.rules, self.concepts, known, numbers
+        )
         for label in labels:
             if label.retired:
                 settings.retire_label(label.name)
         rows = [number for number, state in documents if state.labels]
-        version = Version.of(change, fitted, rows, [label.number for label in labels])
+        version = Version.of(change, fitted, rows, [numbers[str(name)] for name in settings.classes_])
         new = {} if vectors is None or vectors is known else Bodies.of(fitted).pack(data, vectors)
         return Refit(version, dict(zip((number for number, _ in documents), new, strict=False)))
 
@@ -168,20 +177,28 @@ def fit_documents(
     rules: Rules | None,
     concepts: Concepts | None = None,
     known: Any = None,
+    unseen: Container[str] | None = None,
 ) -> tuple[DocumentModel, Any]:
     """The model of documents, which must be able to learn and forget exactly, and the vectors of an encoder, if any.
 
     Those vectors must be kept: they may depend on the other texts of a batch, or on chance. `known` are those that
-    texts have already.
+    texts have already. `unseen` is as for `DocumentModel.fit`.
     """
     text = text_features(features) if data.X is None and data.texts is not None else None
     vectors = None if text is None else text.fit_encoders(data.texts or [], known)
     fitted = DocumentModel.fit(
         data, first_feature, model, features=text or features, rules=rules, always_named=True, concepts=concepts,
-        unseen=False, vectors=vectors
+        unseen=unseen, vectors=vectors
     )  # fmt: skip
     model.model_.check_exact()
     return fitted, vectors
+
+
+def suggestable(concepts: Concepts | None, model: RIPML, bodies: Bodies) -> list[str]:
+    """The concepts that are suggested by their names, even if no document carries them."""
+    if not concepts or bodies.form not in ("text", "encoded") or not reads_names(model):
+        return []
+    return [id for id, concept in concepts.items() if concept.texts()]
 
 
 def _encodes(features: Any, texts: Sequence[str], vectors: Any) -> bool:

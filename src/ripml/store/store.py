@@ -60,7 +60,7 @@ from ripml.store.documents import (
 from ripml.store.forgetting import Certificate, Contents, Seal, Verification
 from ripml.store.journal import Delta, Draft, Label, Snapshot, State
 from ripml.store.maintenance import Backup, Report
-from ripml.store.recipe import Recipe, fit_documents
+from ripml.store.recipe import Recipe, fit_documents, suggestable
 from ripml.store.versions import Version
 from ripml.tagging.documents import DocumentModel
 from ripml.tagging.rules import Rules
@@ -184,12 +184,12 @@ class Store:
             fitted, vectors = fit_documents(data, first_feature, settings, features, rules, concepts)
             bodies = Bodies.of(fitted).pack(data, vectors)
             rows = np.flatnonzero(np.diff(data.Y.indptr) > 0) + 1
-            version = Version.of(0, fitted, rows, np.arange(1, data.Y.shape[1] + 1))
+            version = Version.of(0, fitted, rows, np.arange(1, len(settings.classes_) + 1))
             snapshot = database.save_model(folder, 0, version.model)
 
             def fill(connection: sqlite3.Connection) -> None:
                 keys = map(journal.pack_key, settings.vocabulary_.keys)
-                labels = [(*label, 0, 0, 0) for label in zip(data.label_names, keys, strict=True)]
+                labels = [(*label, 0, 0, 0) for label in zip(settings.classes_.tolist(), keys, strict=True)]
                 command = "INSERT INTO labels (name, key, declared, retired, changed) VALUES (?, ?, ?, ?, ?)"
                 connection.executemany(command, labels)
                 for number, (id, body) in enumerate(zip(ids, bodies, strict=True), 1):
@@ -618,10 +618,13 @@ class Store:
     def set_vocabulary(self, vocabulary: Any, *, actor: str | None = None) -> None:
         """Use another vocabulary from now on: a path that `datasets.read_vocabulary` reads, `Concepts`, or None.
 
-        Nothing is fitted again. To add concepts, pass `store.model.concepts.updated(more)`.
+        Nothing is fitted again. To add concepts, pass `store.model.concepts.updated(more)`. If the model was fitted
+        with a vocabulary, the names of new concepts are looked for in texts at once, and those of concepts that are
+        gone only as long as documents carry them.
         """
         concepts = concepts_given(vocabulary) or Concepts.of([])
-        self._write(lambda draft: draft.set_concepts(concepts), actor)
+        labels = check_labels(suggestable(concepts, self._version.estimator, self._bodies))
+        self._write(lambda draft: draft.set_concepts(concepts, labels), actor)
 
     def _write(self, change: Callable[[Draft], None], actor: str | None) -> None:
         """Make the changes of one call: its rows in the database and the next version of the model, or neither."""

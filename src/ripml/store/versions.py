@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from ripml.base.arrays import GrowingArray
 from ripml.base.errors import ModelFolderError, StoreError
 from ripml.datasets.dataset import csr
-from ripml.decoding.evidence import apart
+from ripml.decoding.evidence import FeatureRows, apart
 from ripml.model.estimator import RIPML
 from ripml.store.database import Database
 from ripml.store.documents import Bodies
@@ -74,7 +74,7 @@ class Version:
             and rows.dtype == labels.dtype == np.int64
             and rows.shape == (getattr(estimator, "n_seen_", -1),)
             and labels.shape == estimator.classes_.shape
-            and bool((np.diff(labels) > 0).all())
+            and len(np.unique(labels)) == len(labels)
         )
         if not consistent:
             raise ModelFolderError(f"{path}: is not the model of a store, or is damaged.")
@@ -104,7 +104,7 @@ class Version:
     def features(self, states: Sequence[State]) -> Any:
         """The features that documents were, or are to be, learnt with: CSR or dense, (n, d)."""
         bodies = Bodies.of(self.model)
-        return self.model.features(bodies.to_dataset(states), bodies.vectors(states))
+        return self.model.features(bodies.to_dataset(states), bodies.vectors(states), to_learn=True)
 
     def relearnt(self, documents: Iterable[tuple[int, State]], names: Mapping[int, str | None]) -> RIPML:
         """A model with the same frozen parts that learns documents anew, in the same order; `names` of labels by
@@ -131,9 +131,9 @@ class Version:
 
     def advanced(self, delta: Delta) -> Version:
         """The version after a delta. This version still answers questions, but cannot be advanced again."""
-        before = self.model if delta.concepts is None else self.model.with_concepts(delta.concepts)
         if not (delta.labels or delta.edits):
-            return replace(self, change=delta.change, model=before)
+            model = self.model if delta.concepts is None else self.model.with_concepts(delta.concepts)
+            return replace(self, change=delta.change, model=model)
         estimator = copy.copy(self.estimator)
         changes = _LabelChanges(estimator, self.labels, delta)
         rules = self.model.rules.renamed(changes.renamed)
@@ -147,19 +147,21 @@ class Version:
             new = [edit.after for edit in relabelled if edit.after is not None]
             labels = changes.indicator(old), changes.indicator(new)
             estimator.relabel(self.features(old), *labels, self._row_numbers(relabelled))
+            changes.align()
         if learnt:
             states = [edit.after for edit in learnt if edit.after is not None]
-            estimator.partial_fit(self.features(states), changes.indicator(states))
+            estimator.partial_fit(changes.aligned(self.features(states)), changes.indicator(states))
+            changes.align()
             labelled = [edit.document for edit in learnt if edit.after is not None and edit.after.labels]
             self.rows.append(np.array(labelled, np.int64))
         rows = self.rows.view
         if estimator.n_seen_ != len(rows):
             raise StoreError(f"the model has learnt {estimator.n_seen_:,} rows, but the store has {len(rows):,}.")
         numbers = changes.finish()
-        words = None if before.words is None else before.words.renamed(changes.renamed)
-        model = replace(
-            before, model=estimator, rules=rules, row_documents=rows, label_numbers=numbers.view, words=words
-        )
+        model = replace(self.model, model=estimator, rules=rules, row_documents=rows, label_numbers=numbers.view)
+        if changes.renamed or delta.concepts is not None:
+            concepts = model.concepts if delta.concepts is None else delta.concepts
+            model = model.with_concepts(concepts, changes.renamed)
         return Version(delta.change, model, self.rows, numbers)
 
     def renamed_rules(self, delta: Delta) -> Rules:
@@ -200,11 +202,11 @@ class _LabelChanges:
 
     def __init__(self, estimator: RIPML, numbers: GrowingArray, delta: Delta) -> None:
         self._estimator, self._numbers = estimator, numbers
-        columns = np.searchsorted(numbers.view, [label.number for label in delta.labels]).tolist()
+        self._columns_before = self._columns = estimator.vocabulary_.keys
+        columns = _places(numbers.view, np.array([label.number for label in delta.labels], np.int64)).tolist()
         pairs = list(zip(delta.labels, columns, strict=True))
-        self._known = [(label, column) for label, column in pairs if label.number in numbers.view[column : column + 1]]
-        known = {label.number for label, _ in self._known}
-        self._new = [label for label in delta.labels if label.number not in known]
+        self._known = [(label, column) for label, column in pairs if column >= 0]
+        self._new = [label for label, column in pairs if column < 0]
         #: Old name ↦ new name of the labels that were touched; None for a removed one.
         self.renamed = {str(estimator.classes_[column]): label.name for label, column in self._known}
 
@@ -225,16 +227,31 @@ class _LabelChanges:
             model = model.with_labels([label.name for label, _ in new], keys, [slot for _, slot in new])
             self._numbers.append(np.array([label.number for label, _ in new], np.int64))
         self._estimator.model_ = model
+        self._columns = model.vocabulary.keys
+
+    def align(self) -> None:
+        """Follow the columns of labels, which may change when labels get their first document."""
+        before, self._columns = self._columns, self._estimator.vocabulary_.keys
+        if not np.array_equal(before, self._columns):
+            self._numbers = GrowingArray(self._numbers.view[_places(before, self._columns)])
+
+    def aligned(self, X: Any) -> Any:
+        """Features that were made with the columns before the delta, with those of now."""
+        features, evidence = apart(X)
+        before = self._columns_before
+        if evidence is None or np.array_equal(before, self._columns[: len(before)]):
+            return X
+        return FeatureRows(features, replace(evidence, labels=_places(self._columns, before)[evidence.labels]))
 
     def indicator(self, states: Sequence[State]) -> Any:
         """The labels of documents in the columns of the model, CSR (n, L)."""
-        numbers = self._numbers.view
-        wanted = np.array([label for state in states for label in state.labels], np.int64)
-        columns = np.searchsorted(numbers, wanted)
-        if not np.array_equal(numbers[columns[columns < len(numbers)]], wanted):
+        columns = _places(self._numbers.view, np.array([label for state in states for label in state.labels], np.int64))
+        if (columns < 0).any():
             raise StoreError("a document has a label that the model does not know.")
-        ends = np.cumsum([0, *(len(state.labels) for state in states)], dtype=np.int64)
-        return csr(np.ones(len(columns)), columns, ends, len(numbers))
+        lengths = np.array([len(state.labels) for state in states], np.int64)
+        order = np.lexsort((columns, np.repeat(np.arange(len(states)), lengths)))
+        ends = np.concatenate([[0], np.cumsum(lengths)])
+        return csr(np.ones(len(columns)), columns[order], ends, self._numbers.size)
 
     def finish(self) -> GrowingArray:
         """Retire and drop labels, and return the numbers of those that remain."""
@@ -243,9 +260,19 @@ class _LabelChanges:
             if label.name is not None and bool(vocabulary.retired[vocabulary.column_of(label.name)]) != label.retired:
                 vocabulary = vocabulary.with_retired(label.name, label.retired)
         model = replace(self._estimator.model_, vocabulary=vocabulary)
-        removed = [column for label, column in self._known if label.name is None]
+        gone = np.array([label.number for label, _ in self._known if label.name is None], np.int64)
+        removed = _places(self._numbers.view, gone).tolist()
         if removed:
             model = model.without_labels(removed, self._estimator.n_jobs)
             self._numbers = GrowingArray(np.delete(self._numbers.view, removed))
         self._estimator.model_ = model
         return self._numbers
+
+
+def _places(numbers: NDArray[Any], wanted: NDArray[Any]) -> NDArray[np.int64]:
+    """Where each of the `wanted` is among different numbers, −1 for nowhere."""
+    if not len(numbers):
+        return np.full(len(wanted), -1, np.int64)
+    order = np.argsort(numbers, kind="stable")
+    found = order[np.minimum(np.searchsorted(numbers, wanted, sorter=order), len(numbers) - 1)]
+    return np.where(numbers[found] == wanted, found, -1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
@@ -26,7 +26,9 @@ from ripml.base.model_folder import Contents
 from ripml.datasets import Dataset, iter_blocks
 from ripml.datasets.formats import format_of, read_source
 from ripml.datasets.source import open_source
+from ripml.datasets.vocabularies import with_ids
 from ripml.decoding import scores as decoding
+from ripml.decoding.calibration import errors_by_frequency, expected_calibration_error
 from ripml.decoding.evidence import FeatureRows, apart
 from ripml.labels.concepts import Concepts
 from ripml.labels.encoding import align_columns, encode_names, names_array
@@ -41,7 +43,7 @@ from ripml.text.encoder import is_encoder_name
 from ripml.text.tokens import strings
 from ripml.text.views import TEXT_KINDS
 
-__all__ = ["DocumentModel", "Why", "distinct", "estimator_of", "text_features"]
+__all__ = ["DocumentModel", "Why", "distinct", "estimator_of", "reads_names", "text_features"]
 
 _BLOCK: Final = 1000  # rows that are scored together
 
@@ -70,6 +72,15 @@ def text_features(features: Any = "tfidf") -> TextFeatures:
             f"list of these; got {features!r}."
         )
     return Encoder(features)
+
+
+def reads_names(model: Multilabel) -> bool:
+    """Whether an estimator that is fitted on texts takes the names of labels in them as evidence.
+
+    >>> reads_names(RIPML()), reads_names(RIPML.paper())
+    (True, False)
+    """
+    return isinstance(model, RIPML) and model.stages().decoder.reads_evidence
 
 
 def distinct(data: Dataset) -> Dataset:
@@ -144,16 +155,16 @@ class DocumentModel:
         rules: Rules | None = None,
         always_named: bool = False,
         concepts: Concepts | None = None,
-        unseen: bool = True,
+        unseen: Container[str] | None = None,
         vectors: NDArray[np.float32] | None = None,
     ) -> DocumentModel:
         """Fit `model` on a data set; if it has no features, they are made from the texts, see `text_features`.
 
         Labels are strings, unless the data has features and its labels are called "0", "1", …: then they are integers.
         `always_named` keeps them strings, which a model needs that is to learn labels with new names. `concepts` is the
-        vocabulary of the labels: their names are evidence where they stand in a text. `unseen` makes all concepts
-        labels that can be suggested, also those that no row carries. `vectors` are those of the texts that an encoder
-        has given already.
+        vocabulary of the labels: their names are evidence where they stand in a text. Concepts that no row carries
+        become labels that can be suggested, all of them or, if they are given, those in `unseen`. `vectors` are those
+        of the texts that an encoder has given already.
         """
         if not len(data):
             raise DataError(f"there is nothing to learn from: {data.name or 'the data set'} has no rows.")
@@ -163,24 +174,34 @@ class DocumentModel:
             text = text_features(features)
             X = text.learn(_texts(data), vectors)
             _tell_views(model, text)
-            if concepts and isinstance(model, RIPML) and model.stages().decoder.reads_evidence:
+            if concepts and reads_names(model):
                 known = set(data.label_names)
-                words = LabelWords.of(concept for id, concept in concepts.items() if unseen or id in known)
+                words = LabelWords.of(
+                    concept for id, concept in concepts.items() if id in known or unseen is None or id in unseen
+                )
             if words is not None:
                 more = [id for id in words.ids if id not in known]
                 labels = Vocabulary.of(names_array(data.label_names)).added(more)
-                X = FeatureRows(X, words.evidence(_texts(data), labels), more)
+                X = FeatureRows(X, words.training_evidence(_texts(data), labels), more)
         model.fit(X, data.Y, label_names=None if numbered else data.label_names)
         names = data.feature_names if text is None else None
         return cls(model, text, names, first_feature, rules or Rules(), concepts=concepts or None, words=words)
 
     @classmethod
     def fit_blocks(
-        cls, place: Any, format: str | None, model: RIPML, folder: Path, memory: int, **columns: str
+        cls,
+        place: Any,
+        format: str | None,
+        model: RIPML,
+        folder: Path,
+        memory: int,
+        concepts: Concepts | None = None,
+        **columns: str,
     ) -> DocumentModel:
         """Fit `model` on a file that may be larger than memory, working in `folder`; see `RIPML.fit_blocks`.
 
         Texts are read twice, once to find their words and once to learn from them. `columns` are options of the format.
+        Labels that are names in the vocabulary `concepts` become ids, see `with_ids`; names in texts are not evidence.
         """
         options: dict[str, Any] = dict(columns)
         with open_source(place) as source:
@@ -203,7 +224,8 @@ class DocumentModel:
         names: dict[str, list[str] | None] = {"labels": [], "features": None}
 
         def blocks() -> Iterator[tuple[Any, Any]]:
-            for block in iter_blocks(place, format, **options):
+            for found in iter_blocks(place, format, **options):
+                block = found if concepts is None else with_ids(found, concepts)
                 names.update(labels=block.label_names, features=block.feature_names)
                 yield block.X if text is None else text.transform(block.texts or []), block.Y
 
@@ -212,7 +234,7 @@ class DocumentModel:
             return None if numbered else names["labels"]
 
         model.fit_blocks(blocks(), folder, memory, label_names)
-        return cls(model, text, names["features"], first_feature)
+        return cls(model, text, names["features"], first_feature, concepts=concepts or None)
 
     # --------------------------------------------------------------------------------------------------------- reading
 
@@ -254,26 +276,32 @@ class DocumentModel:
         elif (self.feature_names is None or data.feature_names is None) and data.X.shape[1] != d:
             raise DataError(f"the model was trained on {d} features, but {data.name} has {data.X.shape[1]}.")
 
-    def features(self, data: Dataset, vectors: NDArray[np.float32] | None = None) -> Any:
+    def features(self, data: Dataset, vectors: NDArray[np.float32] | None = None, *, to_learn: bool = False) -> Any:
         """The rows of `data` as features of the model, (n, d); unknown words and feature names are left out.
 
-        `vectors` are those of the texts that an encoder has given already.
+        `vectors` are those of the texts that an encoder has given already. Rows that are learnt or forgotten must be
+        made with `to_learn`, see `LabelWords`.
         """
         self.check(data)
         if self.text is not None:
-            return self.features_of(data.texts or [], vectors)
+            return self.features_of(data.texts or [], vectors, to_learn=to_learn)
         if self.feature_names is not None and data.feature_names is not None:
             return align_columns(data.X, data.feature_names, self.feature_names)[0][:, : self.model.n_features_in_]
         return data.X
 
-    def features_of(self, texts: Sequence[str], vectors: NDArray[np.float32] | None = None) -> Any:
-        """Texts as features of the model, with the evidence of names that stand in them."""
+    def features_of(
+        self, texts: Sequence[str], vectors: NDArray[np.float32] | None = None, *, to_learn: bool = False
+    ) -> Any:
+        """Texts as features of the model, with the evidence of names that stand in them; see `features`."""
         if self.text is None:
             raise DataError("the model was trained on features, and not on texts.")
         X = self.text.transform(texts, vectors)
         if self.words is None or not isinstance(self.model, RIPML):
             return X
-        return FeatureRows(X, self.words.evidence(texts, self.model.vocabulary_))
+        model = self.model.model_
+        if to_learn:
+            return FeatureRows(X, self.words.training_evidence(texts, model.vocabulary))
+        return FeatureRows(X, self.words.evidence(texts, model))
 
     def labels(self, data: Dataset) -> Any:
         """The labels of `data` in the columns of the model, CSR (n, ≥ L); unknown labels come last."""
@@ -286,9 +314,26 @@ class DocumentModel:
 
     # ------------------------------------------------------------------------------------------------------ vocabulary
 
-    def with_concepts(self, concepts: Concepts | None) -> DocumentModel:
-        """The same model with another vocabulary, or without one."""
-        return replace(self, concepts=concepts or None)
+    def with_concepts(
+        self, concepts: Concepts | None, renamed: Mapping[str, str | None] | None = None
+    ) -> DocumentModel:
+        """The same model with another vocabulary, or without one.
+
+        Its names are looked for from now on, of concepts that are labels of the model; see `with_unseen_labels`.
+        `renamed` are labels that were renamed meanwhile, old ↦ new, None for a removed one.
+        """
+        words = self.words
+        if words is not None:
+            shares = None if self.text is None else self.text.shares
+            words = words.renamed(renamed or {}).with_vocabulary(concepts, shares)
+        return replace(self, concepts=concepts or None, words=words)
+
+    def with_unseen_labels(self) -> DocumentModel:
+        """The same model with all concepts whose names are looked for as labels, also those that no row carries."""
+        if self.words is None or not isinstance(self.model, RIPML):
+            return self
+        more = [id for id in self.words.later_ids if id not in self.model.vocabulary_]
+        return replace(self, model=copy.copy(self.model).add_labels(more)) if more else self
 
     def names(self, labels: Iterable[str], *languages: str | None) -> dict[str, str]:
         """Label ↦ what people call it, for those that the vocabulary has a name for, see `Concept.name`."""
@@ -306,7 +351,8 @@ class DocumentModel:
         if isinstance(model, RIPML):
             model = copy.copy(model).clear_features(unused)
         if self.text is not None:
-            return replace(self, model=model, text=self.text.without(unused))
+            cleared = replace(self, model=model, text=self.text.without(unused))
+            return cleared.with_concepts(self.concepts)  # estimates depend on the words of features
         if self.feature_names is None:
             return replace(self, model=model)
         pairs = enumerate(zip(self.feature_names, unused, strict=True))
@@ -391,20 +437,30 @@ class DocumentModel:
     def evaluate(self, data: Dataset) -> dict[str, float]:
         """Metrics on rows with labels: P@k, nDCG@k, … of the scores, and F1 of the labels above the threshold.
 
-        Labels that the model has never seen count as missed. Rules are not applied: the model itself is measured.
+        Labels that the model has never seen count as missed. Rules are not applied: the model itself is measured. RIPML
+        has the expected calibration error of its probabilities, too, of all labels that it gives a score, and apart for
+        those that no training row carries ("unseen"), up to five ("rare") and more ("frequent").
         """
         truth = self.labels(data)
         if not truth.nnz:
             raise DataError(f"{data.name or 'the data'} has no labels to compare with.")
         model = self.model
-        scores = vstack([model.decision_function(X) for X in self._feature_blocks(data)], format="csr")
+        calibration: dict[str, float] = {}
+        if isinstance(model, RIPML):
+            answers = [model.scores_and_probabilities(X) for X in self._feature_blocks(data)]
+            scores, probabilities = (vstack(parts, format="csr") for parts in zip(*answers, strict=True))
+            probabilities.resize(truth.shape)
+            calibration = _calibration_errors(truth, probabilities, model.frequency_)
+        else:
+            scores = vstack([model.decision_function(X) for X in self._feature_blocks(data)], format="csr")
         sets = decoding.keep_above(scores, model.threshold_)
         for matrix in (scores, sets):
             matrix.resize(truth.shape)
         known = model.propensities()
         propensities = None if known is None else np.concatenate([known, np.ones(truth.shape[1] - len(known))])
         report = metrics.report(truth, scores, propensities=propensities)
-        return {**report, "micro F1": metrics.micro_f1(truth, sets), "macro F1": metrics.macro_f1(truth, sets)}
+        f1 = {"micro F1": metrics.micro_f1(truth, sets), "macro F1": metrics.macro_f1(truth, sets)}
+        return {**report, **f1, **calibration}
 
     # ---------------------------------------------------------------------------------------------------- save and load
 
@@ -472,7 +528,16 @@ class DocumentModel:
         concepts = _load_concepts(path, contents.arrays.get("concepts"))
         named = _load_concepts(path, contents.arrays.get("label_words"))
         label_words = None if named is None else LabelWords.of(named.values())
-        return cls(model, text, names, first_feature, rules, rows, labels, repeatable, concepts, label_words)
+        loaded = cls(model, text, names, first_feature, rules, rows, labels, repeatable, concepts, label_words)
+        return loaded.with_concepts(concepts)
+
+
+def _calibration_errors(truth: Any, probabilities: Any, frequency: NDArray[np.int64]) -> dict[str, float]:
+    """The expected calibration error of probabilities, CSR (n, L), of all labels and by their frequency."""
+    outcome = decoding.outcomes(truth, probabilities)
+    groups = errors_by_frequency(probabilities.data, outcome, frequency[probabilities.indices])
+    error = expected_calibration_error(probabilities.data, outcome)
+    return {"calibration error": error, **{f"calibration error, {name}": one for name, one in groups.items()}}
 
 
 def _tell_views(model: Multilabel, text: TextFeatures) -> None:

@@ -136,10 +136,10 @@ class Tagger(Estimator):
         model, row = copy.copy(self._online()), {digest: i for i, digest in enumerate(new)}
         if removed or changed:
             self._check_repeatable()
-        X = self.documents_.features(data)
 
         def rows(digests: list[bytes]) -> Any:
-            return X[[row[digest] for digest in digests]]
+            documents = replace(self.documents_, model=model)  # the columns of labels may have changed meanwhile
+            return documents.features(data.take([row[digest] for digest in digests]), to_learn=True)
 
         if removed:
             model.forget(rows(removed), [old[digest] for digest in removed])
@@ -171,15 +171,19 @@ class Tagger(Estimator):
                 raise DataError(f"the text {text[:60]!r} was never learnt, or was forgotten already.")
             if expected and self._known[digest] != expected:
                 raise DataError(f"a text was learnt with the tags {self._known[digest]}, and not with {expected}.")
-        model.forget(self.documents_.features(data), [self._known[digest] for digest in wanted])
+        model.forget(self.documents_.features(data, to_learn=True), [self._known[digest] for digest in wanted])
         for digest in wanted:
             del self._known[digest]
         return self
 
     @exclusive
     def set_vocabulary(self, vocabulary: Any) -> Tagger:
-        """Use another vocabulary from now on, or None; nothing is fitted again."""
-        self.documents_ = self._fitted().with_concepts(concepts_given(vocabulary))
+        """Use another vocabulary from now on, or None; nothing is fitted again.
+
+        If the tagger was fitted with a vocabulary, the names of new concepts are looked for in texts at once, and those
+        of concepts that are gone only as long as documents carry them.
+        """
+        self.documents_ = self._fitted().with_concepts(concepts_given(vocabulary)).with_unseen_labels()
         self.vocabulary = self.documents_.concepts
         return self
 

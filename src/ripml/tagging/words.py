@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from ripml.decoding.evidence import TEXT_SIGNALS, Evidence
 from ripml.labels.concepts import Concept, Concepts
 from ripml.labels.vocabulary import Vocabulary
+from ripml.model.model import Model
 from ripml.text.matching import Name, NameMatcher
 
 __all__ = ["LabelWords", "MatchedName"]
@@ -32,59 +33,42 @@ class MatchedName:
     places: list[tuple[int, int]]
 
 
-class LabelWords:
-    """The names and synonyms of the concepts of a vocabulary, as they were when a model was fitted.
-
-    A document must be the same when it is learnt and when it is forgotten, and what its names count for is a sum over
-    documents. So the words of a model stay as they are until the next fit, like the words of its features.
-
-    >>> from ripml.labels.concepts import Concept
-    >>> words = LabelWords([Concept("c1", {"en": "Airport construction"}), Concept("c2")])
-    >>> words.ids, words.matched("They construct an airport.", "c1")
-    (['c1'], [MatchedName(name='Airport construction', places=[(5, 14), (18, 25)])])
-    """
+class _Names:
+    """The names and synonyms of concepts, and the matcher that finds them."""
 
     def __init__(self, concepts: Iterable[Concept]) -> None:
-        self._concepts = [concept for concept in concepts if concept.texts()]
-        self.ids = [concept.id for concept in self._concepts]  # as labels are called now
-
-    @classmethod
-    def of(cls, concepts: Iterable[Concept]) -> LabelWords | None:
-        """The words of these concepts; None if no concept has a name."""
-        words = cls(concepts)
-        return words if words.ids else None
+        self.concepts = [concept for concept in concepts if concept.texts()]
+        self.ids = [concept.id for concept in self.concepts]  # as labels are called now
 
     @cached_property
     def matcher(self) -> NameMatcher:
         """Finds the names; made when first needed."""
         return NameMatcher(
             Name(number, language, text, preferred)
-            for number, concept in enumerate(self._concepts)
+            for number, concept in enumerate(self.concepts)
             for language, text, preferred in concept.texts()
         )
 
-    def renamed(self, names: Mapping[str, str | None]) -> LabelWords:
-        """The same words after labels were renamed, old ↦ new; None for a label that was removed."""
-        if not any(id in names for id in self.ids):
-            return self
-        other = copy.copy(self)
-        other.ids = [names.get(id, id) or "" for id in self.ids]
-        return other
+    def expected_shares(self, words: Mapping[str, float]) -> NDArray[np.float64]:
+        """The share of texts that has a name of each concept, (n,); see `NameMatcher.expected_shares`."""
+        matcher = self.matcher
+        others = np.ones(len(self.ids))
+        name = np.repeat(np.arange(len(matcher)), matcher.n_labels)
+        np.multiply.at(others, matcher.labels, 1 - matcher.expected_shares(words)[name])
+        return 1 - others
 
-    def to_json_lines(self) -> bytes:
-        """One concept per line, see `Concepts`."""
-        named = {id: concept for id, concept in zip(self.ids, self._concepts, strict=True) if id}
-        return Concepts.of(replace(concept, id=id) for id, concept in named.items()).to_json_lines()
+    def evidence(self, texts: Sequence[str], vocabulary: Vocabulary) -> tuple[Evidence, Ints]:
+        """What the names in texts say about the labels of a model, and the number of the concept of each pair.
 
-    def evidence(self, texts: Sequence[str], vocabulary: Vocabulary) -> Evidence:
-        """What the names in texts say about the labels of a model; ids that are not among its labels are left out."""
+        Concepts that are not among the labels are left out.
+        """
         matcher, found = self.matcher, self.matcher.find(texts)
         # One line for each match and label of that name.
         n_owners = matcher.n_labels[found.names]
         line = np.repeat(np.arange(len(found.names)), n_owners)
         owner = np.arange(len(line)) - np.repeat(np.cumsum(n_owners) - n_owners, n_owners)
         owner += matcher.label_ends[found.names][line]
-        label = self._columns(matcher.labels[owner], vocabulary)
+        label = self._columns_of(matcher.labels[owner], vocabulary)
         line, owner, label = (array[label >= 0] for array in (line, owner, label))
         # A label may have several of its names in a text: what is known of them becomes one line of signals.
         key = found.rows[line] * len(vocabulary) + label
@@ -109,9 +93,10 @@ class LabelWords:
         joined["early"] = 1 - joined["first"] / length
         joined["spread"] = (joined["last"] - joined["first"]) / length
         signals = np.stack([joined[name] for name in TEXT_SIGNALS], axis=1).astype(np.float32)
-        return Evidence(np.searchsorted(row, np.arange(len(texts) + 1)), label, signals)
+        evidence = Evidence(np.searchsorted(row, np.arange(len(texts) + 1)), label, signals)
+        return evidence, matcher.labels[owner[starts]]
 
-    def _columns(self, numbers: Ints, vocabulary: Vocabulary) -> Ints:
+    def _columns_of(self, numbers: Ints, vocabulary: Vocabulary) -> Ints:
         """The column of each concept of these numbers, −1 for one that is not a label."""
         used, place = np.unique(numbers, return_inverse=True)
         columns = [
@@ -119,12 +104,122 @@ class LabelWords:
         ]
         return np.array(columns, np.int64)[place]
 
+
+class LabelWords:
+    """The names and synonyms of concepts: those of the last fit, which are counted, and those of the vocabulary now.
+
+    How often a name is right is a sum over documents, and a document must count the same when it is learnt and when it
+    is forgotten. So the names that are counted stay as they are until the next fit, like the words of features. Answers
+    go by the present vocabulary. A concept that is new, or has other names than at the fit, is found by a matcher of
+    its own, with the number of documents that have such a name estimated from the words of features. A concept that
+    has left the vocabulary is found as long as documents carry it.
+
+    >>> from ripml.labels.concepts import Concept
+    >>> words = LabelWords([Concept("c1", {"en": "Airport construction"}), Concept("c2")])
+    >>> words.ids, words.matched("They construct an airport.", "c1")
+    (['c1'], [MatchedName(name='Airport construction', places=[(5, 14), (18, 25)])])
+    >>> words = words.with_vocabulary(Concepts.of([Concept("c2", {"en": "red tea"})]), {"red": 0.5, "tea": 0.1})
+    >>> words.later_ids, words.matched("Tea, and a red one", "c2")[0].name
+    (['c2'], 'red tea')
+    """
+
+    def __init__(self, concepts: Iterable[Concept]) -> None:
+        self._counted = _Names(concepts)
+        self._later: _Names | None = None
+        self._shares: NDArray[np.float64] | None = None  # of documents that have a name of each later concept
+        self._replaced = self._gone = np.zeros(len(self.ids), bool)  # of the counted concepts
+
+    @classmethod
+    def of(cls, concepts: Iterable[Concept]) -> LabelWords | None:
+        """The words of these concepts; None if no concept has a name."""
+        words = cls(concepts)
+        return words if words.ids else None
+
+    @property
+    def ids(self) -> list[str]:
+        """The labels whose names are counted."""
+        return self._counted.ids
+
+    @property
+    def later_ids(self) -> list[str]:
+        """The labels whose names came after the last fit."""
+        return [] if self._later is None else self._later.ids
+
+    # --------------------------------------------------------------------------------------------------------- changing
+
+    def renamed(self, names: Mapping[str, str | None]) -> LabelWords:
+        """The same words after labels were renamed, old ↦ new; None for a label that was removed.
+
+        `with_vocabulary` has to follow.
+        """
+        if not any(id in names for id in self.ids):
+            return self
+        other = copy.copy(self)
+        other._counted = copy.copy(self._counted)
+        other._counted.ids = [names.get(id, id) or "" for id in self.ids]
+        return other
+
+    def with_vocabulary(self, concepts: Concepts | None, words: Mapping[str, float] | None) -> LabelWords:
+        """With this vocabulary for answers.
+
+        `words` are those of features, each with the share of documents that have it; None if they are not known.
+        """
+        concepts = Concepts.of([]) if concepts is None else concepts
+        counted = dict(zip(self.ids, self._counted.concepts, strict=True))
+        later = _Names(
+            concept for id, concept in concepts.items() if id not in counted or not _same_names(concept, counted[id])
+        )
+        replaced, before = set(later.ids), self._later
+        other = copy.copy(self)
+        if before is not None and before.ids == later.ids and all(map(_same_names, before.concepts, later.concepts)):
+            later = before  # with its matcher
+        other._later, other._shares = (later, None) if later.ids else (None, None)
+        if other._later is not None and words is not None:
+            other._shares = later.expected_shares(words)
+        other._replaced = np.array([id in replaced for id in self.ids], bool)
+        other._gone = np.array([id not in concepts for id in self.ids], bool)
+        return other
+
+    # --------------------------------------------------------------------------------------------------------- evidence
+
+    def training_evidence(self, texts: Sequence[str], vocabulary: Vocabulary) -> Evidence:
+        """What the counted names in texts say about the labels of a model: what is learnt and forgotten."""
+        return self._counted.evidence(texts, vocabulary)[0]
+
+    def evidence(self, texts: Sequence[str], model: Model) -> Evidence:
+        """What the names in texts say about the labels of a model that answers."""
+        evidence, number = self._counted.evidence(texts, model.vocabulary)
+        if self._gone.any() or self._replaced.any():
+            unused = self._replaced[number] | (self._gone[number] & (model.frequency[evidence.labels] == 0))
+            evidence = evidence.only(~unused)
+        if self._later is None:
+            return evidence
+        later, number = self._later.evidence(texts, model.vocabulary)
+        if self._shares is not None:
+            expected = self._shares[number] * model.n_rows
+        else:  # as many as have the names of another label
+            hits = np.zeros(0) if model.decoder.names is None else model.decoder.names.hits
+            expected = np.full(len(number), hits.sum() / max(np.count_nonzero(hits), 1))
+        return evidence.joined(replace(later, expected=expected.astype(np.float32)))
+
     def matched(self, text: str, label: str) -> list[MatchedName]:
         """The names of a label that stand in a text, with their places."""
         found = list[MatchedName]()
-        texts = self._concepts[self.ids.index(label)].texts() if label in self.ids else []
-        for language, name, preferred in texts:
+        parts = [self._counted] if self._later is None else [self._later, self._counted]
+        names = next((part.concepts[part.ids.index(label)].texts() for part in parts if label in part.ids), [])
+        for language, name, preferred in names:
             places = NameMatcher([Name(0, language, name, preferred)]).places_of_label(text, 0)
             if places:
                 found.append(MatchedName(name, places))
         return found
+
+    # ------------------------------------------------------------------------------------------------------------ state
+
+    def to_json_lines(self) -> bytes:
+        """The counted concepts, one per line, see `Concepts`."""
+        named = {id: concept for id, concept in zip(self.ids, self._counted.concepts, strict=True) if id}
+        return Concepts.of(replace(concept, id=id) for id, concept in named.items()).to_json_lines()
+
+
+def _same_names(concept: Concept, other: Concept) -> bool:
+    return concept.names == other.names and concept.synonyms == other.synonyms

@@ -80,6 +80,11 @@ class TextFeatures(ABC):
         return None
 
     @property
+    def shares(self) -> dict[str, float] | None:
+        """The share of texts that each word was found in at the fit; None where words are not known."""
+        return None
+
+    @property
     def encoders(self) -> list[Any]:
         """Its encoders, in the order of their columns."""
         return []

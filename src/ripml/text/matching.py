@@ -15,7 +15,7 @@ from __future__ import annotations
 import importlib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
@@ -153,6 +153,29 @@ class NameMatcher:
                         old = found.setdefault(name, [name, 0, first, last, width])
                         old[1:] = [old[1] + count, old[2], last, min(old[4], width)]
         return np.array(list(found.values()), np.int64).reshape(-1, 5)
+
+    def expected_shares(self, words: Mapping[str, float]) -> NDArray[np.float64]:
+        """The share of texts that each name stands in, (N,), as far as the share of texts with each of `words` tells.
+
+        Words are taken to be independent of each other, but for the tokens of scripts without spaces, which overlap.
+
+        >>> names = [Name(0, "en", "red tea", True), Name(1, "en", "ice", True), Name(2, "en", "cup", True)]
+        >>> NameMatcher(names).expected_shares({"red": 0.5, "tea": 0.125, "teas": 0.125, "ice": 0.25}).tolist()
+        [0.125, 0.25, 0.0]
+        """
+        if not len(self):
+            return np.zeros(0)
+        share = np.zeros(len(self._ids))
+        for stems in self._stems.values():
+            for word, part in words.items():
+                number = stems.number(word)
+                if number >= 0:
+                    share[number] += part
+        share = np.minimum(share, 1)
+        spaced = np.array([has_spaces(stem) for _, stem in self._ids])
+        starts = self._word_ends[:-1]
+        together = np.multiply.reduceat(np.where(spaced, share, 1)[self._words], starts)
+        return np.asarray(together * np.minimum.reduceat(np.where(spaced, 1, share)[self._words], starts))
 
     def places_of_label(self, text: str, label: int) -> list[tuple[int, int]]:
         """Where in the text the words of the names of a label stand: start and end of each, in order.

@@ -172,6 +172,12 @@ class TfIdf(TextFeatures):
         return [*self._words, *self._groups]
 
     @property
+    def shares(self) -> dict[str, float]:
+        """The share of texts that each word was found in at the fit, nearly: (1 + df)/(1 + n)."""
+        self._check_fitted()
+        return dict(zip(self._words, np.exp(1 - self._idf.astype(np.float64)).tolist(), strict=False))
+
+    @property
     def names(self) -> list[str]:
         """The words and groups of letters."""
         return self.feature_names

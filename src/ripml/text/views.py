@@ -79,6 +79,11 @@ class Views(TextFeatures):
         return found
 
     @property
+    def shares(self) -> dict[str, float] | None:
+        """Those of the first part that knows words."""
+        return next((part.shares for part in self.parts if part.shares is not None), None)
+
+    @property
     def encoders(self) -> list[Encoder]:
         """Those of all parts."""
         return [encoder for part in self.parts for encoder in part.encoders]
