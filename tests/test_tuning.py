@@ -90,7 +90,7 @@ def settings_of(choice: Choice) -> tuple[float, Kernel, float]:
 def precision_of(start: Choice, choice: Choice) -> float:
     """What the start gave on the sample on which the choice was made."""
     tried = {(power, kernel, ridge): precision for power, kernel, ridge, _, precision in choice.tried}
-    return tried[settings_of(start)]
+    return float(tried[settings_of(start)])
 
 
 # --------------------------------------------------------------------------------------------------- planted answers

@@ -72,12 +72,15 @@ def test_one_view_scales_as_none() -> None:
 def test_a_view_of_noise_gets_the_smaller_share(noisy: int) -> None:
     X, Y = two_views(400, noisy)
     model = RIPML(views=[12, 12], random_state=0).fit(X, Y)
-    assert model.chosen_["views"][noisy] < 0.35 < 0.65 < model.chosen_["views"][1 - noisy]
+    assert model.chosen_["views"][noisy] < 0.35
+    assert model.chosen_["views"][1 - noisy] > 0.65
 
 
 @pytest.mark.parametrize(
-    "settings", [RIPML(), RIPML.linear(), RIPML.paper(n_dims=8), RIPML(kernel="local")], ids=["default", "linear", "paper", "local"]
-)  # fmt: skip
+    "settings",
+    [RIPML(), RIPML.linear(), RIPML.paper(n_dims=8), RIPML(kernel="local")],
+    ids=lambda model: str(model)[:30],
+)
 def test_views_learn_forget_save_and_load_as_other_rows_do(settings: RIPML, tmp_path: Path) -> None:
     X, Y = two_views(260, 0)
     model = settings.set_params(views=[12, 12], random_state=0).fit(X[:200], Y[:200])
@@ -144,7 +147,8 @@ def test_a_column_that_does_not_vary_has_no_part(tmp_path: Path) -> None:
 def test_the_width_follows_the_data_where_rows_are_left_as_they_are(factor: float) -> None:
     X, Y = table(False)
     one, other = (RIPML(normalize=False, random_state=0).fit(rows, Y) for rows in (X, factor * X))
-    assert other.kernel_.gamma == pytest.approx(one.kernel_.gamma / factor**2, rel=1e-2)
+    widths = [float(getattr(model.kernel_, "gamma", 0)) for model in (one, other)]
+    assert widths[1] == pytest.approx(widths[0] / factor**2, rel=1e-2)
     assert other.left_out_precision_["P@1"] == pytest.approx(one.left_out_precision_["P@1"], abs=0.02)
 
 

@@ -177,7 +177,7 @@ class Scaling:
 
     def unweighted(self, X: Any, dtype: Any, n_jobs: int | None = None) -> Any:
         """The same before features are weighted, of this type (None for that of X)."""
-        if self.columns is not None:
+        if self.columns is not None and self.centre is not None:
             X = (dense(X) - self.centre) * self.columns
         if self.unit:
             X = self._unit(X, n_jobs)
@@ -234,8 +234,8 @@ class Scaling:
             raise ValueError("the scaling of features does not fit to their number")
         if len(shares) != len(views) or not all(type(share) is float and 0 < share <= 1 for share in shares):
             raise ValueError("the shares of views must be numbers between 0 and 1")
-        parts = (arrays.get(name) for name in ("feature_centre", "feature_scale", "weights"))
-        return cls(values["unit"], *parts, views, shares)
+        centre, columns, weights = (arrays.get(name) for name in ("feature_centre", "feature_scale", "weights"))
+        return cls(values["unit"], centre, columns, weights, views, shares)
 
 
 def _multiplied(X: Any, weights: NDArray[Any]) -> Any:

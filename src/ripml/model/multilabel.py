@@ -46,7 +46,7 @@ class TrainingData:
 class Multilabel(Estimator, ABC):
     """An estimator of label sets by scikit-learn's rules, with `classes_`, `threshold_` and counts of rows."""
 
-    normalize: bool
+    normalize: bool | str
     n_jobs: int | None
 
     if TYPE_CHECKING:  # attributes of an estimator, or properties of the model that it holds

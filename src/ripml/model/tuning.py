@@ -93,7 +93,8 @@ def choose(
             return choice
         if choice.power not in spreads:
             spreads[choice.power] = _spread(features(choice.power))
-        spread, kernel, ridge = spreads[choice.power], choice.kernel, choice.ridge
+        spread, ridge = spreads[choice.power], choice.ridge
+        kernel: Any = choice.kernel
         if "kernel" in free:
             kernel = replace(kernel, gamma=kernel.gamma / spread)
         if "ridge" in free and kernel.linear:
@@ -114,7 +115,9 @@ def choose(
                 views = scaling.of_views(features(choice.power))
                 products[choice.power] = [Linear().lower_triangle(view, n_jobs) for view in views]
             parts = products[choice.power]
-            K = parts[0].copy() if not choice.views else sum(map(np.multiply, np.float32(choice.shares), parts))
+            K = parts[0].copy()
+            if choice.views:
+                K = np.asarray(np.tensordot(np.array(choice.shares, np.float32), np.array(parts), 1), np.float32)
             squares, choice = K.diagonal().copy(), absolute(choice)
             choice.kernel.of_products(K, squares, squares)
             if choice.kernel.linear:

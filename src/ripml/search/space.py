@@ -119,7 +119,7 @@ class Objective:
                 X, X_held_out = data.X[training], data.X[held_out]
             elif data.texts is not None:
                 features = text_features()  # fitted on the training rows alone
-                X = features.fit_transform([data.texts[i] for i in training])
+                X = features.learn([data.texts[i] for i in training])
                 X_held_out = features.transform([data.texts[i] for i in held_out])
             else:
                 raise DataError(f"{data.name} has neither features nor texts.")

@@ -108,8 +108,8 @@ class Recipe:
 
     def refit(self, change: int, documents: Documents, labels: Sequence[Label], encoder: Any = None) -> Refit:
         """The model that a new fit makes of all documents and labels as of a change."""
-        features, settings = "tfidf" if self.features is None else self.features, self.settings.cloned()
-        if self.features is not None and encoder is not None:
+        features, settings = self.features, self.settings.cloned()
+        if features is not None and encoder is not None:
             features = features.with_encoder(encoder)
         # Concepts that no document carries become labels behind the others.
         numbers = {str(label.name): label.number for label in labels}
@@ -187,7 +187,7 @@ def fit_documents(
     text = text_features(features) if data.X is None and data.texts is not None else None
     vectors = None if text is None else text.fit_encoders(data.texts or [], known)
     fitted = DocumentModel.fit(
-        data, first_feature, model, features=text or features, rules=rules, always_named=True, concepts=concepts,
+        data, first_feature, model, features=text or "tfidf", rules=rules, always_named=True, concepts=concepts,
         unseen=unseen, vectors=vectors
     )  # fmt: skip
     model.model_.check_exact()

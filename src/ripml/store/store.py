@@ -347,6 +347,7 @@ class Store:
         if learnt is None:
             return
         found = self.model.text.encoded([self._bodies.text(bytes(row[1]))])
+        assert found is not None
         difference = float(np.linalg.norm(found - learnt) / max(float(np.linalg.norm(learnt)), 1e-30))
         if difference > _OTHER_ENCODER:
             warnings.warn(

@@ -137,7 +137,7 @@ class Doc2Vec(TextFeatures):
         """
         model = self._fitted()
         documents = self._tokenize(texts)
-        vectors = np.zeros((len(documents), self.n_dims), np.float32)
+        inferred = np.zeros((len(documents), self.n_dims), np.float32)
         rates = np.linspace(model.alpha, model.min_alpha, self.epochs).tolist()
 
         def infer(row: int) -> None:
@@ -145,11 +145,11 @@ class Doc2Vec(TextFeatures):
             shallow.random = np.random.RandomState(self.random_state)
             for rate in rates:
                 _gensim().doc2vec.train_document_dm(
-                    shallow, documents[row], [row], rate, learn_words=False, learn_hidden=False, doctag_vectors=vectors
+                    shallow, documents[row], [row], rate, learn_words=False, learn_hidden=False, doctag_vectors=inferred
                 )
 
         map_blocks(infer, range(len(documents)), self.n_jobs)
-        return vectors
+        return inferred
 
     @property
     def n_features(self) -> int:

@@ -82,7 +82,7 @@ class Encoder(TextFeatures):
         if encoder is not None and word is None and not any(map(callable, methods)):
             raise ParameterError(f"an encoder of texts must have `encode` or `transform`; got {encoder!r}.")
         self.word = word
-        self.encoder = None if word else encoder
+        self.encoder: Any = None if word else encoder
         self.n_dims = n_dims
         self.name = word or (type(encoder).__name__ if name is None else name)
 
