@@ -180,9 +180,9 @@ def test_candidates_of_one_leaf_are_told_apart_by_the_mean() -> None:
 
 
 def test_too_few_rows_or_outcomes_give_no_trees() -> None:
-    candidates, right = simulated(49)
+    candidates, right = simulated(99)
     assert fit_trees(candidates, right) is None
-    candidates, right = simulated(50)
+    candidates, right = simulated(100)
     assert fit_trees(candidates, right) is not None
     assert fit_trees(candidates, np.zeros_like(right)) is None
     assert fit_trees(candidates, np.ones_like(right)) is None
@@ -315,7 +315,7 @@ def test_the_scores_of_each_half_of_the_rows_are_those_of_the_trees_of_the_other
 
 
 def test_a_half_with_too_few_rows_leaves_the_mean_of_the_signals() -> None:
-    candidates, right = simulated(99)
+    candidates, right = simulated(199)
     trees, scores = fit_blend(candidates, right, 1)
     assert trees is None
     np.testing.assert_array_equal(scores, candidates.simple_score())
@@ -385,6 +385,17 @@ def test_a_candidate_that_is_hardly_ahead_of_the_next_label_has_a_score_near_zer
         margins = np.full(whole.shape, margin, np.float32)
         scores = Candidates(candidates.labels, candidates.signals, margins).scores(trees)
         np.testing.assert_allclose(scores, share * whole, rtol=1e-5)
+
+
+def test_ranks_of_many_almost_equal_values_do_not_jump() -> None:
+    random = np.random.default_rng(0)
+    values = np.repeat(np.float32([[0.8]]), 30, axis=1)
+    labels, seen = np.arange(30)[None], np.ones((1, 30), np.int64)
+    equal = _standing(values, labels, seen)["rank"]
+    moved = _standing(values + random.uniform(-1e-6, 1e-6, values.shape).astype(np.float32), labels, seen)["rank"]
+    np.testing.assert_allclose(equal, 14.5, atol=1e-4)
+    np.testing.assert_allclose(moved, equal, atol=0.02)
+
 
 
 def test_ranks_of_almost_equal_values_change_gradually() -> None:

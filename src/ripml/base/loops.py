@@ -578,7 +578,7 @@ def least_squares(labels, Phi, Z, epsilon, out):
 
 
 @_loop
-def standing(value, labels, tie, n_tied, rank, best, third, total):
+def standing(value, labels, tie, rank, best, third, total):
     """Where each value stands among those of its row (`ripml.decoding.signals._standing`)."""
     n, K = value.shape
     line = np.empty(K, np.float32)
@@ -590,7 +590,7 @@ def standing(value, labels, tie, n_tied, rank, best, third, total):
         for r in range(K):
             rank[i, order[r]] = r
             positive += max(line[order[r]], np.float32(0))
-        for shift in range(1, min(n_tied, K)):
+        for shift in range(1, K):
             any_tied = False
             for r in range(K - shift):
                 apart = line[order[r]] - line[order[r + shift]]
@@ -662,7 +662,7 @@ def as_scores(labels, values, indices, data, indptr):
 @_loop
 def blended_scores(
     set_starts, set_labels, examples, weights, bounds, proposed, values, Z, Phi, n_learners, epsilon, frequency,
-    tie, n_tied, feature, threshold, value, start, steepness, offset, learnt, border, n_kept, indices, data, indptr,
+    tie, feature, threshold, value, start, steepness, offset, learnt, border, n_kept, indices, data, indptr,
 ):  # fmt: skip
     """Candidates, their signals and the score of each, in one call (`FittedBlend.cluster_scores`).
 
@@ -678,7 +678,7 @@ def blended_scores(
     if epsilon > 0:
         least_squares(labels, Phi, Z, epsilon, signals[0])
     of_row = np.empty((3, n), np.float32)
-    standing(signals[0], labels, tie, n_tied, signals[n_sources + 1], of_row[0], of_row[1], of_row[2])
+    standing(signals[0], labels, tie, signals[n_sources + 1], of_row[0], of_row[1], of_row[2])
     for i in range(n):
         for p in range(n_kept):
             signals[n_sources, i, p] = frequency[labels[i, p]]

@@ -35,7 +35,7 @@ __all__ = ["Candidates", "Trees", "boosted_trees", "fit_blend", "fit_trees"]
 Floats = NDArray[np.float32]
 
 _BOOSTING = Boosting(n_trees=40, depth=4, leaf=40)  # of each half
-_LEAST_ROWS = 50  # left-out rows of a half below which trees would only learn noise
+_LEAST_ROWS = 100  # left-out rows of a half below which trees would only learn noise
 LEARNT = np.float32(1 - 1e-4)  # the share of the trees in a score; the rest breaks ties
 # Width of the slope at the threshold of a node: some thousand times the rounding error of a signal.
 SLOPE = np.float32(2e-3)

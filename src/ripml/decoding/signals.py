@@ -50,7 +50,6 @@ OF_LABEL_AND_ROW = ("frequency", "rank", "best", "third", "total")  # the signal
 _PARTS, _LEAST_BLOCK = 4, 4  # into which a batch is cut at least, but not smaller than so many rows
 _ROW_BLOCK = 256
 TIE = np.float32(4e-3)  # twice the difference of values below which their ranks are shared
-_TIED_VALUES = 8  # values after one in the order that may share its rank
 DENSE_LABELS = 8192  # up to here the values of all labels cost less than looking up the columns of candidates
 
 
@@ -400,7 +399,7 @@ class FittedBlend(FittedSignals):
             compiled.blended_scores(
                 sets.indptr, sets.indices, *_side_by_side(examples, n), proposed, nothing if values is None else values,
                 Z, Phi, np.float32(self.sketch.projection.n_learners), np.float32(choices.epsilon or 0),
-                self.frequency, TIE, _TIED_VALUES, trees.feature, trees.threshold, trees.value, trees.start,
+                self.frequency, TIE, trees.feature, trees.threshold, trees.value, trees.start,
                 *steps_of(("value", *examples, *OF_LABEL_AND_ROW)), LEARNT, SLOPE, n_kept, indices, data, ends,
             )  # fmt: skip
             return indices[: ends[-1]], data[: ends[-1]], ends
@@ -512,7 +511,7 @@ def _standing(value: Floats, labels: Ints, seen: Ints) -> dict[str, Floats]:
     compiled = loops()
     if compiled is not None:
         rank, (best, third, total) = np.empty(value.shape, np.float32), np.empty((3, len(value)), np.float32)
-        compiled.standing(np.ascontiguousarray(value), labels, TIE, _TIED_VALUES, rank, best, third, total)
+        compiled.standing(np.ascontiguousarray(value), labels, TIE, rank, best, third, total)
         of_row = {"best": best, "third": third, "total": total}
         wide = {name: np.broadcast_to(column[:, None], rank.shape) for name, column in of_row.items()}
         return {"frequency": seen.astype(np.float32), "rank": rank, **wide}
@@ -537,7 +536,7 @@ def _near_ties(ordered: Floats) -> Floats:
     Of two values that differ by less than half of `TIE`, each ranks partly before the other, and equal ones half.
     """
     added = np.zeros(ordered.shape, np.float32)
-    for shift in range(1, min(_TIED_VALUES, ordered.shape[1])):
+    for shift in range(1, ordered.shape[1]):
         with np.errstate(invalid="ignore"):  # −∞ − −∞ of missing candidates
             apart = ordered[:, :-shift] - ordered[:, shift:]
         share = np.where(apart < TIE / 2, 0.5 - apart / TIE, np.float32(0))
