@@ -66,7 +66,8 @@ _MAX_WORD: Final = 64  # letters; longer runs are cut there
 _MAX_JOINED: Final = 16  # characters that count as one syllable
 # ASCII letters in lower case, and blanks for all but letters, digits and underscores.
 _ASCII: Final = "".join(chr(c).lower() if chr(c).isalnum() or c == ord("_") else " " for c in range(128))
-_NOT_ASCII: Final = re.compile("[^\x00-\x7f]+")
+# The same for bytes of UTF-8, of which those of other characters stay.
+_BYTES: Final = bytes(ord(_ASCII[byte]) if byte < 128 else byte for byte in range(256))
 _ELEMENTS: Final = """
     a abbr address article aside audio b blockquote body br button caption center cite code col colgroup dd del
     details dfn div dl dt em fieldset figcaption figure font footer form h1 h2 h3 h4 h5 h6 head header hr html i
@@ -191,30 +192,37 @@ def tokens(text: str) -> list[str]:
     ['हिन्दी', '腾', '腾讯', '讯', 'ไท', 'ไทย', 'ทย']
     """
     text = _blanked(text)
-    found, done = list[str](), 0
-    # No run goes across a space, so that what is between two of them can be cut apart from the rest.
-    for other in _NOT_ASCII.finditer(text):
-        if other.start() < done:
-            continue
-        start = max(done, text.rfind(" ", done, other.start()) + 1)
-        end = text.find(" ", other.end())
-        end = len(text) if end < 0 else end
-        found += _ascii_tokens(text[done:start])
-        for run in _runs().findall(text[start:end]):
-            if run.isascii():
-                found.append(run[:_MAX_WORD].lower())
-            else:
-                found += [token for _, _, token in _cut(run)]
-        done = end
-    found += _ascii_tokens(text[done:])
+    if text.isascii():
+        parts = text.translate(_ASCII).split()
+    else:
+        parts = text.encode("utf-8", "surrogatepass").translate(_BYTES).decode("utf-8", "surrogatepass").split()
+    if len(max(parts, key=len, default="")) > _MAX_WORD:
+        parts = [part[:_MAX_WORD] if part.isascii() else part for part in parts]
+    if text.isascii():
+        return parts
+    found = list[str]()  # nothing goes across a blank, and most of what is between two of them is ASCII or came before
+    for part in parts:
+        if part.isascii():
+            found.append(part)
+        else:
+            found += _cached_tokens(part) if len(part) <= _MAX_WORD else _tokens_of(part)
     return found
 
 
-def _ascii_tokens(text: str) -> list[str]:
-    words = text.translate(_ASCII).split()
-    if len(max(words, key=len, default="")) > _MAX_WORD:
-        words = [word[:_MAX_WORD] for word in words]
-    return words
+def _tokens_of(part: str) -> list[str]:
+    """The tokens of a part of a text."""
+    found = list[str]()
+    for run in _runs().findall(part):
+        if run.isascii():
+            found.append(run[:_MAX_WORD].lower())
+        else:
+            found += [token for _, _, token in _cut(run)]
+    return found
+
+
+@functools.lru_cache(maxsize=1 << 17)
+def _cached_tokens(part: str) -> tuple[str, ...]:
+    return tuple(_tokens_of(part))
 
 
 def pieces(text: str) -> Iterator[Piece]:
