@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import fields
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ripml.text.matching import Matches, Name, NameMatcher
+from ripml.text.tokens import tokens
 
 pytest.importorskip("Stemmer")
 
@@ -24,6 +31,12 @@ def found(matcher: NameMatcher, text: str) -> list[int]:
     return sorted(
         {int(label) for name in matches.names for label in matcher.labels[slice(*matcher.label_ends[name:][:2])]}
     )
+
+
+def lines(matches: Matches) -> list[list[float]]:
+    """What is known of each match."""
+    columns = (getattr(matches, field.name) for field in fields(matches) if field.name not in ("ends", "lengths"))
+    return [list(map(float, line)) for line in zip(*columns, strict=True)]
 
 
 @pytest.mark.parametrize(
@@ -106,12 +119,7 @@ def test_a_name_stands_where_one_sentence_has_all_its_words(words: list[list[str
 def test_a_text_alone_is_as_in_a_batch() -> None:
     matcher = NameMatcher(names("red tea", "cup", "leaf"))
     texts = ["Red tea in a cup", "", "leaf by leaf. Red", "cups of red tea"]
-    together, alone = matcher.find(texts), [matcher.find([text]) for text in texts]
-
-    def lines(matches: Matches) -> list[list[int]]:
-        columns = (matches.names, matches.count, matches.first, matches.last, matches.width)
-        return [list(map(int, line)) for line in zip(*columns, strict=True)]
-
+    together, alone = matcher.find(texts, 2), [matcher.find([text], 2) for text in texts]
     assert lines(together) == [line for one in alone for line in lines(one)]
     assert together.lengths.tolist() == [int(one.lengths[0]) for one in alone]
 
@@ -120,3 +128,58 @@ def test_the_places_of_the_words_of_a_label() -> None:
     text = "Red&nbsp;tea? Blue tea. <b>Teas</b>, red"
     matcher = NameMatcher(names("red tea"))
     assert [text[a:b] for a, b in matcher.places_of_label(text, 0)] == ["Red", "tea", "Teas", "red"]
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(WORDS, min_size=1, max_size=12), SENTENCES)
+def test_compiled_loops_find_what_numpy_finds(words: list[list[str]], sentences: list[list[str]]) -> None:
+    matcher = NameMatcher(names(*map(" ".join, words)))
+    text = ". ".join(map(" ".join, sentences))
+    compiled = matcher.find([text, text], 3)
+    with patch("ripml.text.matching.loops", return_value=None):
+        plain = matcher.find([text, text], 3)
+    assert lines(plain) == lines(compiled)
+
+
+def test_names_of_which_a_text_has_some_words_come_after_whole_ones() -> None:
+    matcher = NameMatcher(names("red tea", "tea", "red cup", "sun"))
+    matches = matcher.find(["Red, red tea"], n_partly=5)
+    assert matches.names.tolist() == [0, 1, 2]
+    assert matches.count.tolist() == [1, 1, 0]
+    assert matches.cover[:2].tolist() == [1, 1]
+    assert 0 < matches.cover[2] < 1
+    assert (matches.likeness > 0).all()
+    assert matcher.find(["Red, red tea"]).names.tolist() == [0, 1]
+
+
+@given(st.lists(WORDS, min_size=1, max_size=12), SENTENCES, st.integers(0, 4))
+@settings(max_examples=60, deadline=None)
+def test_cover_and_likeness_by_their_formulas(given_names: list[list[str]], sentences: Any, n_partly: int) -> None:
+    matcher = NameMatcher(names(*(" ".join(name) for name in given_names)))
+    text = ". ".join(" ".join(sentence) for sentence in sentences)
+    distinct = list({frozenset(name): None for name in given_names})
+    weight = {
+        word: np.log1p(len(distinct) / sum(word in name for name in distinct)) / np.log1p(len(distinct))
+        for name in distinct
+        for word in name
+    }
+    count = Counter(word for sentence in sentences for word in sentence)
+    n_tokens = len(set(tokens(text.replace(". ", " _ "))))
+
+    def formulas(name: frozenset[str]) -> tuple[float, float]:
+        there = [word for word in name if count[word]]
+        product = sum(weight[word] ** 2 * (1 + np.log(count[word])) for word in there)
+        length = np.sqrt(sum(weight[word] ** 2 for word in name) * max(n_tokens, 1))
+        return sum(weight[word] for word in there) / sum(weight[word] for word in name), float(product / length)
+
+    found = matcher.find([text, text], n_partly)
+    half = len(found.names) // 2
+    assert found.names[:half].tolist() == found.names[half:].tolist(), "no text leaves a trace"
+    for i in range(half):
+        assert (found.cover[i], found.likeness[i]) == pytest.approx(formulas(distinct[found.names[i]]))
+    whole = found.count[:half] > 0
+    score = found.likeness[:half] + found.cover[:half] / 2
+    others = [sum(formulas(name)) for name in distinct]
+    partly = [n for n, name in enumerate(distinct) if others[n] > 0 and n not in found.names[:half][whole]]
+    assert np.count_nonzero(~whole) == min(n_partly, len(partly))
+    assert (np.diff(score[~whole]) <= 1e-12).all()

@@ -221,6 +221,39 @@ def test_evidence_of_texts() -> None:
     assert found["preferred"] == [1, 1, 1, 0]
     assert found["early"] == pytest.approx([0.75, 0.75, 2 / 3, 1])
     assert found["near"] == pytest.approx([1, 1, 1, 1])
+    assert found["cover"] == pytest.approx([1, 1, 1, 1])
+
+
+def test_some_words_of_a_name_are_evidence() -> None:
+    names = {"a": "red tea", "b": "tea", "c": "green tea leaf", "d": "iron"}
+    words = LabelWords([Concept(id, {"en": name}) for id, name in names.items()])
+    vocabulary = Vocabulary.of(np.array(list(names), object))
+    evidence = words.evidence(["Tea. Red cups."], vocabulary)
+    assert evidence.labels.tolist() == [0, 1, 2]
+    assert evidence.whole.tolist() == [False, True, False]
+    found = dict(zip(TEXT_SIGNALS, evidence.signals.T.tolist(), strict=True))
+    assert found["count"] == found["early"] == found["near"] == [0, 1, 0]
+    assert found["spread"] == [0, 0, 0]
+    assert found["n_words"] == [2, 1, 3]
+    assert found["cover"][:2] == pytest.approx([1, 1]), "its words may stand in different sentences"
+    assert 0 < found["cover"][2] < 0.5
+    assert found["likeness"][0] > found["likeness"][2] > 0
+    counted = NameModel.empty(4).changed(evidence, scipy.sparse.csr_array([[1, 0, 1, 0]]), 1)
+    assert counted.hits.tolist() == [0, 1, 0, 0]
+    assert counted.right.tolist() == [0, 0, 0, 0]
+
+
+def test_a_label_without_a_document_is_suggested_by_some_words_of_its_name(world: Any, tagger: Tagger) -> None:
+    _, tags, concepts = world
+    seen = {tag for some in tags[:400] for tag in some}
+    unseen = [id for id in concepts if id not in seen]
+    for id in unseen[:10]:
+        name = concepts.name(id)
+        text = f"no {name.split()[1]}s"
+        assert id in dict(tagger.suggest(text, n=None, max_count=0))
+        why = next(why for why in tagger.explain(text, n=None) if why.label == id)
+        assert why.named > 0
+        assert [(found.name, found.places) for found in why.matched] == [(name, [(3, len(text))])]
 
 
 def test_rows_of_evidence() -> None:
@@ -250,7 +283,7 @@ def test_a_left_out_row_is_taken_off_the_counts() -> None:
     evidence = Evidence(
         named.indptr.astype(np.int64),
         named.indices.astype(np.int64),
-        np.zeros((named.nnz, len(TEXT_SIGNALS)), np.float32),
+        random.integers(0, 2, (named.nnz, len(TEXT_SIGNALS))).astype(np.float32),
     )
     model, frequency = NameModel.empty(6).changed(evidence, Y, 1), np.asarray(Y.sum(axis=0), np.int64)
     for i in np.flatnonzero(np.diff(Y.indptr)).tolist():

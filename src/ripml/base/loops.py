@@ -1071,6 +1071,38 @@ def names_in_text(numbers, list_ends, listed, word_ends, words):
 
 
 @_ordered_loop
+def alike_names(stems, added, ends, names, totals, lengths, whole, sums, alike):
+    """The names that have stems of a text, and how much of them stands there (`NameMatcher._alike`)."""
+    most = 0
+    for stem in stems:
+        most += ends[stem + 1] - ends[stem]
+    touched = np.empty(most, np.int64)
+    n_touched = 0
+    for i in range(len(stems)):
+        for at in range(ends[stems[i]], ends[stems[i] + 1]):
+            name = names[at]
+            if sums[0, name] == 0:
+                touched[n_touched] = name
+                n_touched += 1
+            sums[0, name] += added[0, i]
+            sums[1, name] += added[1, i]
+    for i in range(len(whole)):
+        alike[i, 0] = sums[0, whole[i]] / totals[whole[i]]
+        alike[i, 1] = sums[1, whole[i]] / lengths[whole[i]]
+        sums[:, whole[i]] = 0
+    more = np.empty((n_touched, 2))
+    n_more = 0
+    for i in range(n_touched):
+        name = touched[i]
+        if sums[0, name] != 0:
+            touched[n_more] = name
+            more[n_more, 0], more[n_more, 1] = sums[0, name] / totals[name], sums[1, name] / lengths[name]
+            n_more += 1
+            sums[:, name] = 0
+    return touched[:n_more], more[:n_more]
+
+
+@_ordered_loop
 def _slot(table, key):
     """The slot of a key in a table of keys ≥ 0, or the empty one, −1, where it belongs; its size is a power of two."""
     at = (key * 0x9E3779B1) & (len(table) - 1)

@@ -35,6 +35,8 @@ __all__ = ["Candidates", "Trees", "boosted_trees", "fit_blend", "fit_trees"]
 Floats = NDArray[np.float32]
 
 _BOOSTING = Boosting(n_trees=40, depth=4, leaf=40)  # of each half
+# Names bring more signals and more candidates, most of them wrong: that takes more and smaller steps.
+_BOOSTING_WITH_NAMES = Boosting(n_trees=150, depth=5, leaf=40, rate=0.05)
 _LEAST_ROWS = 100  # left-out rows of a half below which trees would only learn noise
 LEARNT = np.float32(1 - 1e-4)  # the share of the trees in a score; the rest breaks ties
 # Width of the slope at the threshold of a node: some thousand times the rounding error of a signal.
@@ -231,12 +233,15 @@ def fit_trees(candidates: Candidates, right: NDArray[np.bool_]) -> Trees | None:
     if len(candidates.labels) < _LEAST_ROWS or outcome.all() or not outcome.any():
         return None
     rising = np.array([name in _MONOTONE for name in candidates.signals])
-    return boosted_trees(candidates.table()[filled], outcome, rising)
+    boosting = _BOOSTING_WITH_NAMES if "named" in candidates.signals else _BOOSTING
+    return boosted_trees(candidates.table()[filled], outcome, rising, boosting)
 
 
-def boosted_trees(table: Floats, outcome: NDArray[np.bool_], rising: NDArray[np.bool_]) -> Trees:
+def boosted_trees(
+    table: Floats, outcome: NDArray[np.bool_], rising: NDArray[np.bool_], boosting: Boosting = _BOOSTING
+) -> Trees:
     """Trees for the probability of an outcome (n,) by signals (n, S), of which `rising` ones never lower it."""
-    return Trees(*_BOOSTING.fit(table, outcome, rising))
+    return Trees(*boosting.fit(table, outcome, rising))
 
 
 def fit_blend(candidates: Candidates, right: NDArray[np.bool_], n_jobs: int | None) -> tuple[Trees | None, Floats]:

@@ -7,8 +7,12 @@
     n_words     the words of the longest of its names that stands there
     shared      the fewest labels that share one of these names
     preferred   whether one of them is the preferred name
+    cover       how much of the name stands in the text, 1 for all of it
+    likeness    the cosine of name and text
 
-These are known from the text alone. What training rows make of them is in `ripml.decoding.names`.
+Where a text has only some words of the names of a label, count, early, spread and near are 0, and the others are those
+of the name that is most alike. All of these are known from the text alone. What training rows make of them is in
+`ripml.decoding.names`.
 """
 
 from __future__ import annotations
@@ -25,13 +29,14 @@ __all__ = ["NAME_SIGNALS", "TEXT_SIGNALS", "Evidence", "FeatureRows", "apart"]
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 
-TEXT_SIGNALS = ("count", "early", "spread", "near", "n_words", "shared", "preferred")
+TEXT_SIGNALS = ("count", "early", "spread", "near", "n_words", "shared", "preferred", "cover", "likeness")
 NAME_SIGNALS = ("named", *TEXT_SIGNALS, "precision", "hits")  # with what training rows say of names
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """The labels whose names stand in n texts: those of row i are `ends[i]` to `ends[i + 1]`, in ascending order."""
+    """The labels whose names stand in n texts, at least in part: those of row i are `ends[i]` to `ends[i + 1]`, in
+    ascending order."""
 
     ends: Ints  # (n + 1,)
     labels: Ints  # columns of the model
@@ -77,6 +82,11 @@ class Evidence:
     def rows(self) -> Ints:
         """The row of each pair."""
         return np.repeat(np.arange(len(self)), np.diff(self.ends))
+
+    @property
+    def whole(self) -> NDArray[np.bool_]:
+        """Whether a whole name of the label of each pair stands in the text."""
+        return np.asarray(self.signals[:, TEXT_SIGNALS.index("count")] > 0)
 
     def carried(self, Y: Any) -> NDArray[np.bool_]:
         """Whether the row of each pair carries its label, for labels Y, CSR (n, L)."""

@@ -1,7 +1,7 @@
 """What training rows say of the names of labels: how often a name that stands in a text is right.
 
-For label l these are two counts, which are sums over rows: `hits`, the rows whose text has a name of l, and `right`,
-those among them that carry l. With the signals of a text (`ripml.decoding.evidence`) they make
+For label l these are two counts, which are sums over rows: `hits`, the rows whose text has a whole name of l, and
+`right`, those among them that carry l. With the signals of a text (`ripml.decoding.evidence`) they make
 
     precision   (right + a·p)/(hits + a), with p the precision of all names together
     hits        how many rows have a name of the label
@@ -59,7 +59,7 @@ class NameModel:
         """With rows of labels Y, CSR, counted (1) or taken back (−1); rows without a label are not training rows."""
         if evidence is None:
             return self
-        labelled = (np.diff(Y.indptr) > 0)[evidence.rows]
+        labelled = (np.diff(Y.indptr) > 0)[evidence.rows] & evidence.whole
         hits, right = self.hits.copy(), self.right.copy()
         np.add.at(hits, evidence.labels[labelled], sign)
         np.add.at(right, evidence.labels[labelled & evidence.carried(Y)], sign)
@@ -102,7 +102,8 @@ class NameModel:
         hits, right, seen = self.hits[labels], self.right[labels], frequency[labels]
         overall = self.right.sum() / max(int(self.hits.sum()), 1)
         if carried is not None:
-            hits, right = np.maximum(hits - 1, 0), np.maximum(right - carried, 0)
+            whole = evidence.whole
+            hits, right = np.maximum(hits - whole, 0), np.maximum(right - (whole & carried), 0)
             seen = seen - (carried & (seen <= RARE))
         if evidence.expected is not None:
             later = evidence.expected >= 0

@@ -24,6 +24,8 @@ __all__ = ["LabelWords", "MatchedName"]
 
 Ints = NDArray[np.int64]
 
+_PARTLY = 30  # names of which a text has some words that are evidence, at most
+
 
 @dataclass(frozen=True)
 class MatchedName:
@@ -62,7 +64,7 @@ class _Names:
 
         Concepts that are not among the labels are left out.
         """
-        matcher, found = self.matcher, self.matcher.find(texts)
+        matcher, found = self.matcher, self.matcher.find(texts, _PARTLY)
         # One line for each match and label of that name.
         n_owners = matcher.n_labels[found.names]
         line = np.repeat(np.arange(len(found.names)), n_owners)
@@ -70,10 +72,13 @@ class _Names:
         owner += matcher.label_ends[found.names][line]
         label = self._columns_of(matcher.labels[owner], vocabulary)
         line, owner, label = (array[label >= 0] for array in (line, owner, label))
-        # A label may have several of its names in a text: what is known of them becomes one line of signals.
+        # A label may have several of its names in a text: what is known of them becomes one line of signals. Where
+        # there is no whole one among them, that is what is known of the one that comes first.
         key = found.rows[line] * len(vocabulary) + label
         order = np.argsort(key, kind="stable")
         line, owner, key = line[order], owner[order], key[order]
+        kept = (found.count[line] > 0) | np.append(True, key[1:] != key[:-1])[: len(key)]
+        line, owner, key = line[kept], owner[kept], key[kept]
         starts = np.flatnonzero(np.append(True, key[1:] != key[:-1])) if len(key) else np.empty(0, np.int64)
         row, label = np.divmod(key[starts], max(len(vocabulary), 1))
         name = found.names[line]
@@ -81,16 +86,21 @@ class _Names:
             "count": (np.add, found.count[line]),
             "first": (np.minimum, found.first[line]),
             "last": (np.maximum, found.last[line]),
-            "near": (np.maximum, matcher.n_words[name] / np.maximum(found.width[line], matcher.n_words[name])),
+            "near": (
+                np.maximum,
+                (found.count[line] > 0) * matcher.n_words[name] / np.maximum(found.width[line], matcher.n_words[name]),
+            ),
             "n_words": (np.maximum, matcher.n_words[name]),
             "shared": (np.minimum, matcher.n_labels[name]),
             "preferred": (np.maximum, matcher.preferred[owner].astype(np.int64)),
+            "cover": (np.maximum, found.cover[line]),
+            "likeness": (np.maximum, found.likeness[line]),
         }
         joined = {
             name: ufunc.reduceat(values, starts) if len(starts) else values for name, (ufunc, values) in columns.items()
         }
         length = np.maximum(found.lengths[row], 1)
-        joined["early"] = 1 - joined["first"] / length
+        joined["early"] = np.where(joined["count"] > 0, 1 - joined["first"] / length, 0)
         joined["spread"] = (joined["last"] - joined["first"]) / length
         signals = np.stack([joined[name] for name in TEXT_SIGNALS], axis=1).astype(np.float32)
         evidence = Evidence(np.searchsorted(row, np.arange(len(texts) + 1)), label, signals)

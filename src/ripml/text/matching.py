@@ -8,6 +8,12 @@ scripts without spaces need no stems. What is in brackets at the end of a name t
 
 A name is a set of stems. It is listed under its rarest stem, so that a sentence is compared with few names: for every
 stem of the sentence, with those listed under it.
+
+A name of which a text has only some words may be meant all the same. How much of it stands there is told by two
+numbers, with v(s) the weight of a stem s, which is the larger the fewer names have it:
+
+    cover     Σ v(s) of its stems that stand anywhere in the text, of the Σ v(s) of all its stems
+    likeness  the cosine of name and text, with the weight v(s)·(1 + log count) of a stem in the text
 """
 
 from __future__ import annotations
@@ -30,12 +36,16 @@ from ripml.text.tokens import has_spaces, pieces, tokens
 __all__ = ["Matches", "Name", "NameMatcher"]
 
 Ints = NDArray[np.int64]
+Doubles = NDArray[np.float64]
 
-_SENTENCE: Final = re.compile(r"[.!?;:]\s|[\n。！？；：]")
+_ENDS: Final = (". ", "! ", "? ", "; ", ": ", "\n")  # of sentences
+_WIDE_ENDS: Final = "。！？；："
+_SENTENCE: Final = re.compile("|".join(map(re.escape, (*_ENDS, *_WIDE_ENDS))))
 _BRACKETS: Final = re.compile(r"\s*\([^()]*\)\s*$")
 _MOST_WORDS: Final = 12  # of a name; longer ones are sentences, which no text repeats
 _CACHED_WORDS: Final = 1 << 19
 _BREAK: Final = " _ "  # put between sentences, so that a text is cut into tokens as a whole
+_SHARE_OF_COVER: Final = 0.5  # beside likeness, in the order of names of which a text has some words
 _UNKNOWN, _END = -1, -2  # the numbers of a stem that no name has, and of the end of a sentence
 
 
@@ -53,7 +63,8 @@ class Matches:
     """The names that stand in n texts; those of text i are `ends[i]` to `ends[i + 1]`.
 
     `names` numbers the sets of stems, see `NameMatcher`. A name stands `count` times in the text, first at word `first`
-    and last at word `last`; `width` is the number of words of the shortest passage that has all its words.
+    and last at word `last`; `width` is the number of words of the shortest passage that has all its words. These are 0
+    for a name of which the text has only some words, or has them in different sentences.
     """
 
     ends: Ints  # (n + 1,)
@@ -63,6 +74,8 @@ class Matches:
     first: Ints
     last: Ints
     width: Ints
+    cover: Doubles
+    likeness: Doubles
 
     @property
     def rows(self) -> Ints:
@@ -110,6 +123,13 @@ class NameMatcher:
         listed = np.array([min(key, key=lambda number: (frequency[number], number)) for key in owners], np.int64)
         self._listed = np.argsort(listed, kind="stable")
         self._list_ends = np.searchsorted(listed[self._listed], np.arange(len(self._ids) + 1))
+        # For names that stand in a text in part: all names of each stem, and v, which is 1 for a stem of one name.
+        self._holder_ends = np.searchsorted(np.sort(self._words), np.arange(len(self._ids) + 1))
+        self._holders = np.repeat(np.arange(len(owners)), self.n_words)[np.argsort(self._words, kind="stable")]
+        self._weights = np.log1p(len(owners) / np.maximum(np.diff(self._holder_ends), 1)) / np.log1p(len(owners) or 1)
+        starts, weights = self._word_ends[:-1], self._weights[self._words]
+        self._totals = np.add.reduceat(weights, starts) if owners else np.zeros(0)
+        self._lengths = np.sqrt(np.add.reduceat(weights**2, starts)) if owners else np.zeros(0)
 
     def __len__(self) -> int:
         return len(self.n_words)
@@ -119,19 +139,61 @@ class NameMatcher:
         """The languages of the names."""
         return list(self._stems)
 
-    def find(self, texts: Sequence[str]) -> Matches:
-        """The names that stand in each text, in the order of their numbers."""
-        parts = [self._find(text) for text in texts]
-        found = np.concatenate([np.empty((0, 5), np.int64), *(part for part, _ in parts)])
-        lengths = np.array([length for _, length in parts], np.int64)
-        return Matches(_ends([len(part) for part, _ in parts]), lengths, *found.T.copy())
+    def find(self, texts: Sequence[str], n_partly: int = 0) -> Matches:
+        """The names that stand in each text, in the order of their numbers, and after them up to `n_partly` of which it
+        has some words, the most alike first."""
+        sums = np.zeros((2, len(self)))
+        parts = [self._find(text, n_partly, sums) for text in texts]
+        found = np.concatenate([np.empty((0, 5), np.int64), *(part for part, _, _ in parts)])
+        alike = np.concatenate([np.empty((0, 2)), *(some for _, some, _ in parts)])
+        lengths = np.array([length for _, _, length in parts], np.int64)
+        return Matches(_ends([len(part) for part, _, _ in parts]), lengths, *found.T.copy(), *alike.T.copy())
 
-    def _find(self, text: str) -> tuple[Ints, int]:
-        """Lines of a name's number, count, first, last and width; and the number of words of the text."""
-        words = tokens(_SENTENCE.sub(_BREAK, text))
-        found = [self._in_sentences(stems.numbers(words)) for stems in self._stems.values()]
+    def _find(self, text: str, n_partly: int, sums: Doubles) -> tuple[Ints, Doubles, int]:
+        """Lines of a name's number, count, first, last and width, and of its cover and likeness; and how many words."""
+        for end in _ENDS if text.isascii() else (*_ENDS, *_WIDE_ENDS):
+            text = text.replace(end, _BREAK)
+        words = tokens(text)
+        numbers = [stems.numbers(words) for stems in self._stems.values()]
+        found = [self._in_sentences(some) for some in numbers]
         joined = found[0] if len(found) == 1 else np.concatenate([np.empty((0, 5), np.int64), *found])
-        return joined[np.argsort(joined[:, 0], kind="stable")], len(words)
+        joined = joined[np.argsort(joined[:, 0], kind="stable")]
+        whole, length = joined[:, 0], np.sqrt(max(len(set(words)), 1))
+        alike, partly, more = self._alike(np.concatenate([np.empty(0, np.int64), *numbers]), whole, sums)
+        alike[:, 1] /= length
+        more[:, 1] /= length
+        score = more[:, 1] + _SHARE_OF_COVER * more[:, 0]
+        likely = np.arange(len(partly) if n_partly else 0)
+        if len(likely) > n_partly:
+            likely = np.flatnonzero(score >= np.partition(score, len(likely) - n_partly)[len(likely) - n_partly])
+        best = likely[np.lexsort((partly[likely], -score[likely]))[:n_partly]]
+        others = np.zeros((len(best), 5), np.int64)
+        others[:, 0] = partly[best]
+        return np.concatenate([joined, others]), np.concatenate([alike, more[best]]), len(words)
+
+    def _alike(self, numbers: Ints, whole: Ints, sums: Doubles) -> tuple[Doubles, Ints, Doubles]:
+        """Cover and likeness, but for the length of the text, of the names `whole`; other names in it; and of these.
+
+        `sums` (2, N) are zeros, before and after: Σ v(s) and Σ v(s)²(1 + log count) over the stems of each name.
+        """
+        stems, counts = np.unique(numbers[numbers >= 0], return_counts=True)
+        weights = self._weights[stems]
+        added = np.stack([weights, weights**2 * (1 + np.log(counts))])
+        compiled, alike = loops(), np.empty((len(whole), 2))
+        if compiled is not None:
+            index = self._holder_ends, self._holders, self._totals, self._lengths
+            partly, more = compiled.alike_names(stems, added, *index, whole, sums, alike)
+            return alike, partly, more
+        n_held = self._holder_ends[stems + 1] - self._holder_ends[stems]
+        start = np.repeat(self._holder_ends[stems] - np.cumsum(n_held) + n_held, n_held)
+        names = self._holders[start + np.arange(len(start))]
+        for one, values in zip(sums, added, strict=True):
+            np.add.at(one, names, np.repeat(values, n_held))
+        partly = np.setdiff1d(names, whole)
+        alike[:] = (sums[:, whole] / (self._totals[whole], self._lengths[whole])).T
+        more = (sums[:, partly] / (self._totals[partly], self._lengths[partly])).T
+        sums[:, names] = 0
+        return alike, partly, more
 
     def _in_sentences(self, numbers: Ints) -> Ints:
         """The lines of `_find` for the stems of a text in one language, with `_END` after each sentence."""
@@ -168,7 +230,7 @@ class NameMatcher:
         share = np.zeros(len(self._ids))
         for stems in self._stems.values():
             for word, part in words.items():
-                number = stems.number(word)
+                number = stems[word]
                 if number >= 0:
                     share[number] += part
         share = np.minimum(share, 1)
@@ -180,54 +242,53 @@ class NameMatcher:
     def places_of_label(self, text: str, label: int) -> list[tuple[int, int]]:
         """Where in the text the words of the names of a label stand: start and end of each, in order.
 
-        >>> NameMatcher([Name(0, "en", "red tea", True)]).places_of_label("Tea? Tea, red.", 0)
-        [(5, 8), (10, 13)]
+        Of a name that does not stand in the text as a whole, those are the words that do, if they are half of them.
+
+        >>> matcher = NameMatcher([Name(0, "en", "red tea", True)])
+        >>> matcher.places_of_label("Tea? Tea, red.", 0), matcher.places_of_label("Black tea.", 0)
+        ([(5, 8), (10, 13)], [(6, 9)])
         """
         owner = np.repeat(np.arange(len(self)), self.n_labels)
         names = owner[self.labels == label]
         return sorted({place for name in names.tolist() for place in self._places(text, name)})
 
     def _places(self, text: str, name: int) -> list[tuple[int, int]]:
-        """The places of the words of one name, in sentences that have all of them."""
+        """The places of the words of one name, in sentences that have all of them or else in all sentences."""
         words = set(self._words[self._word_ends[name] : self._word_ends[name + 1]].tolist())
         stems = next(stems for stems in self._stems.values() if words <= set(stems.known.values()))
-        found, start = list[tuple[int, int]](), 0
+        found, anywhere, start = list[tuple[int, int]](), dict[tuple[int, int], int](), 0
         for end in [*(match.end() for match in _SENTENCE.finditer(text)), len(text)]:
             sentence = text[start:end]
-            some = [(start + p.start, start + p.end, stems.number(p.token)) for p in pieces(sentence)]
-            if words <= {number for *_, number in some}:
-                found += [(a, b) for a, b, number in some if number in words]
+            some = [(start + p.start, start + p.end, stems[p.token]) for p in pieces(sentence)]
+            places = {(a, b): number for a, b, number in some if number in words}
+            if words == set(places.values()):
+                found += places
+            anywhere |= places
             start = end
-        return found
+        return found or (list(anywhere) if 2 * len(set(anywhere.values())) >= len(words) else [])
 
 
-class _Stems:
-    """The stems of the words of one language, and their numbers."""
+class _Stems(dict[str, int]):
+    """The numbers of words of one language by their stems, for words that were asked for."""
 
     def __init__(self, language: str) -> None:
+        super().__init__({_BREAK.strip(): _END})
         self._stem = _stemmer(language)
         self.known: dict[str, int] = {}  # stem ↦ number
-        self._numbers = {_BREAK.strip(): _END}  # of words that were asked for
 
     def of(self, word: str) -> str:
         """The stem of a word."""
         return self._stem(word) if has_spaces(word) else word
 
-    def number(self, word: str) -> int:
-        """The number of a word's stem."""
-        number = self._numbers.get(word)
-        if number is None:
-            number = self.known.get(self.of(word), _UNKNOWN)
-            if len(self._numbers) < _CACHED_WORDS:
-                self._numbers[word] = number
+    def __missing__(self, word: str) -> int:
+        number = self.known.get(self.of(word), _UNKNOWN)
+        if len(self) < _CACHED_WORDS:
+            self[word] = number
         return number
 
     def numbers(self, words: list[str]) -> Ints:
         """Those of all words of a text."""
-        found = list(map(self._numbers.get, words))
-        if None in found:
-            found = list(map(self.number, words))
-        return np.array(found, np.int64)
+        return np.fromiter(map(self.__getitem__, words), np.int64, len(words))
 
 
 def _stemmer(language: str) -> Callable[[str], str]:
