@@ -228,7 +228,7 @@ def test_some_words_of_a_name_are_evidence() -> None:
     names = {"a": "red tea", "b": "tea", "c": "green tea leaf", "d": "iron"}
     words = LabelWords([Concept(id, {"en": name}) for id, name in names.items()])
     vocabulary = Vocabulary.of(np.array(list(names), object))
-    evidence = words.evidence(["Tea. Red cups."], vocabulary)
+    evidence = words.training_evidence(["Tea. Red cups."], vocabulary)
     assert evidence.labels.tolist() == [0, 1, 2]
     assert evidence.whole.tolist() == [False, True, False]
     found = dict(zip(TEXT_SIGNALS, evidence.signals.T.tolist(), strict=True))
