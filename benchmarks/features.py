@@ -4,8 +4,8 @@
 
 Tables: those of scikit-learn and a generated one whose columns have scales from 1e-3 to 1e3, P@1 of `RIPML()` beside
 logistic regression on standardised columns and a random forest. Embeddings: the same with LSA and MiniLM vectors of
-EUR-Lex. Views: `RIPML` on tf-idf, on MiniLM and on both, for the first 500, 2,000 and all documents of EUR-Lex and of
-msdocs (its first 6,000). MiniLM vectors are kept in FOLDER and read from there; without them and without the extra
+EUR-Lex. Views: `RIPML` on tf-idf, on MiniLM and on both, for 500, 2,000 and all documents of EUR-Lex and of 6,000 of
+msdocs. MiniLM vectors are kept in FOLDER and read from there; without them and without the extra
 `minilm`, what needs them is left out.
 """
 
@@ -151,6 +151,8 @@ def views(name: str, data: tuple[list[str], Any, list[str], Any], folder: Path |
     rows: list[Row] = []
     if vectors is None or of_test is None:
         return rows
+    order = np.random.default_rng(0).permutation(len(texts))
+    texts, vectors, Y = [texts[i] for i in order], vectors[order], Y[order]
     for size in SIZES:
         n = size or len(texts)
         words = text_features()

@@ -389,13 +389,12 @@ def test_a_candidate_that_is_hardly_ahead_of_the_next_label_has_a_score_near_zer
 
 def test_ranks_of_many_almost_equal_values_do_not_jump() -> None:
     random = np.random.default_rng(0)
-    values = np.repeat(np.float32([[0.8]]), 30, axis=1)
+    values = np.full((1, 30), 0.8, np.float32)
     labels, seen = np.arange(30)[None], np.ones((1, 30), np.int64)
     equal = _standing(values, labels, seen)["rank"]
     moved = _standing(values + random.uniform(-1e-6, 1e-6, values.shape).astype(np.float32), labels, seen)["rank"]
     np.testing.assert_allclose(equal, 14.5, atol=1e-4)
     np.testing.assert_allclose(moved, equal, atol=0.02)
-
 
 
 def test_ranks_of_almost_equal_values_change_gradually() -> None:

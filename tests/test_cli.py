@@ -222,7 +222,16 @@ ALWAYS = {
     "kernel", "relevance", "ridge", "ensemble", "n_dims", "n_learners", "clusters", "solver", "solver_reason",
     "converged", "decoder", "n_neighbors", "threshold",
 }  # fmt: skip
-KNOWN = {"method", "rows", "rows_without_labels", "features", "labels", "left_out", "calibration_error"}
+KNOWN = {
+    "method",
+    "rows",
+    "rows_without_labels",
+    "features",
+    "labels",
+    "left_out",
+    "calibration_error",
+    "calibration_errors",
+}
 
 
 @pytest.mark.parametrize("preset", CHOSEN)

@@ -77,6 +77,8 @@ def test_the_extra_named_all_is_the_sum_of_the_others(metadata: Message) -> None
         package, _, extra = line.partition("; extra == ")
         needs.setdefault(extra.strip("'"), set()).add(package)
     needs.pop("")
+    for heavy in ("minilm", "model2vec"):  # PyTorch, and models from a hub
+        needs.pop(heavy)
     assert needs.pop("all") == set().union(*needs.values())
 
 
@@ -92,7 +94,9 @@ def test_every_dependency_has_a_line_about_its_maintenance(metadata: Message) ->
     told = {package.strip(): [cell.strip() for cell in cells] for package, *cells in lines[2:]}
     needed = {re.split(r"[^A-Za-z0-9-]", line)[0] for line in metadata.get_all("Requires-Dist", [])}
     assert needed - {"ripml"} <= told.keys()
-    assert all(len(cells) == 3 and all(cells) and re.fullmatch(r"20\d\d-\d\d", cells[1]) for cells in told.values())
+    assert all(
+        len(cells) == 3 and all(cells) and re.fullmatch(r"20\d\d-\d\d|unknown", cells[1]) for cells in told.values()
+    )
 
 
 def test_the_sdist_has_what_is_needed_to_check_and_document_the_package(sdist: Path) -> None:

@@ -84,7 +84,12 @@ def test_a_concept_added_by_name_is_suggested_at_once_and_no_longer_when_it_is_r
     tagger.set_vocabulary(CONCEPTS)
     found = all_suggested(tagger, naming(id))
     assert 0 < found[id] < 1
-    assert all_suggested(tagger, TEXTS[450]) == pytest.approx(old), "a text without a new name has the same answer"
+    # Of a text without a whole new name, only labels that it has a part of a new name of may be added.
+    new = all_suggested(tagger, TEXTS[450])
+    assert new.keys() - old.keys() <= set(NEW)
+    assert {label: new[label] for label in old if label in new} == pytest.approx(
+        {label: old[label] for label in old if label in new}
+    )
     assert id in dict(tagger.suggest(naming(id), max_count=0))
     assert id not in dict(tagger.suggest(naming(id), n=None, min_count=1))
     why = next(why for why in tagger.explain(naming(id), n=None) if why.label == id)
@@ -370,10 +375,11 @@ def test_the_shell_adds_a_concept_that_is_suggested_at_once(
 
     assert NEW[0] not in suggested()
     run(capfd, "vocabulary", folder, "--add", tmp_path / "more.csv")
-    assert suggested("--max-count", "0") == [NEW[0]]
+    assert NEW[0] in suggested("--max-count", "0")[:2]  # others are named in part
+    assert set(suggested("--max-count", "0")) <= set(UNSEEN)
     assert NEW[0] not in suggested("--min-count", "1")
     out, _ = run(capfd, "explain", folder, text, "--max-count", "0", "--json")
-    assert [label["label"] for label in json.loads(out)["labels"]] == [NEW[0]]
+    assert NEW[0] in [label["label"] for label in json.loads(out)["labels"]]
     summary = json.loads(run(capfd, "inspect", folder, "--json")[0])
     assert summary["labels_without_rows"] == len(UNSEEN) - len(NEW) + 1
     assert {"unseen", "rare", "frequent"} == summary["calibration_errors"].keys()
@@ -399,11 +405,12 @@ def test_a_concept_sent_to_the_server_is_suggested_at_once(store: Store) -> None
 
         assert NEW[0] not in suggested()
         client.patch(f"{path}/vocabulary", json={"concepts": [CONCEPTS[NEW[0]].to_json()]})
-        assert suggested(max_count=0) == [NEW[0]]
+        assert NEW[0] in suggested(max_count=0)[:2]  # others are named in part
+        assert set(suggested(max_count=0)) <= set(UNSEEN)
         assert NEW[0] in suggested(max_count=None)
         assert NEW[0] not in suggested(min_count=1)
         explained = client.post(f"{path}/explain", json={"text": text, "max_count": 0}).json()["labels"]
-        assert [one["label"] for one in explained] == [NEW[0]]
+        assert NEW[0] in [one["label"] for one in explained]
         assert client.post(f"{path}/suggest", json={"text": text, "max_count": -1}).status_code == 422
         assert client.get(path).json()["calibration_errors"].keys() == {"unseen", "rare", "frequent"}
         client.put(f"{path}/vocabulary", json={"concepts": []})

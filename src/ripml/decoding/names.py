@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from ripml.base.arrays import ArraySpec, check_arrays
 from ripml.decoding.blend import Trees, boosted_trees
-from ripml.decoding.evidence import TEXT_SIGNALS, Evidence
+from ripml.decoding.evidence import NAME_SIGNALS, TEXT_SIGNALS, Evidence
 
 __all__ = ["RARE", "NameModel", "candidate_signals", "proposed"]
 
@@ -118,13 +118,16 @@ class NameModel:
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """As plain arrays."""
         trees = {} if self.trees is None else self.trees.to_arrays("name_tree")
-        return {"name_hits": self.hits, "name_right": self.right, **trees}
+        signals = np.array([len(NAME_SIGNALS)])
+        return {"name_hits": self.hits, "name_right": self.right, "name_signals": signals, **trees}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], n_labels: int) -> NameModel | None:
         """The inverse of `to_arrays`; None where there are no counts, ValueError where they contradict each other."""
         if "name_hits" not in arrays and "name_right" not in arrays:
             return None
+        if np.asarray(arrays.get("name_signals", ())).tolist() != [len(NAME_SIGNALS)]:
+            raise ValueError("the names of labels were learnt from other signals, by an earlier version; fit again")
         spec = ArraySpec("iu", ("L",), least=0)
         hits, right = check_arrays({"name_hits": spec, "name_right": spec}, arrays, {"L": n_labels}).values()
         if (right > hits).any():

@@ -359,7 +359,7 @@ class Model:
         Where columns are centred, all rows have all features.
         """
         if self.scaling.centre is not None:
-            return self
+            return replace(self)
         clusters = tuple(
             replace(cluster, regression=cluster.regression.cleared(features))
             for cluster in self.settled(n_jobs).clusters

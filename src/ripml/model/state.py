@@ -73,6 +73,7 @@ _SPECS = {
     "calibration": ArraySpec("f", (2, "steps"), rising=True),
     "name_hits": ArraySpec("iu", ("L",), least=0, optional=True),
     "name_right": ArraySpec("iu", ("L",), least=0, optional=True),
+    "name_signals": ArraySpec("iu", (1,), least=0, optional=True),
     "set_of_row": ArraySpec("iu", ("n",), least=0, optional=True),
     "row_ends": ArraySpec("iu", ("C",), least=0, most="n", rising=True, optional=True),
     "row_numbers": ArraySpec("iu", ("n",), distinct=True, optional=True),
@@ -94,7 +95,7 @@ _TOGETHER = (
     ("kept_parts", "kept_set_of_row"),
     ("set_of_row", "row_ends"),
     ("far_clusters", "far_sums", "far_unit"),
-    ("name_hits", "name_right"),
+    ("name_hits", "name_right", "name_signals"),
     ("feature_centre", "feature_scale"),
 )
 
