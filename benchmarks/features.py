@@ -86,9 +86,8 @@ def beside_others(name: str, parts: Split) -> list[Row]:
         [part[:, -1] if part.shape[1] > 1 else np.zeros(len(part)) for part in forest.predict_proba(X_test)], axis=1
     )
     scores = csr_array(model.decision_function(X_test)[:, labels]).toarray()
-    scaling = "rows" if model.scaling_.columns is None else "columns and rows" if model.scaling_.unit else "columns"
     return [
-        (f"{name}: P@1 of RIPML, scaled by {scaling}", precision(some_test, scores), "≥ both below"),
+        (f"{name}: P@1 of RIPML, {model.scaling_} scaled", precision(some_test, scores), "≥ both below"),
         (f"{name}: P@1 of logistic regression", precision(some_test, logistic.predict_proba(X_test)), ""),
         (f"{name}: P@1 of a forest", precision(some_test, votes), ""),
     ]

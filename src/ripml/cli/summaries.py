@@ -76,6 +76,8 @@ def chosen_settings(model: RIPML) -> dict[str, Any]:
     facts = {
         "kernel": stage_word("kernel", model.kernel_),
         **{_KERNEL_FACTS.get(name, name): value for name, value in asdict(model.kernel_).items()},
+        **({} if str(model.scaling_) == "rows" else {"scaled": str(model.scaling_)}),
+        **({"views": [round(share, 3) for share in tuned["views"]]} if "views" in tuned else {}),
         "relevance": tuned["relevance"],
         "ridge": [float(ridge) for ridge in model.ridge_],
         "ensemble": ensemble or str(model.ensemble_),

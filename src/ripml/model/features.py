@@ -169,6 +169,21 @@ class Scaling:
         X = dense(X)
         return [cls(), cls.by_columns(X, False), cls.by_columns(X, True), cls.by_columns(X, True, deviation=False)]
 
+    def __str__(self) -> str:
+        """What is scaled, in a few words.
+
+        >>> X = np.array([[1.0, 50.0], [2.0, 70.0], [2.0, 60.0]])
+        >>> print(*Scaling.options(X), Scaling(unit=False), sep=", ")
+        rows, columns, columns and rows, centred rows, nothing
+        """
+        if self.views:
+            return "views"
+        if self.columns is None:
+            return "rows" if self.unit else "nothing"
+        if self.unit and len(set(self.columns[self.columns > 0].tolist())) == 1:
+            return "centred rows"
+        return "columns and rows" if self.unit else "columns"
+
     # ------------------------------------------------------------------------------------------------------------ rows
 
     def __call__(self, X: Any, dtype: Any, n_jobs: int | None = None) -> Any:

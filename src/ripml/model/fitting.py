@@ -335,7 +335,8 @@ def _tuned(
         best = int(np.argmax(precisions))
     choice, scaling, scaled = chosen(options[best], _SAMPLE[linear])
     if free:
-        _log.info("on a sample: relevance %.3g, %s, ridge %.3g", choice.power, choice.kernel, choice.ridge)
+        found = choice.power, choice.kernel, choice.ridge
+        _log.info("on a sample: %s scaled, relevance %.3g, %s, ridge %.3g", scaling, *found)
     return choice, scaling, scaling.weighted(scaled)
 
 
