@@ -69,7 +69,7 @@ SETTINGS: list[dict[str, Any]] = [
     {"decoder": "blend"},
     {"decoder": "blend", "kernel": RBF(0.5, 700), "ridge": 0.1, "relevance": 0.5},
     {"decoder": "blend", "kernel": "linear", "n_dims": 40, "ensemble": "gaussian"},
-    {"decoder": "blend", "kernel": "local", "normalize": True},
+    {"decoder": "blend", "kernel": "local", "relevance": 0.25},
     {"decoder": "blend", "normalize": True},
     {"decoder": Blend(n_similar=0), "kernel": "linear"},
     {"decoder": "blend", "n_clusters": 3, "n_neighbors": 7},

@@ -37,7 +37,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "tail": {"tail": 0.5},
     "weighted": {"decoder": "weighted"},
     "weighted, linear": {"decoder": WeightedVotes(0.2), "kernel": "linear", "n_dims": 40, "ensemble": "bernoulli"},
-    "sketch": {"decoder": "sketch", "n_dims": 100, "n_learners": 2, "ensemble": "gaussian"},
+    "sketch": {"decoder": "sketch", "n_dims": 100, "n_learners": 2, "ensemble": "gaussian", "relevance": 0.25},
     "sketch, linear": {"decoder": "sketch", "n_dims": 100, "ensemble": "gaussian", "kernel": "linear"},
     "least squares": {"decoder": "least-squares", "n_dims": 40, "ensemble": "gaussian"},
     "least squares, linear": {"decoder": LeastSquares(0.5), "n_dims": 40, "n_learners": 2, "kernel": "linear"},

@@ -23,7 +23,6 @@ from ripml.store import Store
 from ripml.store import store as store_module
 from ripml.store.journal import all_documents
 from ripml.store.recipe import fit_documents
-from ripml.tagging import documents as tagging
 from ripml.tagging.documents import DocumentModel
 from ripml.tagging.tagger import Tagger
 from ripml.text import Doc2Vec, TfIdf
@@ -252,7 +251,7 @@ def early_doc2vec(folder: Path, model: str, monkeypatch: pytest.MonkeyPatch) -> 
         return replace(fitted, repeatable=False), vectors
 
     with monkeypatch.context() as early:
-        early.setattr(tagging, "learnt_features", lambda text, texts: text.fit_transform(texts))
+        early.setattr(Doc2Vec, "learn", lambda text, texts, vectors=None: text.fit_transform(texts))
         early.setattr(store_module, "fit_documents", fit_early)
         early.setattr(Store, "_is_outdated", lambda *_: False)
         return created(folder, model, "doc2vec")
