@@ -95,6 +95,7 @@ def same_model(spread: Any, whole: Any, rows: Any = X) -> None:
         {"n_clusters": 3, "ridge": "auto", "n_learners": 2},
         {"ensemble": "deterministic", "n_dims": 40},
         {"n_dims": "auto", "n_learners": 1, "ensemble": "auto", "normalize": False},
+        {"views": [5, 7]},
     ],
 )
 @pytest.mark.parametrize("sparse", [False, True])

@@ -254,7 +254,7 @@ def test_names_of_encoders_that_do_not_exist_are_refused() -> None:
     for name in ("minil", "model2vec", "model2vec:", "minilm:3"):
         with pytest.raises(ParameterError, match="`features` must be 'tfidf', 'doc2vec', the name of an encoder"):
             text_features(name)
-    with pytest.raises(ParameterError, match="there is no encoder of the name 'minil'"):
+    with pytest.raises(ParameterError, match="there is no encoder 'minil'"):
         Encoder("minil")
 
 

@@ -46,6 +46,7 @@ def load(partition: Any, checker: RIPML) -> Block:
     X = raw.X
     if getattr(X, "shape", (1,))[0]:
         X = checker._scaled_part(checker._validated(X, reset=True))
+        X = checker._scaling_of_parts().weighted(X)
     Y, names = encode_labels(raw.Y)
     if X.shape[0] != Y.shape[0]:
         raise DataError(f"a partition has {X.shape[0]} rows of X and {Y.shape[0]} of Y; the numbers must be equal.")

@@ -28,9 +28,9 @@ from ripml.base.arrays import csr_of
 from ripml.base.parallel import blocks, map_blocks
 from ripml.base.products import dense, transposed_product
 
-Floats = NDArray[Any]
-
 __all__ = ["Scaling", "is_empty", "is_filled", "relevance", "unit_rows"]
+
+Floats = NDArray[Any]
 
 # A row is divided by its largest entry, so that squares neither overflow nor vanish, and then by its length.
 _SCALES: Any = ((np.maximum, np.abs, np.abs), (np.add, np.square, np.sqrt))

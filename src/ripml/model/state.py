@@ -353,7 +353,9 @@ def from_state(settings: Settings, values: Mapping[str, Any], arrays: Arrays) ->
             index.searchers.get()
     return Model(
         vocabulary=vocabulary,
-        scaling=Scaling.from_state(values.get("scaling", {"unit": settings.normalize}), arrays, n_features),
+        scaling=Scaling.from_state(
+            values.get("scaling", {"unit": settings.normalize is not False}), arrays, n_features
+        ),
         centres=arrays["centres"],
         clusters=clusters,
         decoder=fitted,

@@ -202,7 +202,7 @@ def suggestable(concepts: Concepts | None, model: RIPML, bodies: Bodies) -> list
 
 
 def _encodes(features: Any, texts: Sequence[str], vectors: Any) -> bool:
-    """Whether the encoder that there is gives the first text the vector that it has, so that none is needed anew."""
+    """Whether the encoder gives the first text the vector that it has, so that all vectors can be used again."""
     if features.lacks_encoder or not len(texts):
         return True
     (found,) = features.encoded([texts[0]])

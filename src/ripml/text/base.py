@@ -53,7 +53,7 @@ class TextFeatures(ABC):
 
     @abstractmethod
     def recipe(self) -> dict[str, Any]:
-        """The settings alone, for JSON: what `from_recipe` needs to start anew."""
+        """The settings alone, for JSON: what `from_recipe` needs."""
 
     @classmethod
     def from_recipe(cls: type[Self], parameters: dict[str, Any]) -> Self:

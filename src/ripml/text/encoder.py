@@ -77,7 +77,7 @@ class Encoder(TextFeatures):
         word = encoder if isinstance(encoder, str) else name if encoder is None and is_encoder_name(name) else None
         if isinstance(encoder, str) and not is_encoder_name(encoder):
             known = "minilm, sentence-transformers:NAME and model2vec:NAME"
-            raise ParameterError(f"there is no encoder of the name {encoder!r}; there are {known}.")
+            raise ParameterError(f"there is no encoder {encoder!r}; there are {known}.")
         methods = (getattr(encoder, method, None) for method in ("encode", "transform"))
         if encoder is not None and word is None and not any(map(callable, methods)):
             raise ParameterError(f"an encoder of texts must have `encode` or `transform`; got {encoder!r}.")
