@@ -15,6 +15,7 @@ from sklearn.feature_extraction.text import HashingVectorizer
 import ripml
 from ripml import RIPML, Store, Tagger, datasets
 from ripml.base.errors import MissingExtraError, ModelFolderError, ParameterError
+from ripml.base.products import dense
 from ripml.model.features import Scaling, unit_rows
 from ripml.store import journal
 from ripml.tagging.documents import text_features
@@ -74,6 +75,19 @@ def test_a_view_of_noise_gets_the_smaller_share(noisy: int) -> None:
     model = RIPML(views=[12, 12], random_state=0).fit(X, Y)
     assert model.chosen_["views"][noisy] < 0.35
     assert model.chosen_["views"][1 - noisy] > 0.65
+
+
+def test_a_further_view_of_noise_gets_no_share() -> None:
+    X, Y = two_views(400, 1)
+    assert tuple(RIPML(views=[12, 12], random_state=0).fit(X, Y).chosen_["views"]) == (1.0, 0.0)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_view_without_a_share_changes_no_product_of_rows(sparse: bool) -> None:
+    X = np.random.default_rng(0).normal(size=(9, 7))
+    both = Scaling(views=(3, 4), shares=(1.0, 0.0))(scipy.sparse.csr_array(X) if sparse else X, None)
+    alone = Scaling()(X[:, :3], None)
+    np.testing.assert_allclose(dense(both @ both.T), alone @ alone.T, atol=1e-12)
 
 
 @pytest.mark.parametrize(

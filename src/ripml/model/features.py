@@ -247,7 +247,7 @@ class Scaling:
         whole = all(type(width) is int and width > 0 for width in views)
         if type(values["unit"]) is not bool or not whole or (views and sum(views) != n_features):
             raise ValueError("the scaling of features does not fit to their number")
-        if len(shares) != len(views) or not all(type(share) is float and 0 < share <= 1 for share in shares):
+        if len(shares) != len(views) or not all(type(share) is float and 0 <= share <= 1 for share in shares):
             raise ValueError("the shares of views must be numbers between 0 and 1")
         centre, columns, weights = (arrays.get(name) for name in ("feature_centre", "feature_scale", "weights"))
         return cls(values["unit"], centre, columns, weights, views, shares)

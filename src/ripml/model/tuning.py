@@ -7,7 +7,8 @@ labels would occur once, and nothing could be learnt about them.
 
 The search changes one setting at a time, from its usual value by fixed steps as long as precision rises by more than a
 small share and by more than the standard error of the rise: first the weights of views, where there are several,
-then the weight of features, the ridge, the width of the kernel, and the weight of features and of views once more.
+then the weight of features, the ridge, the width of the kernel, and the weight of features and of views once more. No
+weight of a view is the usual one, so of all these the best is taken; a view whose weight is 0 is left out.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ __all__ = ["Choice", "choose"]
 _LABELS = 500  # the most frequent of the sample
 _POWERS = (0.0, 0.25, 0.5, 0.75)
 _GAMMAS = (0.125, 0.25, 0.5, 1.0, 2.0)
-_VIEWS = (1 / 9, 1 / 3, 1.0, 3.0, 9.0)  # weights of a view, where the first has 1
+_VIEWS = (0.0, 1 / 9, 1 / 3, 1.0, 3.0, 9.0)  # weights of a view, where the first has 1
 _ALPHAS = tuple(float(f"{10**exponent:.3g}") for exponent in np.arange(-2.5, 2.01, 0.5))
 _ONE_THREAD = 1000  # rows of a sample up to which the threads of BLAS wait for each other longer than they work
 _WORTH = 5e-3  # relative gain in precision up to which the earlier value is kept
@@ -133,7 +134,10 @@ def choose(
         views = [f"view {v}" for v in range(1, len(start.views))]
         order, free = [*views, *order, *views], [*free, *views]
     for name in [name for name in order if name in free]:
-        best = _walk(*_steps(best, name), precision, 0 if len(rows) == Y.shape[0] else _SIMPLER.get(name, 0))
+        if name.startswith("view "):
+            best = max(_steps(best, name)[0], key=lambda choice: float(precision(choice).mean()))
+        else:
+            best = _walk(*_steps(best, name), precision, 0 if len(rows) == Y.shape[0] else _SIMPLER.get(name, 0))
     tried = [(*key, float(value.mean())) for key, value in precisions.items()]
     return replace(absolute(best), precision=float(precision(best).mean()), tried=tried)
 
