@@ -12,8 +12,8 @@ from threadpoolctl import threadpool_limits
 def _one_blas_thread() -> Iterator[None]:
     """Tests run side by side: threads of BLAS that wait for each other would take most of the time.
 
-    Doctests, examples and processes that tests start keep all threads. Once a module, for finding the libraries takes
-    longer than many a test.
+    `make test` does the same for the processes that tests start. Once a module, for finding the libraries takes longer
+    than many a test.
     """
     with threadpool_limits(1, user_api="blas"):
         yield
