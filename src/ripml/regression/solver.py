@@ -109,7 +109,7 @@ class RidgeSolver(ABC):
         """
         workspace = workspace or Workspace()
         if not isinstance(X, RowBlocks):
-            needed, what = self.memory(*X.shape, Z.shape[1])
+            needed, what = self.memory(X.shape[0], X.shape[1], Z.shape[1])
             remedy = "use solver='cg'" if self.exact else "use fewer dimensions or learners"
             require_memory(needed, what, remedy)
         return self._prepare(X, Z, n_jobs, once, workspace)
