@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 import scipy.sparse
 from numpy.typing import NDArray
+from sklearn.base import clone
 
 from ripml import RIPML, load
 from ripml.base.errors import DataError, NoLabelsError, ParameterError
 from ripml.base.products import column_counts
 from ripml.base.workspace import DiskWorkspace, map_file, release
+from ripml.decoding.decoders import Blend
 from ripml.lab.generated import generate
 from ripml.labels.encoding import LabelColumns
 from ripml.labels.ensembles import Gaussian
@@ -24,10 +26,12 @@ from ripml.model.cluster import Cluster
 from ripml.model.streaming import RowFiles
 from ripml.neighbors import Exact
 from ripml.neighbors.exact import BlockwiseExact
+from ripml.regression import ConjugateGradient, Local
 from ripml.regression.regression import LinearRegression
 
 X, Y = generate(700, n_features=12, n_labels=90, labels_per_row=4.0, n_topics=5)
 Y.indices = Y.indices.astype(np.int32)
+MANY = generate(700, n_features=12, n_labels=3000, labels_per_row=4.0, n_topics=5)[1]
 MEMORY = 1 << 20
 
 
@@ -67,12 +71,81 @@ def test_blocks_give_the_model_of_one_fit(tmp_path: Path, settings: dict[str, An
     same_model(streamed, paper(**settings).fit(rows, Y))
 
 
-@pytest.mark.parametrize("settings", [{}, {"kernel": "linear"}])
-def test_other_settings_learn_from_blocks_too(tmp_path: Path, settings: dict[str, Any]) -> None:
-    streamed = RIPML(random_state=0, **settings).fit_blocks(cut(X, Y), tmp_path / "work")
-    whole = RIPML(random_state=0, **settings).fit(X, Y)
-    np.testing.assert_allclose(
-        streamed.decision_function(X[:50]).toarray(), whole.decision_function(X[:50]).toarray(), atol=1e-6
+WORDS = scipy.sparse.csr_array(np.hstack([np.where(X > 0.8, X, 0), np.where(X < -0.8, -X, 0)]))
+CG = {"solver": ConjugateGradient(tol=0.01), "ensemble": "gaussian", "n_dims": 64}
+LOCAL, LINEAR = {"kernel": Local(0.5, 0.3, 20)}, {"kernel": "linear", "decoder": Blend(n_similar=0)}
+
+
+@pytest.mark.parametrize(
+    ("rows", "settings"),
+    [
+        (X, {}),
+        (X, LOCAL),
+        (X, LINEAR),
+        (WORDS, LOCAL),
+        (WORDS, LINEAR),
+        (WORDS, {**LOCAL, **CG}),
+        (WORDS, {**LINEAR, **CG, "n_learners": 2}),
+        (X, {**LINEAR, "n_clusters": 3}),
+        (WORDS, {**LOCAL, "n_clusters": 3}),
+        (WORDS, {"solver": "dual", **LINEAR}),
+        (X, {**LINEAR, "views": (7, 5)}),
+        (X, {**LINEAR, "normalize": True, "decoder": "weighted"}),
+    ],
+    ids=lambda value: "" if isinstance(value, dict) else type(value).__name__,
+)
+def test_other_settings_learn_from_blocks_too(tmp_path: Path, rows: Any, settings: dict[str, Any]) -> None:
+    model = RIPML(random_state=0, **settings)
+    streamed = clone(model).fit_blocks(cut(rows, MANY), tmp_path / "work", memory=MEMORY)
+    whole = clone(model).fit(rows, MANY)
+    assert streamed.solutions_[0]["solver"] == whole.solutions_[0]["solver"]
+    expected = whole.decision_function(rows[:50]).toarray()
+    np.testing.assert_allclose(streamed.decision_function(rows[:50]).toarray(), expected, atol=1e-4)
+    streamed.save(tmp_path / "model")
+    np.testing.assert_array_equal(
+        load(tmp_path / "model").decision_function(rows[:50]).toarray(),
+        streamed.decision_function(rows[:50]).toarray(),
+    )
+
+
+def test_sparse_rows_by_conjugate_gradients_give_the_same_model_to_the_bit(tmp_path: Path) -> None:
+    model = RIPML(random_state=0, **LOCAL, **CG)
+    streamed = clone(model).fit_blocks(cut(WORDS, MANY), tmp_path / "work", memory=MEMORY)
+    whole = clone(model).fit(WORDS, MANY)
+    np.testing.assert_array_equal(
+        streamed.decision_function(WORDS[:50]).toarray(), whole.decision_function(WORDS[:50]).toarray()
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "step"), [({**LOCAL, **CG}, "solution"), (LINEAR, "sums"), (LOCAL, "X-changed"), (LOCAL, "searched")]
+)
+def test_a_fit_that_was_interrupted_does_not_repeat_its_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], step: str
+) -> None:
+    model, original = RIPML(random_state=0, **settings), DiskWorkspace.save_checkpoint
+    expected = clone(model).fit_blocks(cut(WORDS, MANY), tmp_path / "whole", memory=MEMORY)
+    saved: list[str] = []
+
+    def save(self: DiskWorkspace, at: list[Any], arrays: Any) -> None:
+        original(self, at, arrays)
+        saved.append(at[0])
+        if at[0].startswith(step) and len(saved) == saved.index(at[0]) + 1:
+            raise Interrupted
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DiskWorkspace, "save_checkpoint", save)
+        with pytest.raises(Interrupted):
+            clone(model).fit_blocks(cut(WORDS, MANY), tmp_path / "work", memory=MEMORY)
+        before = set(saved)
+        saved.clear()
+        patch.setattr(
+            DiskWorkspace, "save_checkpoint", lambda self, at, arrays: (original(self, at, arrays), saved.append(at[0]))
+        )
+        again = clone(model).fit_blocks(cut(WORDS, MANY), tmp_path / "work", memory=MEMORY)
+    assert not before & set(saved)
+    np.testing.assert_array_equal(
+        again.decision_function(WORDS[:50]).toarray(), expected.decision_function(WORDS[:50]).toarray()
     )
 
 

@@ -893,6 +893,34 @@ def scattered(indptr, indices, data, matrix, start, stop, out):
 
 
 @_ordered_loop
+def add_transposed(indptr, indices, data, matrix, start, stop, out):
+    """Add the columns `start` to `stop` of XᵀV to `out`, for CSR rows X and a matrix V, in the order of rows
+    (`ripml.base.products.transposed_product`)."""
+    for i in range(len(indptr) - 1):
+        row = matrix[i]
+        for e in range(indptr[i], indptr[i + 1]):
+            line, value = out[indices[e]], data[e]
+            for j in range(start, stop):
+                line[j] += value * row[j]
+
+
+@_ordered_loop
+def add_gram_product(indptr, indices, data, matrix, out):
+    """Add XᵀXV to `out`, for CSR rows X and a matrix V, in the order of rows (`ripml.regression.iterative`)."""
+    product = np.empty(matrix.shape[1], out.dtype)
+    for i in range(len(indptr) - 1):
+        product[:] = 0
+        for e in range(indptr[i], indptr[i + 1]):
+            row, value = matrix[indices[e]], data[e]
+            for j in range(len(product)):
+                product[j] += value * row[j]
+        for e in range(indptr[i], indptr[i + 1]):
+            line, value = out[indices[e]], data[e]
+            for j in range(len(product)):
+                line[j] += value * product[j]
+
+
+@_ordered_loop
 def gram_lines(indptr, indices, data, dense, start, stop, rare, common, out):
     """The lines of XᵀX of the rare features numbered `start` to `stop`, in its upper triangle
     (`ripml.base.products.gram_of`).

@@ -6,7 +6,7 @@ dense products are used where they are faster: for features that many rows have,
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ripml.base.arrays import GrowingArray, from_bytes, from_half
 from ripml.base.compiled import loops
 from ripml.base.parallel import blocks, map_blocks
-from ripml.base.workspace import read_rows, release
+from ripml.base.workspace import RowBlocks, Workspace, read_rows, release, release_rows, row_slice
 
 __all__ = [
     "BLAS_GAIN",
@@ -25,6 +25,7 @@ __all__ = [
     "FactoredEmbedding",
     "IndexedEmbedding",
     "RoundedRows",
+    "add_gram_product",
     "by_frequency",
     "column_counts",
     "dense",
@@ -34,6 +35,7 @@ __all__ = [
     "product",
     "target_blocks",
     "transposed_product",
+    "transposed_product_of_blocks",
 ]
 
 Floats = NDArray[np.floating[Any]]
@@ -146,13 +148,14 @@ class RoundedRows:
     def _rounded(self) -> tuple[NDArray[np.int8], NDArray[np.float32], float]:
         """The copy, the unit of each row, (n,), and the largest length of what was cut off."""
         rounded, units, cut = self._copy
-        if rounded.size < len(self.Z):
-            Z = self.Z[rounded.size :]
+        while rounded.size < len(self.Z):
+            Z = self.Z[rounded.size : rounded.size + _EMBEDDED_ROWS]
             unit = np.abs(Z).max(axis=1, initial=0) / np.float32(127) + np.float32(1e-30)
             steps = np.rint(Z / unit[:, None]).astype(np.int8)
             off = np.linalg.norm(Z - steps * unit[:, None], axis=1).max(initial=0)
-            self._copy = rounded.appended(steps), units.appended(unit), max(cut, float(off))
-            rounded, units, cut = self._copy
+            rounded, units, cut = rounded.appended(steps), units.appended(unit), max(cut, float(off))
+            release(Z)
+        self._copy = rounded, units, cut
         return rounded.view, units.view, cut
 
 
@@ -235,21 +238,41 @@ def target_blocks(d: int, n_targets: int) -> list[slice]:
     return blocks(n_targets, width)
 
 
-def by_frequency(X: Any) -> tuple[Any, NDArray[np.int64]]:
+def by_frequency(X: Any, workspace: Workspace | None = None) -> tuple[Any, NDArray[np.int64]]:
     """CSR X[:, order] with features by falling frequency and without those that no row has, and that `order`.
 
-    The rows of V that most rows of X need then lie side by side, in few pages.
+    The rows of V that most rows of X need then lie side by side, in few pages. With a workspace, the result is there.
 
     >>> by_frequency(scipy.sparse.csr_array([[0, 5, 0], [7, 6, 0]]))[1]
     array([1, 0])
     """
-    counts = np.bincount(X.indices, minlength=X.shape[1])
+    parts = X if isinstance(X, RowBlocks) else RowBlocks(X, max(X.shape[0], 1))
+    counts, lengths = np.zeros(X.shape[1], np.int64), [np.zeros(1, np.int64)]
+    for _, part in parts.blocks():
+        counts += np.bincount(part.indices, minlength=X.shape[1])
+        lengths.append(np.diff(part.indptr))
     order = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
-    place = np.zeros(X.shape[1], X.indices.dtype)
+    place = np.zeros(X.shape[1], np.int32)
     place[order] = np.arange(len(order))
-    ordered = type(X)((X.data.copy(), place[X.indices], X.indptr), shape=(X.shape[0], len(order)))
-    ordered.sort_indices()
-    return ordered, order
+
+    def ordered(part: Any) -> Any:
+        moved = type(part)((part.data.copy(), place[part.indices], part.indptr), shape=(part.shape[0], len(order)))
+        moved.sort_indices()
+        return moved
+
+    if workspace is None or workspace.in_memory:
+        return ordered(parts[:]), order
+    ends = np.cumsum(np.concatenate(lengths))
+    values = workspace.empty("ordered-values", (int(ends[-1]),), X.dtype)
+    columns = workspace.empty("ordered-columns", (int(ends[-1]),), np.int32)
+    step = ["ordered", list(X.shape), int(ends[-1])]
+    if workspace.load_checkpoint(step) is None:
+        for rows, part in parts.blocks():
+            moved, entries = ordered(part), slice(int(ends[rows.start]), int(ends[rows.stop]))
+            values[entries], columns[entries] = moved.data, moved.indices
+            release(values, columns)
+        workspace.save_checkpoint(step, {})
+    return workspace.csr("ordered", values, columns, ends, len(order)), order
 
 
 def transposed_product(X: Any, V: Any, n_jobs: int | None, XT: Any = None) -> Floats:
@@ -257,7 +280,10 @@ def transposed_product(X: Any, V: Any, n_jobs: int | None, XT: Any = None) -> Fl
 
     With sparse X the rows of V are read one after the other and added to those of the result, a block of columns at a
     time; where `XT`, its transpose in CSR, is known, in blocks of features, by gathering rows of V.
+    Both may be `RowBlocks`.
     """
+    if isinstance(X, RowBlocks):
+        return transposed_product_of_blocks(((part, V[rows]) for rows, part in X.blocks()), n_jobs)
     if isinstance(V, FactoredEmbedding):
         return _factored_product(X, V, n_jobs, XT)
     if isinstance(V, IndexedEmbedding):
@@ -270,6 +296,48 @@ def transposed_product(X: Any, V: Any, n_jobs: int | None, XT: Any = None) -> Fl
     for rows in blocks(X.shape[0], _ROW_BLOCK):
         total += X[rows].T @ V[rows]
     return total.astype(np.result_type(X.dtype, V.dtype), copy=False)
+
+
+def transposed_product_of_blocks(
+    parts: Iterable[tuple[Any, Any]], n_jobs: int | None, out: Floats | None = None
+) -> Floats:
+    """XᵀV, the sum over blocks of rows x of X and v of V; where X is sparse, added up row by row as of one block.
+
+    It is added to `out`, if that is given.
+    """
+    compiled, total = loops(), out
+    for some, targets in parts:
+        lines = dense(targets)
+        dtype = np.result_type(some.dtype, lines.dtype)
+        if not scipy.sparse.issparse(some):  # sums of dense rows in float64
+            total = np.zeros((some.shape[1], lines.shape[1])) if total is None else total
+            total += transposed_product(some, lines, n_jobs)
+            continue
+        total = np.zeros((some.shape[1], lines.shape[1]), dtype) if total is None else total
+        made = some.astype(dtype, copy=False), np.ascontiguousarray(lines, dtype)
+
+        def add(columns: slice, made: Any = made, total: Any = total) -> None:
+            x, v = made
+            if compiled is None:
+                total[:, columns] += x.T @ v[:, columns]
+            else:
+                compiled.add_transposed(x.indptr, x.indices, x.data, v, columns.start, columns.stop, total)
+
+        map_blocks(add, target_blocks(*total.shape), n_jobs)
+    assert total is not None
+    return total if total.dtype == dtype or out is not None else total.astype(dtype)
+
+
+def add_gram_product(X: Any, V: Floats, out: Floats, height: int) -> None:
+    """Add XᵀXV to `out`, of CSR rows X that may be mapped, `height` rows at a time."""
+    compiled = loops()
+    for rows in blocks(X.shape[0], height):
+        part = row_slice(X, rows)
+        if compiled is None:
+            out += part.T @ (part @ V)
+        else:
+            compiled.add_gram_product(part.indptr, part.indices, part.data, V, out)
+        release_rows(part)
 
 
 def _scattered(X: Any, V: Floats, n_jobs: int | None) -> Floats:

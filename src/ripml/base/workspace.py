@@ -9,21 +9,34 @@ from __future__ import annotations
 import contextlib
 import json
 import mmap
+import tempfile
 import zipfile
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, issparse
 
 from ripml.base.errors import DataError
 from ripml.base.parallel import blocks, require_memory
 from ripml.base.platform import boot_id, read_at, trim_memory
 
-__all__ = ["DiskWorkspace", "Workspace", "atomically", "boot_id", "map_file", "read_rows", "release", "row_slice"]
+__all__ = [
+    "DiskWorkspace",
+    "RowBlocks",
+    "Workspace",
+    "atomically",
+    "boot_id",
+    "empty_beside",
+    "map_file",
+    "read_rows",
+    "release",
+    "release_rows",
+    "row_slice",
+]
 
 _ROW_BLOCK = 65536  # rows copied at a time
 _LEAST_ROWS = 2048
@@ -51,6 +64,26 @@ class Workspace:
     def take_rows(self, Y: Any, rows: NDArray[np.int64], name: str) -> Any:
         """These rows of a CSR indicator."""
         return Y[rows]
+
+    def changed_rows(self, name: str, X: Any, change: Callable[[Any], Any]) -> Any:
+        """`change(X)` of rows X, dense or CSR, that changes each row by itself and no index of a sparse one."""
+        return change(X)
+
+    def columns(self, name: str, X: Any) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+        """The columns of CSR rows X: where each begins (d + 1,), its rows in ascending order, and its values.
+
+        Rows are numbered in as few bytes as possible: they are read for each query.
+        """
+        columns = X.tocsc()
+        columns.sort_indices()
+        rows = columns.indices.astype(np.uint16) if X.shape[0] <= 2**16 else columns.indices
+        return columns.indptr, rows, columns.data
+
+    def csr(self, name: str, values: NDArray[Any], columns: NDArray[Any], indptr: NDArray[Any], width: int) -> Any:
+        """A CSR matrix of these arrays, with sorted indices."""
+        matrix = csr_array((values, columns, indptr), shape=(len(indptr) - 1, width))
+        matrix.has_canonical_format = True
+        return matrix
 
     def trim_memory(self) -> None:
         """Return freed memory to the system, between two stages of the work."""
@@ -110,6 +143,57 @@ class DiskWorkspace(Workspace):
             indices[indptr[block.start] : indptr[block.stop]] = Y.indices[source]
             release(indices, Y.indices)
         return self.csr(name, self.ones(len(indices)), indices, indptr, Y.shape[1])
+
+    def changed_rows(self, name: str, X: Any, change: Callable[[Any], Any]) -> Any:
+        """The same in files; a sparse result has the indices of X."""
+        n, sparse = X.shape[0], issparse(X)
+        first = change(row_slice(X, slice(0, min(n, 1))))
+        if sparse and issparse(first):
+            values = self.empty(f"{name}-values", X.data.shape, first.dtype)
+            out: Any = csr_array((values, X.indices, X.indptr), shape=X.shape)
+            out.has_canonical_format = True
+        else:
+            out = self.empty(name, (n, first.shape[1]), first.dtype)
+        step = [f"{name}-changed", list(X.shape)]
+        if self.load_checkpoint(step) is not None:
+            return out
+        width = X.data.nbytes // max(n, 1) if sparse else X.shape[1] * X.dtype.itemsize
+        for rows in blocks(n, self.rows_per_block(4 * width, _ROW_BLOCK)):
+            part = change(row_slice(X, rows))
+            if issparse(out):
+                out.data[X.indptr[rows.start] : X.indptr[rows.stop]] = part.data
+            else:
+                out[rows] = part
+            release_rows(X)
+            release_rows(out)
+        self.save_checkpoint(step, {})
+        return out
+
+    def columns(self, name: str, X: Any) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+        """The same in files."""
+        n, d = X.shape
+        place = self.rows_per_block(16 * max(1, len(X.data) // max(n, 1)), _ROW_BLOCK)
+        ends = np.zeros(d + 1, np.int64)
+        for entries in blocks(len(X.indices), 1 << 22):
+            ends[1:] += np.bincount(X.indices[entries], minlength=d)
+            release(X.indices[entries])
+        np.cumsum(ends, out=ends)
+        rows = self.empty(f"{name}-rows", (len(X.indices),), np.uint16 if n <= 2**16 else X.indices.dtype)
+        values = self.empty(f"{name}-values", (len(X.indices),), X.dtype)
+        step = [f"{name}-columns", n, d, len(X.indices)]
+        if self.load_checkpoint(step) is None:
+            free = ends[:-1].copy()  # where the next entry of each column goes
+            for block in blocks(n, place):
+                part = row_slice(X, block).tocsc()
+                lengths = np.diff(part.indptr)
+                to = np.repeat(free - part.indptr[:-1], lengths) + np.arange(len(part.indices))
+                rows[to] = part.indices + block.start
+                values[to] = part.data
+                free += lengths
+                release(rows, values, X.data, X.indices)
+            self.save_checkpoint(step, {})
+        narrow = X.indices.dtype if len(X.indices) < 2**31 else np.int64
+        return ends.astype(narrow), np.asarray(rows), np.asarray(values)
 
     def csr(self, name: str, values: NDArray[Any], columns: NDArray[Any], indptr: NDArray[Any], width: int) -> Any:
         """A CSR matrix of arrays in files; both index arrays get one dtype, or SciPy would copy them into memory."""
@@ -199,10 +283,59 @@ def map_file(path: Path, dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:
     return np.memmap(path, dtype, "r", shape=shape)
 
 
+@dataclass(frozen=True)
+class RowBlocks:
+    """Rows of a matrix that are made where they are used, some at a time: those of these numbers, changed.
+
+    >>> rows = RowBlocks(np.eye(3), 2, np.array([0, 2]), lambda X: 5 * X)
+    >>> rows.shape, rows[1:2].tolist(), rows[np.array([0])].tolist()
+    ((2, 3), [[0.0, 0.0, 5.0]], [[5.0, 0.0, 0.0]])
+    """
+
+    X: Any  # anything whose rows can be taken by a slice and by numbers
+    height: int  # rows to work on at a time
+    numbers: NDArray[np.int64] | None = None  # None for all rows
+    change: Callable[[Any], Any] | None = None  # which changes each row by itself
+    shape: tuple[int, int] = field(init=False)
+    dtype: Any = field(init=False)
+    sparse: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        some = self[:0]
+        n = self.X.shape[0] if self.numbers is None else len(self.numbers)
+        object.__setattr__(self, "shape", (int(n), int(some.shape[1])))
+        object.__setattr__(self, "dtype", some.dtype)
+        object.__setattr__(self, "sparse", issparse(some))
+
+    def __getitem__(self, rows: Any) -> Any:
+        numbers = rows if self.numbers is None else self.numbers[rows]
+        if isinstance(numbers, slice):
+            start, stop, _ = numbers.indices(self.X.shape[0])
+            part = row_slice(self.X, slice(start, stop))
+        else:
+            part = read_rows(self.X, numbers)
+        return part if self.change is None else self.change(part)
+
+    def blocks(self) -> Iterator[tuple[slice, Any]]:
+        """The rows, `height` at a time, and where they are; memory pages of those before are dropped."""
+        for rows in blocks(self.shape[0], self.height):
+            yield rows, self[rows]
+            self.release()
+
+    def release(self) -> None:
+        """Drop the memory pages of mapped rows."""
+        if isinstance(self.X, RowBlocks):
+            self.X.release()
+        else:
+            release_rows(self.X)
+
+
 def row_slice(Y: Any, rows: slice) -> Any:
-    """Consecutive rows of a CSR matrix, without a copy of their entries."""
-    if rows == slice(0, Y.shape[0]):
+    """Consecutive rows of a matrix, without a copy of the entries of a CSR matrix or an array."""
+    if rows == slice(0, Y.shape[0]) and not isinstance(Y, RowBlocks):
         return Y
+    if not issparse(Y):
+        return Y[rows]
     ends = Y.indptr[rows.start : rows.stop + 1]
     entries = slice(int(ends[0]), int(ends[-1]))
     return type(Y)((Y.data[entries], Y.indices[entries], ends - ends[0]), shape=(len(ends) - 1, Y.shape[1]))
@@ -224,6 +357,25 @@ def read_rows(X: Any, rows: NDArray[np.int64]) -> Any:
             if read_at(file.fileno(), line.data.cast("B"), start + row * X.strides[0]) != line.nbytes:
                 raise DataError(f"{X.filename}: the file became shorter while it was read.")
     return out
+
+
+def release_rows(X: Any) -> None:
+    """Drop the memory pages of rows, dense or CSR, that are mapped from files."""
+    release(*((X.data, X.indices) if issparse(X) else (X,)))
+
+
+def empty_beside(array: Any, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+    """A new array, to be filled: in memory, or in a file without a name in the folder of `array`, if that is mapped.
+
+    >>> empty_beside(np.ones(3), (2,), np.int8).shape
+    (2,)
+    """
+    while isinstance(array, np.ndarray) and not (isinstance(array, np.memmap) and array.filename is not None):
+        array = array.base
+    if not isinstance(array, np.memmap) or 0 in shape:
+        return np.empty(shape, dtype)
+    with tempfile.TemporaryFile(dir=Path(str(array.filename)).parent) as file:
+        return np.memmap(file, dtype, "w+", shape=shape)
 
 
 def _private(array: Any) -> bool:
@@ -250,6 +402,8 @@ def release(*arrays: Any) -> None:
     >>> release(np.ones(3))
     """
     for array in arrays:
+        if not isinstance(array, np.ndarray):
+            continue
         owner = _owner(array)
         if _private(array):  # dropping its pages would undo what was written to them
             continue

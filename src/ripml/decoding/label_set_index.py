@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from ripml.base.arrays import GrowingArray, LazyArray, as_array, csr_of
 from ripml.base.parallel import blocks
-from ripml.base.workspace import release
+from ripml.base.workspace import release, row_slice
 from ripml.labels.label_sets import fingerprints
 from ripml.neighbors.base import Index, Searcher
 
@@ -97,6 +97,14 @@ class LabelSetIndex(ABC):
     @abstractmethod
     def searched(Z: NDArray[Any], storage: str) -> Sequence[NDArray[Any]]:
         """What is searched of the embeddings Z (F, u, m): one array (u, m) for each search."""
+
+    @classmethod
+    def fill_searched(cls, out: NDArray[Any], embed: Callable[[Any], Floats], sets: Any) -> None:
+        """Write what is searched of label sets, CSR (u, L), to `out` (F, u, m), some sets at a time."""
+        for rows in blocks(sets.shape[0], _STORED_ROWS // 4):
+            Z = embed(row_slice(sets, rows))
+            out[:, rows] = np.stack(cls.searched(Z, "float32") or [*Z])
+            release(*out[:, rows], sets.indices)
 
     @abstractmethod
     def _appendable(self) -> NDArray[Any]:
@@ -386,7 +394,10 @@ def _directions(Z: NDArray[Any], storage: str) -> NDArray[Any]:
 
 def _unit(Z: Floats) -> Floats:
     """Rows of length 1; those that have it already stay to the bit, and where all have it they are not copied."""
-    length = np.linalg.norm(Z, axis=1, keepdims=True)
+    length = np.empty((len(Z), 1), Z.dtype)
+    for rows in blocks(len(Z), _STORED_ROWS):
+        length[rows] = np.linalg.norm(Z[rows], axis=1, keepdims=True)
+        release(Z[rows])
     off = (length > 0) & (np.abs(length - 1) > _ROUNDING)
     return np.asarray(Z / np.where(off, length, 1) if off.any() else Z, np.float32)
 

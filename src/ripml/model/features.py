@@ -15,7 +15,7 @@ a few dozen dimensions of z are enough, and ρ costs one product.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -26,9 +26,10 @@ from numpy.typing import NDArray
 
 from ripml.base.arrays import csr_of
 from ripml.base.parallel import blocks, map_blocks
-from ripml.base.products import dense, transposed_product
+from ripml.base.products import dense, transposed_product, transposed_product_of_blocks
+from ripml.base.workspace import RowBlocks, release
 
-__all__ = ["Scaling", "is_empty", "is_filled", "relevance", "unit_rows"]
+__all__ = ["FILLED", "Scaling", "is_empty", "is_filled", "relevance", "unit_rows"]
 
 Floats = NDArray[Any]
 
@@ -36,8 +37,9 @@ Floats = NDArray[Any]
 _SCALES: Any = ((np.maximum, np.abs, np.abs), (np.add, np.square, np.sqrt))
 _FIRST = np.zeros(1, np.intp)  # where the entries of a single row begin
 _CONSTANT = 1e-6  # relative deviation up to which a column does not vary but for rounding
-_FILLED = 0.5  # share of features that are not 0 from which rows are not sparse
+FILLED = 0.5  # share of features that are not 0 from which rows are not sparse
 _ROW_BLOCK = 1024  # dense rows at a time: they stay in the cache from the first pass to the last
+_ROWS_SUMMED = 65536  # dense rows whose columns are added up at a time
 
 
 def unit_rows(X: Any, n_jobs: int | None = None) -> Any:
@@ -105,8 +107,15 @@ def is_empty(X: Any) -> NDArray[np.bool_]:
 
 def is_filled(X: Any) -> bool:
     """Whether most features of X, dense or CSR, are not 0: measurements or embeddings rather than words."""
-    n_filled = X.nnz if scipy.sparse.issparse(X) else np.count_nonzero(X)
-    return bool(n_filled >= _FILLED * X.shape[0] * X.shape[1])
+    n_filled = X.nnz if scipy.sparse.issparse(X) else sum(np.count_nonzero(part) for part in _dense_parts(X))
+    return bool(n_filled >= FILLED * X.shape[0] * X.shape[1])
+
+
+def _dense_parts(X: Any) -> Iterator[Any]:
+    """Dense rows, some at a time; memory pages of those before are dropped, if they are mapped."""
+    for rows in blocks(len(X), _ROWS_SUMMED):
+        yield X[rows]
+        release(X[rows])
 
 
 def relevance(X: Any, Z: NDArray[Any], n_jobs: int | None = None) -> NDArray[np.float32]:
@@ -118,14 +127,48 @@ def relevance(X: Any, Z: NDArray[Any], n_jobs: int | None = None) -> NDArray[np.
     """
     if not len(Z):
         return np.ones(X.shape[1], np.float32)
-    deviation = Z - Z.mean(axis=0, dtype=np.float64).astype(Z.dtype)
-    spread = float(np.einsum("ij,ij->", deviation, deviation, dtype=np.float64)) / len(Z)
+    if isinstance(X, RowBlocks):
+        return _relevance_of_blocks(X, Z, n_jobs)
+    mean = Z.mean(axis=0, dtype=np.float64).astype(Z.dtype)
+    deviation = Z - mean
     if scipy.sparse.issparse(X):
         moment, squares = transposed_product(X, deviation, n_jobs), X.multiply(X).sum(axis=0)
     else:
         features = blocks(X.shape[1], 1024)
         moment = np.concatenate(map_blocks(lambda some: X.T[some] @ deviation, features, n_jobs))
         squares = np.square(X).sum(axis=0)
+    return _ratio(moment, squares, _spread(Z, mean))
+
+
+def _relevance_of_blocks(X: RowBlocks, Z: NDArray[Any], n_jobs: int | None) -> NDArray[np.float32]:
+    """The same in one pass over rows that are read block by block; of sparse rows to the last bit."""
+    mean = Z.mean(axis=0, dtype=np.float64).astype(Z.dtype)
+    squares = np.zeros((X.shape[1], 1), X.dtype)
+
+    def parts() -> Iterator[tuple[Any, Any]]:
+        for rows, part in X.blocks():
+            if scipy.sparse.issparse(part):
+                squared = csr_of(part.data * part.data, part.indices, part.indptr, part.shape[1])
+                transposed_product_of_blocks([(squared, np.ones((part.shape[0], 1), part.dtype))], n_jobs, squares)
+            else:
+                squares[:, 0] += np.square(part).sum(axis=0)
+            yield part, Z[rows] - mean
+            release(Z[rows])
+
+    return _ratio(transposed_product_of_blocks(parts(), n_jobs), squares, _spread(Z, mean))
+
+
+def _spread(Z: NDArray[Any], mean: NDArray[Any]) -> float:
+    """mean_i ‖z_i − z̄‖²."""
+    total = 0.0
+    for part in _dense_parts(Z):
+        deviation = part - mean
+        total += float(np.einsum("ij,ij->", deviation, deviation, dtype=np.float64))
+    return total / len(Z)
+
+
+def _ratio(moment: NDArray[Any], squares: Any, spread: float) -> NDArray[np.float32]:
+    """max(ρ, 1) of Σ_i x_ij (z_i − z̄) (d, m), Σ_i x_ij² (d,) and mean_i ‖z_i − z̄‖²."""
     moments = np.einsum("ij,ij->i", moment, moment, dtype=np.float64)
     squares = np.asarray(squares, np.float64).ravel()
     chance = squares * spread
@@ -155,7 +198,10 @@ class Scaling:
 
         Without rows of length 1, the mean squared length of a row is 1. Columns that do not vary are left out.
         """
-        centre, spread = X.mean(axis=0, dtype=np.float64), X.std(axis=0, dtype=np.float64)
+        n = len(X)
+        centre = sum((part.sum(axis=0, dtype=np.float64) for part in _dense_parts(X)), np.zeros(X.shape[1])) / n
+        off = (np.square(part - centre).sum(axis=0) for part in _dense_parts(X))
+        spread = np.sqrt(sum(off, np.zeros(X.shape[1])) / n)
         varies = spread > _CONSTANT * np.abs(centre)
         scale = spread if deviation else np.full_like(spread, np.sqrt(np.square(spread[varies]).mean()))
         columns = np.divide(1, scale * varies.sum() ** 0.5, out=np.zeros_like(spread), where=varies)
@@ -166,7 +212,7 @@ class Scaling:
         """Those that may suit X, the usual one first: rows of length 1, the only one where most features are 0."""
         if X.shape[0] < 2 or not is_filled(X):
             return [cls()]
-        X = dense(X)
+        X = X if isinstance(X, np.ndarray) else dense(X)
         return [cls(), cls.by_columns(X, False), cls.by_columns(X, True), cls.by_columns(X, True, deviation=False)]
 
     def __str__(self) -> str:

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from ripml.base.parallel import blocks, map_blocks
 from ripml.base.products import IndexedEmbedding, column_counts, dense, predict_embedding
-from ripml.base.workspace import Workspace, read_rows, release, row_slice
+from ripml.base.workspace import RowBlocks, Workspace, read_rows, release, release_rows, row_slice
 from ripml.decoding.calibration import Calibration, mean_precision
 from ripml.decoding.decoders import Decoder, DecoderParts
 from ripml.decoding.embedding import LabelEmbedding
@@ -38,15 +38,15 @@ from ripml.decoding.votes import tally
 from ripml.labels.encoding import label_keys
 from ripml.labels.ensembles import Ensemble, Gaussian, Identity
 from ripml.labels.label_sets import distinct_sets
-from ripml.labels.projection import Projection
+from ripml.labels.projection import Embedder, Projection
 from ripml.labels.vocabulary import Vocabulary
 from ripml.model.cluster import Cluster
 from ripml.model.clustering import partition
-from ripml.model.features import Scaling, is_filled, relevance
+from ripml.model.features import FILLED, Scaling, is_filled, relevance
 from ripml.model.model import Model, no_changes
 from ripml.model.streaming import ClusterSets, embed_and_sum
 from ripml.model.tuning import Choice, choose
-from ripml.neighbors import Index
+from ripml.neighbors import Exact, Index
 from ripml.neighbors.exact import BlockwiseExact
 from ripml.regression import RidgeSolver, Solution, Solve, Sums, resolve_solver
 from ripml.regression.kernel_ridge import require_kernel_memory, solve_kernel
@@ -84,6 +84,7 @@ _RELEVANCE_DIMS = 64
 _NAMED_CANDIDATES = 100  # kept for each row where labels have names
 _ROWS_TO_LEARN_NAMES = 5000  # whose names say how often names are right
 _SUMS_BYTES = 1 << 30  # of the sums of all clusters, to have them in one pass
+_ROW_BLOCK = 65536  # rows that are read from files at a time, at most
 _GAMMAS, _RIDGES = (0.25, 0.5, 1.0, 2.0), (0.03, 0.1, 0.3, 1.0)  # tried for kernel ridge near a query
 _ROWS_TO_TUNE_LOCAL = 1000  # left-out rows that these are chosen on
 
@@ -139,7 +140,7 @@ def fit(
     rank = np.random.default_rng(seed).permutation(n)  # the order in which rows are left out
     # The kernel, the ridge, and how features are scaled and weighted: given, or chosen on a sample.
     is_scaled = settings.scales_at_once and not workspace.in_memory  # as the rows were written
-    given, (choice, scaling, X) = X, _tuned(settings, X, Y, names, rank, seed, is_scaled)
+    given, (choice, scaling, X) = X, _tuned(settings, X, Y, names, rank, seed, is_scaled, workspace)
     if X is given and decoder.embedding_type.feature_type is not None and workspace.in_memory:
         X = X.copy()  # rows are kept, and these may be the caller's
     # What labels become, and the decoder before anything of it is chosen.
@@ -282,12 +283,22 @@ def _largest(Z: NDArray[Any]) -> float:
 
 
 def _tuned(
-    settings: Settings, X: Any, Y: Any, names: NDArray[Any], rank: Ints, seed: int, is_scaled: bool
+    settings: Settings,
+    X: Any,
+    Y: Any,
+    names: NDArray[Any],
+    rank: Ints,
+    seed: int,
+    is_scaled: bool,
+    workspace: Workspace,
 ) -> tuple[Choice, Scaling, Any]:
     """The kernel, the ridge, and how features are scaled and weighted: given, or chosen on a sample. And X scaled.
 
     The relevance of features is learnt from rows that are never left out: a rare feature's relevance is high where the
     labels of its few rows agree, which would tell a left-out row about its own labels.
+
+    In a workspace on disk, rows are scaled block by block where they are used, and those that the regression sees are
+    written to files.
     """
     kernel, n_jobs = settings.kernel, settings.n_jobs
     if kernel is None:
@@ -315,15 +326,29 @@ def _tuned(
     asked = rank < _most_asked(X.shape[0])
     seen, askable = np.flatnonzero(~asked), np.flatnonzero(asked)
     weighs = bool(free or start.power)
+    height = rows_at_a_time(X, workspace)
     if weighs:
-        small = Projection(Gaussian(), _RELEVANCE_DIMS, 1, seed).embed(Y[seen], label_keys(names), n_jobs)
+        projection = Projection(Gaussian(), _RELEVANCE_DIMS, 1, seed)
+        small = workspace.empty("relevance-targets", (len(seen), _RELEVANCE_DIMS), np.float32)
+        labels = RowBlocks(Y, len(seen) if workspace.in_memory else _ROW_BLOCK, seen)
+        embedder = Embedder(projection, label_keys(names), column_counts(Y), workspace.table_bytes, n_jobs)
+        for rows, part in labels.blocks():
+            embedder.fill(small[rows], part)
+            release(small[rows])
 
     def chosen(scaling: Scaling, n_rows: int) -> tuple[Choice, Scaling, Any]:
-        scaled, choice = (Scaling(unit=False) if is_scaled else scaling).unweighted(X, dtype, n_jobs), start
+        written = Scaling(unit=False) if is_scaled else scaling
+        scaled: Any = (
+            written.unweighted(X, dtype, n_jobs)
+            if workspace.in_memory
+            else RowBlocks(X, height, None, lambda part: written.unweighted(part, dtype, n_jobs))
+        )
+        choice = start
         if weighs:
-            relevant = relevance(scaled[seen], small, n_jobs)
+            learnt = scaled[seen] if workspace.in_memory else RowBlocks(scaled, height, seen)
+            relevant = _relevance(learnt, small, scaling, n_jobs, workspace)
             if settings.relevance is None and views:
-                filled = [is_filled(view) for view in scaling.of_views(scaled)]
+                filled = _filled_views(scaled, scaling)
                 relevant = np.where(np.repeat(filled, settings.views), np.float32(1), relevant)
             choice = choose(scaled, Y, relevant, start, free, askable, n_rows, scaling, seed, n_jobs)
             scaling = scaling.with_weights(relevant, choice.power, choice.shares)
@@ -337,7 +362,42 @@ def _tuned(
     if free:
         found = choice.power, choice.kernel, choice.ridge
         _log.info("on a sample: %s scaled, relevance %.3g, %s, ridge %.3g", scaling, *found)
-    return choice, scaling, scaling.weighted(scaled)
+    if workspace.in_memory:
+        return choice, scaling, scaling.weighted(scaled)
+    if is_scaled and scaling.weights is None and not views and dtype in (None, X.dtype):
+        return choice, scaling, X  # as they were written
+    unweighted = Scaling(unit=False) if is_scaled else scaling
+    weighted = workspace.changed_rows("X", X, lambda part: scaling.weighted(unweighted.unweighted(part, dtype, n_jobs)))
+    return choice, scaling, weighted
+
+
+def rows_at_a_time(X: Any, workspace: Workspace) -> int:
+    """Rows of X, dense or CSR, that are worked on at a time; in memory, all."""
+    n, d = X.shape
+    width = 8 * (len(X.data) // max(n, 1)) if scipy.sparse.issparse(X) else d * X.dtype.itemsize
+    return workspace.rows_per_block(4 * width, max(n, 1) if workspace.in_memory else _ROW_BLOCK)
+
+
+def _relevance(X: Any, Z: Floats, scaling: Scaling, n_jobs: int | None, workspace: Workspace) -> NDArray[np.float32]:
+    """The relevance of features, which a workspace on disk keeps."""
+    step = ["relevance", str(scaling), *X.shape]
+    kept = workspace.load_checkpoint(step)
+    if kept is not None:
+        return np.asarray(kept["relevance"], np.float32)
+    found = relevance(X, Z, n_jobs)
+    workspace.save_checkpoint(step, {"relevance": found})
+    return found
+
+
+def _filled_views(X: Any, scaling: Scaling) -> list[bool]:
+    """Whether most features of each view of rows are not 0."""
+    if not isinstance(X, RowBlocks):
+        return [is_filled(view) for view in scaling.of_views(X)]
+    shares = [
+        [np.count_nonzero(dense(view)) / max(view.shape[0] * view.shape[1], 1) for view in scaling.of_views(part)]
+        for _, part in X.blocks()
+    ]
+    return [bool(share >= FILLED) for share in np.mean(shares, axis=0)]
 
 
 def _most_asked(n: int) -> int:
@@ -542,19 +602,66 @@ class SignalsFitting(ClusterFitting):
         """By a linear solver, or by kernel."""
         n, n_targets = len(self.rank), self.settings.n_learners * self.embedding.projection.n_dims
         self.workspace.require_memory(8.0 * n * n_targets, f"{n_targets:,} targets for {n:,} rows")
-        sets, counts, of_row, _ = self._sets_of(c, rows)
-        index = self.embedding.index_type.of(sets, counts, self.embedding.searched(sets), self.index)
-        targets = self.embedding.targets(sets[of_row], self.settings.n_jobs)
-        X = self.X if len(rows) == n else self.X[rows]
+        sets, counts, of_row, place = self._sets_of(c, rows)
+        if self.workspace.in_memory:
+            searched, labels = self.embedding.searched(sets), sets[of_row]
+            X = self.X if len(rows) == n else self.X[rows]
+        else:
+            searched, whole = self._searched[:, place], len(rows) == n
+            labels = self.Y if whole else self.workspace.take_rows(self.Y, rows, f"labels-{c}")
+            X = self.X if whole else self._rows_of(c, rows)
+        index = self.embedding.index_type.of(sets, counts, searched, self.index)
+        targets = self.embedding.targets(labels, self.settings.n_jobs)
         if self.choice.kernel.linear:
             return self._linear(index, X, targets, of_row, rows, self.rank[rows])
         return self._by_kernel(index, X, targets, of_row, rows, self.rank[rows])
+
+    @cached_property
+    def _searched(self) -> Floats:
+        """What is searched of the label sets of all clusters, (F, e, m), in files."""
+        n_searches, width = self.embedding.search_shape
+        shape = (n_searches, self.sets.shape[0], width)
+        out = np.asarray(self.workspace.empty("searched", shape, np.float32))
+        step = ["searched", *shape]
+        if self.workspace.load_checkpoint(step) is None:
+            _log.info("embedding %s label sets", f"{shape[1]:,}")
+            self.embedding.index_type.fill_searched(out, self.embedding.searched, self.sets)
+            self.workspace.save_checkpoint(step, {})
+        return out
+
+    @property
+    def index(self) -> Index:
+        """The one that is given; on disk an exact one, by blocks where even its summary would take too much memory."""
+        if self.workspace.in_memory:
+            return self.settings.index
+        n_searches, width = self.embedding.search_shape
+        rounded = n_searches * len(self.groups.first) * width  # bytes of a copy in 8 bits
+        return Exact() if 4 * rounded <= self.workspace.table_bytes else BlockwiseExact()
+
+    def _rows_of(self, c: int, rows: Ints) -> Any:
+        """The features of the rows of a cluster, in files."""
+        X, workspace = self.X, self.workspace
+        if scipy.sparse.issparse(X):
+            ends = np.concatenate([[0], np.cumsum(np.diff(X.indptr)[rows])])
+            values = workspace.empty(f"X-{c}-values", (int(ends[-1]),), X.dtype)
+            columns = workspace.empty(f"X-{c}-columns", (int(ends[-1]),), X.indices.dtype)
+            out = workspace.csr(f"X-{c}", values, columns, ends, X.shape[1])
+        else:
+            out = workspace.empty(f"X-{c}", (len(rows), X.shape[1]), X.dtype)
+        for block, part in RowBlocks(X, rows_at_a_time(X, workspace), rows).blocks():
+            if scipy.sparse.issparse(X):
+                entries = slice(int(ends[block.start]), int(ends[block.stop]))
+                values[entries], columns[entries] = part.data, part.indices
+            else:
+                out[block] = part
+            release_rows(out)
+        return out
 
     def _linear(
         self, index: LabelSetIndex, X: Any, targets: Any, of_row: Ints, numbers: Ints, rank: Ints
     ) -> ClusterFit:
         settings, kernel, ridge = self.settings, self.choice.kernel, self.choice.ridge
-        wide = with_ones(X)
+        workspace, height = self.workspace, rows_at_a_time(X, self.workspace)
         solver, reason = resolve_solver(settings.solver, *X.shape)
         if settings.solver == "auto":
             solver = replace(solver, **({"precision": "float32"} if solver.exact else {"max_steps": _CG_STEPS}))
@@ -566,24 +673,31 @@ class SignalsFitting(ClusterFitting):
             kind = "local" if kernel.nearby else "small" if min(X.shape) <= _SMALL else solver.word
             most = min(_LEFT_OUT_TO_BLEND.get(kind, _LEFT_OUT_TO_BLEND["primal"]), self.askable)
         asked = np.flatnonzero(rank < most)
-        seen = slice(None) if solver.exact else np.flatnonzero(rank >= most)
+        seen = None if solver.exact else np.flatnonzero(rank >= most)
+        if workspace.in_memory:
+            wide = with_ones(X)
+            to_learn = (wide, targets) if seen is None else (wide[seen], targets[seen])
+        else:
+            wide = RowBlocks(X, height, None, with_ones)
+            to_learn = RowBlocks(X, height, seen, with_ones), RowBlocks(targets, height, seen)
         with warnings.catch_warnings():
             if settings.solver == "auto":  # stopped on purpose
                 from sklearn.exceptions import ConvergenceWarning
 
                 warnings.simplefilter("ignore", ConvergenceWarning)
-            solution = solver.prepare(wide[seen], targets[seen], settings.n_jobs, once=True)(ridge)
+            solution = solver.prepare(*to_learn, settings.n_jobs, True, workspace)(ridge)
         left_out = np.zeros((0, targets.shape[1]), np.float32)
         if len(asked) and solver.exact:
             left_out = solution.left_out(asked).astype(np.float32, copy=False)
         elif len(asked):
             left_out = np.asarray(predict_embedding(wide[asked], solution.Psi, settings.n_jobs), np.float32)
-        Psi, intercept = solution.Psi[:-1].astype(np.float32), solution.Psi[-1].astype(np.float32)
-        regression = LinearRegression.of(kernel, ridge, Psi, intercept)
+        Psi = solution.Psi.astype(np.float32, copy=False)
+        regression = LinearRegression.of(kernel, ridge, Psi[:-1], np.array(Psi[-1]))
+        release(Psi)
         # Rows are kept where answers need them, or where the regression can go on learning from them.
         rows = None
         if self.draft.choices.n_similar or kernel.nearby:
-            rows = TrainingRows(Rows(X), of_row, numbers, kernel)
+            rows = TrainingRows(Rows.in_workspace(X, workspace), of_row, numbers, kernel)
         elif solver.exact:
             rows = TrainingRows(Rows(X), of_row, of_row[:0], kernel, searched=False)
         said = None if self.evidence is None else self.evidence[numbers[asked]]

@@ -21,13 +21,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ripml.base.parallel import one_blas_thread
+from ripml.base.arrays import csr_of
+from ripml.base.parallel import blocks, one_blas_thread
+from ripml.base.workspace import release, row_slice
 from ripml.model.features import Scaling
 from ripml.regression.kernel_ridge import leave_out
 from ripml.regression.kernels import Kernel, Linear, squared_lengths
 
 __all__ = ["Choice", "choose"]
 
+_ROW_BLOCK = 65536  # rows whose labels are read at a time
 _LABELS = 500  # the most frequent of the sample
 _POWERS = (0.0, 0.25, 0.5, 0.75)
 _GAMMAS = (0.125, 0.25, 0.5, 1.0, 2.0)
@@ -201,12 +204,31 @@ def _sample(Y: Any, askable: NDArray[np.int64], n_rows: int, seed: int) -> tuple
     drawn = random.permutation(askable)[: n_rows // 2]
     others = np.setdiff1d(np.arange(Y.shape[0]), drawn)
     if len(others) > n_rows - len(drawn):
-        by_label = Y.T.tocsr()
         label = _one_of_each(Y, drawn, random)
-        companions = np.setdiff1d(_one_of_each(by_label, label, random), drawn)
+        by_label, place = _rows_of(Y, label)
+        companions = np.setdiff1d(_one_of_each(by_label, place, random), drawn)
         more = np.setdiff1d(random.permutation(others)[:n_rows], companions)
         others = np.concatenate([random.permutation(companions), random.permutation(more)])[: n_rows - len(drawn)]
     return np.concatenate([others, drawn]), len(drawn)
+
+
+def _rows_of(Y: Any, labels: NDArray[np.int64]) -> tuple[Any, NDArray[np.int64]]:
+    """The rows that carry some labels, CSR (some, n), and the place of each of `labels` in it."""
+    some, place = np.unique(labels, return_inverse=True)
+    line = np.full(Y.shape[1], -1, np.int64)
+    line[some] = np.arange(len(some))
+    found: list[NDArray[np.int64]] = []
+    for rows in blocks(Y.shape[0], _ROW_BLOCK):
+        part = row_slice(Y, rows)
+        lines = line[part.indices]
+        kept = np.flatnonzero(lines >= 0)
+        row = rows.start + np.searchsorted(part.indptr, kept, side="right") - 1
+        found.append(np.stack([lines[kept], row]))
+        release(part.indices)
+    of_label, row = np.concatenate(found, axis=1)
+    order = np.argsort(of_label, kind="stable")
+    ends = np.concatenate([[0], np.cumsum(np.bincount(of_label, minlength=len(some)))])
+    return csr_of(np.ones(len(order), bool), row[order], ends, Y.shape[0]), place
 
 
 def _one_of_each(matrix: Any, rows: NDArray[np.int64], random: np.random.Generator) -> NDArray[np.int64]:

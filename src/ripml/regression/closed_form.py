@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ripml.base.errors import ParameterError
 from ripml.base.products import dense, gram_of, transposed_product
+from ripml.base.workspace import RowBlocks, Workspace
 from ripml.regression.solver import RidgeSolver, Solution, Solve, predicted_without, predicted_without_by
 from ripml.regression.sums import Factor, Sums
 
@@ -47,8 +48,14 @@ class Primal(_ClosedForm):
         size = np.dtype(self.precision).itemsize
         return float(size) * (2 * d * d + (n + 2 * d) * n_targets), f"XᵀX for d = {d:,}"
 
-    def _prepare(self, X: Any, Z: Any, n_jobs: int | None, once: bool) -> Solve:
+    def _prepare(self, X: Any, Z: Any, n_jobs: int | None, once: bool, workspace: Workspace) -> Solve:
         dtype = np.dtype(self.precision)
+        if isinstance(X, RowBlocks):
+            return self.of_sums(
+                Sums.of_blocks(X, Z, n_jobs, dtype, workspace),
+                lambda rows: (dense(X[rows]), dense(Z[rows])),
+                (lambda: Sums.of_blocks(X, Z, n_jobs, dtype, workspace).gram) if once else None,
+            )
         remake = (lambda: gram_of(X, n_jobs, dtype)) if once else None
         return self.of_sums(Sums.of(X, Z, n_jobs, dtype), lambda rows: (dense(X[rows]), dense(Z[rows])), remake)
 
@@ -89,8 +96,10 @@ class Dual(_ClosedForm):
         size = np.dtype(self.precision).itemsize
         return float(size) * (2 * n * n + (2 * n + d) * n_targets), f"XXᵀ for n = {n:,}"
 
-    def _prepare(self, X: Any, Z: Any, n_jobs: int | None, once: bool) -> Solve:
+    def _prepare(self, X: Any, Z: Any, n_jobs: int | None, once: bool, workspace: Workspace) -> Solve:
         dtype = np.dtype(self.precision)
+        if isinstance(X, RowBlocks):  # as many rows as can be factorised are held in memory
+            X, Z = X[:], Z[:]
         XT = X.T.tocsr() if scipy.sparse.issparse(X) else X.T
         gram = gram_of(XT, n_jobs, dtype)
         targets = dense(Z).astype(dtype, copy=False)

@@ -14,14 +14,27 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from ripml.base.errors import ParameterError
-from ripml.base.parallel import blocks, map_blocks
-from ripml.base.products import by_frequency, dense, product, target_blocks, transposed_product
+from ripml.base.parallel import blocks, map_blocks, thread_count
+from ripml.base.products import (
+    add_gram_product,
+    by_frequency,
+    dense,
+    product,
+    target_blocks,
+    transposed_product,
+    transposed_product_of_blocks,
+)
+from ripml.base.workspace import RowBlocks, Workspace, release
 from ripml.regression.solver import RidgeSolver, Solution, Solve, predicted_without_by
 
 __all__ = ["ConjugateGradient", "GradientDescent"]
 
 Floats = NDArray[np.floating[Any]]
 
+_ARRAYS = 6  # of the size of a block of targets that an iteration has
+_NARROWEST = 8  # targets of a block, where memory is short
+_ROW_BYTES = 4096  # about what a sparse row takes
+_ENTRIES = 1 << 22  # of sparse rows that are squared at a time
 _LINES = 512  # lines of directions and residuals processed at a time, so that they stay in the cache
 
 
@@ -49,31 +62,49 @@ class _Iterative(RidgeSolver):
     def _iterate(self, system: _System, B: Floats) -> tuple[Floats, int, float]:
         """An approximate solution of (XᵀX + alpha I) V = B, the steps taken and the relative residual."""
 
-    def _solved(self, system: _System, order: Any, B: Floats) -> tuple[Floats, int, float]:
+    def _solved(
+        self, system: _System, order: Any, B: Floats, workspace: Workspace | None = None
+    ) -> tuple[Floats, int, float]:
         """`_iterate` for any number of targets; `order` are the features of B in the order of the system.
 
         Targets are independent. Where X is sparse, one thread iterates a block of them to the end, so that its
-        directions and residuals stay in the cache and threads do not wait for each other.
+        directions and residuals stay in the cache and threads do not wait for each other. In a workspace on disk, the
+        solution is a file, and a block of targets that an interrupted run solved is not solved again.
         """
         if not scipy.sparse.issparse(system.X):
             return self._iterate(system, B)
-        V = np.zeros_like(B)  # stays zero for features that no row has: they are not in `order`
+        workspace = workspace or Workspace()
+        # The solution stays zero for features that no row has: they are not in `order`.
+        V = np.zeros_like(B) if workspace.in_memory else workspace.empty("solution", B.shape, B.dtype)
+        # Targets do not depend on each other, so their blocks may be as narrow as memory requires.
+        columns_at_a_time = target_blocks(len(order), B.shape[1])
+        if not workspace.in_memory:
+            target_bytes = _ARRAYS * len(order) * B.itemsize * thread_count(system.n_jobs)
+            widest = max(_NARROWEST, workspace.table_bytes // 2 // max(target_bytes, 1))
+            columns_at_a_time = blocks(B.shape[1], min(widest, columns_at_a_time[0].stop))
 
         def fill(columns: slice) -> tuple[int, float]:
+            step = [f"solution-{columns.start}", columns.stop, str(self), system.alpha, *B.shape]
+            if (known := workspace.load_checkpoint(step)) is not None:
+                return int(known["steps"]), float(known["residual"])
+            if not workspace.in_memory:
+                V[:, columns] = 0
             V[order, columns], steps, residual = self._iterate(system, B[order, columns])
+            workspace.save_checkpoint(step, {"steps": np.array(steps), "residual": np.array(residual)})
             return steps, residual
 
         _ = system.diagonal  # fill the cache before threads start
-        results = map_blocks(fill, target_blocks(len(order), B.shape[1]), system.n_jobs)
+        results = map_blocks(fill, columns_at_a_time, system.n_jobs)
         return V, max((steps for steps, _ in results), default=0), max((worst for _, worst in results), default=0.0)
 
-    def _prepare(self, X: Any, Z: Any, n_jobs: int | None, once: bool) -> Solve:
-        moment = transposed_product(X, Z, n_jobs).astype(X.dtype, copy=False)
-        ordered, order = by_frequency(X) if scipy.sparse.issparse(X) else (X, slice(None))
+    def _prepare(self, X: Any, Z: Any, n_jobs: int | None, once: bool, workspace: Workspace) -> Solve:
+        moment = self._moment(X, Z, n_jobs, workspace)
+        sparse = X.sparse if isinstance(X, RowBlocks) else scipy.sparse.issparse(X)
+        ordered, order = by_frequency(X, workspace) if sparse else (X, slice(None))
 
         def solve(alpha: float) -> Solution:
-            system = _System(ordered, alpha, n_jobs)
-            Psi, steps, residual = self._solved(system, order, moment)
+            system = _System(ordered, alpha, n_jobs, workspace.rows_per_block(_ROW_BYTES, max(X.shape[0], 1)))
+            Psi, steps, residual = self._solved(system, order, moment, workspace)
             converged = residual <= self._tolerance(X.dtype)
             if not converged:
                 self._warn(steps, residual)
@@ -86,6 +117,20 @@ class _Iterative(RidgeSolver):
             return Solution(Psi, self.word, left_out, converged, steps, residual)
 
         return solve
+
+    @staticmethod
+    def _moment(X: Any, Z: Any, n_jobs: int | None, workspace: Workspace) -> Floats:
+        """XᵀZ, (d, M), in the type of X."""
+        if not isinstance(X, RowBlocks):
+            return transposed_product(X, Z, n_jobs).astype(X.dtype, copy=False)
+        out = np.asarray(workspace.empty("moment", (X.shape[1], Z.shape[1]), X.dtype))
+        step = ["moment", X.shape[0], *out.shape]
+        if workspace.load_checkpoint(step) is None:
+            out[:] = 0
+            parts = ((part, Z[rows]) for rows, part in X.blocks())
+            transposed_product_of_blocks(parts, n_jobs, out)
+            workspace.save_checkpoint(step, {})
+        return out
 
     def _tolerance(self, dtype: Any) -> float:
         return max(self.tol, 20 * float(np.finfo(dtype).eps))  # float32 cannot reach 1e-7
@@ -108,10 +153,16 @@ class _System:
     X: Any
     alpha: float
     n_jobs: int | None  # for dense X; sparse X is multiplied on the calling thread
+    height: int  # rows of a sparse X that are multiplied at a time
 
     def __matmul__(self, V: Floats) -> Floats:
         if scipy.sparse.issparse(self.X):
-            image = self.X.T @ (self.X @ V)
+            image = np.zeros_like(V)
+            add_gram_product(self.X, V, image, self.height)
+        elif isinstance(self.X, RowBlocks):
+            image = transposed_product_of_blocks(
+                ((part, product(part, V, self.n_jobs)) for _, part in self.X.blocks()), self.n_jobs
+            )
         else:
             image = transposed_product(self.X, product(self.X, V, self.n_jobs), self.n_jobs)
         result: Floats = image.astype(V.dtype, copy=False)
@@ -122,7 +173,13 @@ class _System:
     @cached_property
     def diagonal(self) -> Floats:
         if scipy.sparse.issparse(self.X):
-            squares = np.bincount(self.X.indices, np.square(self.X.data, dtype=np.float64), self.X.shape[1])
+            squares = np.zeros(self.X.shape[1])
+            for entries in blocks(len(self.X.data), _ENTRIES):
+                indices, data = self.X.indices[entries], self.X.data[entries]
+                squares += np.bincount(indices, np.square(data, dtype=np.float64), self.X.shape[1])
+                release(indices, data)
+        elif isinstance(self.X, RowBlocks):
+            squares = sum((np.square(part, dtype=np.float64).sum(axis=0) for _, part in self.X.blocks()), np.zeros(1))
         else:
             squares = np.asarray((self.X**2).sum(axis=0))
         return squares + self.alpha

@@ -25,6 +25,7 @@ from ripml.base.compiled import loops
 from ripml.base.errors import ParameterError, check_count, check_positive
 from ripml.base.parallel import blocks, map_blocks, thread_count
 from ripml.base.products import FREQUENT
+from ripml.base.workspace import Workspace, row_slice
 
 __all__ = ["RBF", "Kernel", "Linear", "Local", "Rows", "most_alike", "squared_lengths"]
 
@@ -32,6 +33,7 @@ Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 
 _ROW_BLOCK = 128  # queries processed at a time by a thread
+_ROWS_SQUARED = 65536  # rows whose entries are squared at a time
 _CACHED = 1 << 18  # kernel values processed at a time: 1 MB, which stays in a core's cache
 _GROUPS = 8  # groups per value to find, see `most_alike`
 _LATE = 256  # rows added later, or a sixteenth of all rows, up to which they are kept apart from the prepared ones
@@ -53,6 +55,13 @@ class Rows:
     X: Any  # dense or CSR, float32
     more: Rows | None = None
     prepared: _Prepared | None = field(default=None, repr=False, compare=False)  # sparse X, if that is known already
+
+    @classmethod
+    def in_workspace(cls, X: Any, workspace: Workspace) -> Rows:
+        """The rows X, with what is prepared of them in a workspace on disk."""
+        return (
+            cls(X) if workspace.in_memory or not scipy.sparse.issparse(X) else cls(X, None, _Prepared.of(X, workspace))
+        )
 
     def __len__(self) -> int:
         return int(self.X.shape[0]) + (0 if self.more is None else len(self.more))
@@ -182,9 +191,9 @@ class _Prepared(ABC):
         """Make what products need, before threads start."""
 
     @staticmethod
-    def of(X: Any) -> _Prepared:
+    def of(X: Any, workspace: Workspace | None = None) -> _Prepared:
         """By lists where loops are compiled, else split by features."""
-        return _Split.of(X) if loops() is None else _Lists.of(X)
+        return _Split.made(X) if loops() is None else _Lists.made(X, workspace or Workspace())
 
 
 @dataclass(frozen=True)
@@ -198,12 +207,9 @@ class _Lists(_Prepared):
     X: Any  # the rows themselves
 
     @classmethod
-    def of(cls, X: Any) -> _Lists:
-        columns = X.tocsc()
-        columns.sort_indices()
-        # As few bytes as possible are read for each query.
-        rows = columns.indices.astype(np.uint16) if X.shape[0] <= 2**16 else columns.indices
-        return cls(X.shape, columns.indptr, rows, columns.data, X)
+    def made(cls, X: Any, workspace: Workspace) -> _Lists:
+        starts, rows, values = workspace.columns("lists", X)
+        return cls(X.shape, starts, rows, values, X)
 
     @cached_property
     def _lines(self) -> tuple[NDArray[np.int32], Floats]:
@@ -262,7 +268,7 @@ class _Split(_Prepared):
     sparse: Any
 
     @classmethod
-    def of(cls, X: Any) -> _Split:
+    def made(cls, X: Any) -> _Split:
         n, d = X.shape
         share = np.bincount(X.indices, minlength=d) / max(n, 1)
         frequent, rare = np.flatnonzero(share > FREQUENT), np.flatnonzero(share <= FREQUENT)
@@ -304,8 +310,12 @@ def squared_lengths(X: Any) -> Floats:
             out = np.empty(X.shape[0], np.float32)
             compiled.squared_lengths(X.indptr, X.data, out)
             return out
-        summed = np.concatenate([[0.0], np.cumsum(np.square(X.data, dtype=np.float64))])
-        return np.asarray(np.diff(summed[X.indptr]), np.float32)
+        out = np.empty(X.shape[0], np.float32)
+        for rows in blocks(X.shape[0], _ROWS_SQUARED):
+            part = row_slice(X, rows)
+            summed = np.concatenate([[0.0], np.cumsum(np.square(part.data, dtype=np.float64))])
+            out[rows] = np.diff(summed[part.indptr])
+        return out
     return np.asarray(np.einsum("ij,ij->i", X, X), np.float32)
 
 

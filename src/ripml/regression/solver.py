@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ripml.base.errors import ParameterError
 from ripml.base.parallel import require_memory
+from ripml.base.workspace import RowBlocks, Workspace
 
 __all__ = ["CLOSED_FORM_LIMIT", "RidgeSolver", "Solution", "Solve", "predicted_without", "predicted_without_by"]
 
@@ -91,20 +92,24 @@ class RidgeSolver(ABC):
         raise ParameterError(f"solver='{self.word}' cannot solve from sums over rows; use 'primal'.")
 
     @abstractmethod
-    def _prepare(self, X: Any, Z: Any, n_jobs: int | None, once: bool) -> Solve: ...
+    def _prepare(self, X: Any, Z: Any, n_jobs: int | None, once: bool, workspace: Workspace) -> Solve: ...
 
-    def prepare(self, X: Any, Z: Any, n_jobs: int | None = None, once: bool = False) -> Solve:
+    def prepare(
+        self, X: Any, Z: Any, n_jobs: int | None = None, once: bool = False, workspace: Workspace | None = None
+    ) -> Solve:
         """Do the work common to all alphas, and return the function alpha ≥ 0 ↦ `Solution`. X and Z are dense or CSR.
 
-        With `once`, for a function that is called only once, the solver may work in place to save memory.
+        With `once`, for a function that is called only once, the solver may work in place to save memory. X and Z may
+        be `RowBlocks`, which are read block by block with large arrays in a workspace.
 
         >>> import ripml.regression
         >>> X, Z = np.array([[1.0], [2.0]]), np.array([[2.0], [4.0]])
         >>> ripml.regression.Primal().prepare(X, Z)(5.0).Psi
         array([[1.]])
         """
-        n, d = X.shape
-        needed, what = self.memory(n, d, Z.shape[1])
-        remedy = "use solver='cg'" if self.exact else "use fewer dimensions or learners"
-        require_memory(needed, what, remedy)
-        return self._prepare(X, Z, n_jobs, once)
+        workspace = workspace or Workspace()
+        if not isinstance(X, RowBlocks):
+            needed, what = self.memory(X.shape[0], X.shape[1], Z.shape[1])
+            remedy = "use solver='cg'" if self.exact else "use fewer dimensions or learners"
+            require_memory(needed, what, remedy)
+        return self._prepare(X, Z, n_jobs, once, workspace)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ripml.base.parallel import blocks, map_blocks
 from ripml.base.products import FactoredEmbedding, dense, gram_of, transposed_product
+from ripml.base.workspace import RowBlocks, Workspace
 
 __all__ = ["Factor", "PackedSums", "Sums"]
 
@@ -50,6 +51,30 @@ class Sums:
         XT = X.T.tocsr() if scipy.sparse.issparse(X) else None
         moment = np.asarray(transposed_product(X, Z.astype(dtype, copy=False), n_jobs, XT), dtype)
         return cls(gram_of(X, n_jobs, dtype, XT) if gram else np.zeros((0, 0), dtype), moment, X.shape[0])
+
+    @classmethod
+    def of_blocks(cls, X: RowBlocks, Z: Any, n_jobs: int | None, dtype: Any, workspace: Workspace) -> Sums:
+        """The sums of rows that are read block by block; the workspace keeps them, so that an interrupted run goes on.
+
+        They are kept about as often as they are smaller than the rows that were read since.
+        """
+        (n, d), n_targets = X.shape, Z.shape[1]
+        step = [f"sums-{np.dtype(dtype).name}", n, d, n_targets, X.height]
+        kept, total, done = workspace.load_checkpoint(step), None, 0
+        if kept is not None:
+            total, done = cls(kept["gram"], kept["moment"], int(kept["n_rows"])), int(kept["n_rows"])
+        often = -(-np.dtype(dtype).itemsize * d * (d + n_targets) // (4 * X.height * (n_targets + d)))
+        for number, rows in enumerate(blocks(n, X.height), 1):
+            if rows.stop <= done:
+                continue
+            more = cls.of(X[rows], dense(Z[rows]).astype(dtype, copy=False), n_jobs, dtype)
+            total = more if total is None else total.__iadd__(more)
+            X.release()
+            if number % often == 0 or rows.stop == n:
+                arrays = {"gram": total.gram, "moment": total.moment, "n_rows": np.array(total.n_rows)}
+                workspace.save_checkpoint(step, arrays)
+        assert total is not None
+        return total
 
     @classmethod
     def _of_dense(cls, X: Any, Z: Any, n_jobs: int | None, dtype: np.dtype[Any], gram: bool) -> Sums:
