@@ -17,6 +17,7 @@ import ripml
 from ripml import RIPML
 from ripml.base import registry
 from ripml.base.errors import ModelFolderError, ParameterError
+from ripml.base.workspace import Workspace
 from ripml.decoding.blend import Candidates
 from ripml.decoding.decoders import SignalDecoder
 from ripml.decoding.signals import FittedSignals, SingleSignal
@@ -80,7 +81,7 @@ class ToySolver(RidgeSolver):
     def memory(self, n: int, d: int, n_targets: int) -> tuple[float, str]:
         return 8.0 * d * d, "XᵀX"
 
-    def _prepare(self, X: Any, Z: Any, n_jobs: int | None, once: bool) -> Any:
+    def _prepare(self, X: Any, Z: Any, n_jobs: int | None, once: bool, workspace: Workspace) -> Any:
         X, Z = (np.asarray(M.toarray() if hasattr(M, "toarray") else M, np.float64) for M in (X, Z))
 
         def solved(rows: Any, alpha: float) -> NDArray[np.float64]:

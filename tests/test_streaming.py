@@ -72,8 +72,9 @@ def test_blocks_give_the_model_of_one_fit(tmp_path: Path, settings: dict[str, An
 
 
 WORDS = scipy.sparse.csr_array(np.hstack([np.where(X > 0.8, X, 0), np.where(X < -0.8, -X, 0)]))
-CG = {"solver": ConjugateGradient(tol=0.01), "ensemble": "gaussian", "n_dims": 64}
-LOCAL, LINEAR = {"kernel": Local(0.5, 0.3, 20)}, {"kernel": "linear", "decoder": Blend(n_similar=0)}
+CG: dict[str, Any] = {"solver": ConjugateGradient(tol=0.01), "ensemble": "gaussian", "n_dims": 64}
+LOCAL: dict[str, Any] = {"kernel": Local(0.5, 0.3, 20)}
+LINEAR: dict[str, Any] = {"kernel": "linear", "decoder": Blend(n_similar=0)}
 
 
 @pytest.mark.parametrize(
@@ -133,15 +134,17 @@ def test_a_fit_that_was_interrupted_does_not_repeat_its_steps(
         if at[0].startswith(step) and len(saved) == saved.index(at[0]) + 1:
             raise Interrupted
 
+    def save_and_note(self: DiskWorkspace, at: list[Any], arrays: Any) -> None:
+        original(self, at, arrays)
+        saved.append(at[0])
+
     with monkeypatch.context() as patch:
         patch.setattr(DiskWorkspace, "save_checkpoint", save)
         with pytest.raises(Interrupted):
             clone(model).fit_blocks(cut(WORDS, MANY), tmp_path / "work", memory=MEMORY)
         before = set(saved)
         saved.clear()
-        patch.setattr(
-            DiskWorkspace, "save_checkpoint", lambda self, at, arrays: (original(self, at, arrays), saved.append(at[0]))
-        )
+        patch.setattr(DiskWorkspace, "save_checkpoint", save_and_note)
         again = clone(model).fit_blocks(cut(WORDS, MANY), tmp_path / "work", memory=MEMORY)
     assert not before & set(saved)
     np.testing.assert_array_equal(
