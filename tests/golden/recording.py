@@ -14,6 +14,8 @@ import scipy.linalg
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from ripml.base.compiled import loops
+
 __all__ = [
     "RECORD",
     "TOLERANCE",
@@ -83,7 +85,16 @@ def _version(package: str) -> str:
 def machine() -> dict[str, Any]:
     """How this machine rounds, and the packages whose versions may change a bit."""
     versions = {name: _version(name) for name in ("numpy", "scipy", "scikit-learn", "faiss-cpu", "numba")}
-    return {"fingerprint": fingerprint(), "versions": versions}
+    return {"fingerprint": fingerprint(), "compiled_for": _compiled_for(), "versions": versions}
+
+
+def _compiled_for() -> str:
+    """The processor that loops are compiled for: the order of their sums depends on the width of its registers."""
+    if loops() is None:
+        return "none"
+    import llvmlite.binding
+
+    return str(llvmlite.binding.get_host_cpu_name())
 
 
 # ------------------------------------------------------------------------------------------------------------ entries
