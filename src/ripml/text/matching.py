@@ -10,7 +10,8 @@ A name is a set of stems. It is listed under its rarest stem, so that a sentence
 stem of the sentence, with those listed under it.
 
 A name of which a text has only some words may be meant all the same. How much of it stands there is told by two
-numbers, with v(s) the weight of a stem s, which is the larger the fewer names have it:
+numbers, with v(s) the weight of a stem s, which is the larger the fewer names have it, and the fewer texts if it is
+known how many do:
 
     cover     Σ v(s) of its stems that stand anywhere in the text, of the Σ v(s) of all its stems
     likeness  the cosine of name and text, with the weight v(s)·(1 + log count) of a stem in the text
@@ -18,6 +19,7 @@ numbers, with v(s) the weight of a stem s, which is the larger the fewer names h
 
 from __future__ import annotations
 
+import copy
 import importlib
 import re
 from collections import Counter
@@ -126,10 +128,35 @@ class NameMatcher:
         # For names that stand in a text in part: all names of each stem, and v, which is 1 for a stem of one name.
         self._holder_ends = np.searchsorted(np.sort(self._words), np.arange(len(self._ids) + 1))
         self._holders = np.repeat(np.arange(len(owners)), self.n_words)[np.argsort(self._words, kind="stable")]
-        self._weights = np.log1p(len(owners) / np.maximum(np.diff(self._holder_ends), 1)) / np.log1p(len(owners) or 1)
+        self._weigh(np.ones(len(self._ids)))
+
+    def _weigh(self, rarity: Doubles) -> None:
+        """Set v of each stem, for its `rarity` in texts, and what is summed over the stems of each name."""
+        n = len(self) or 1
+        self._weights = np.log1p(n / np.maximum(np.diff(self._holder_ends), 1)) / np.log1p(n) * rarity
         starts, weights = self._word_ends[:-1], self._weights[self._words]
-        self._totals = np.add.reduceat(weights, starts) if owners else np.zeros(0)
-        self._lengths = np.sqrt(np.add.reduceat(weights**2, starts)) if owners else np.zeros(0)
+        self._totals = np.add.reduceat(weights, starts) if len(self) else np.zeros(0)
+        self._lengths = np.sqrt(np.add.reduceat(weights**2, starts)) if len(self) else np.zeros(0)
+
+    def weighted(self, words: Mapping[str, float] | None) -> NameMatcher:
+        """The same names, with the weights of stems by the share of texts that has each of `words`.
+
+        The weight of a stem that few names have is multiplied by 1 − log(share), relative to that of the rarest word,
+        which is also that of a stem that is in none of these words. None for texts of which that is not known.
+
+        >>> matcher = NameMatcher([Name(0, "en", "state of matter", True)])
+        >>> matcher.find(["of"], 1).cover.round(2).tolist()
+        [0.33]
+        >>> matcher.weighted({"of": 0.99, "state": 0.01, "matter": 0.01}).find(["of"], 1).cover.round(2).tolist()
+        [0.08]
+        """
+        rarity = np.ones(len(self._ids))
+        if words:
+            least = min(words.values())
+            rarity = (1 - np.log(np.maximum(self._shares(words), least))) / (1 - np.log(least))
+        other = copy.copy(self)
+        other._weigh(rarity)
+        return other
 
     def __len__(self) -> int:
         return len(self.n_words)
@@ -227,17 +254,21 @@ class NameMatcher:
         """
         if not len(self):
             return np.zeros(0)
+        share = self._shares(words)
+        spaced = np.array([has_spaces(stem) for _, stem in self._ids])
+        starts = self._word_ends[:-1]
+        together = np.multiply.reduceat(np.where(spaced, share, 1)[self._words], starts)
+        return np.asarray(together * np.minimum.reduceat(np.where(spaced, 1, share)[self._words], starts))
+
+    def _shares(self, words: Mapping[str, float]) -> Doubles:
+        """The share of texts that has each stem, at most, by the shares of those with each of `words`."""
         share = np.zeros(len(self._ids))
         for stems in self._stems.values():
             for word, part in words.items():
                 number = stems[word]
                 if number >= 0:
                     share[number] += part
-        share = np.minimum(share, 1)
-        spaced = np.array([has_spaces(stem) for _, stem in self._ids])
-        starts = self._word_ends[:-1]
-        together = np.multiply.reduceat(np.where(spaced, share, 1)[self._words], starts)
-        return np.asarray(together * np.minimum.reduceat(np.where(spaced, 1, share)[self._words], starts))
+        return np.minimum(share, 1)
 
     def places_of_label(self, text: str, label: int) -> list[tuple[int, int]]:
         """Where in the text the words of the names of a label stand: start and end of each, in order.
