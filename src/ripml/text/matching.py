@@ -33,20 +33,17 @@ from numpy.typing import NDArray
 
 from ripml.base.compiled import loops
 from ripml.base.errors import MissingExtraError
-from ripml.text.tokens import has_spaces, pieces, tokens
+from ripml.text.tokens import ENDS, SENTENCE_END, WIDE_ENDS, has_spaces, pieces, sentence_tokens, tokens
 
 __all__ = ["Matches", "Name", "NameMatcher"]
 
 Ints = NDArray[np.int64]
 Doubles = NDArray[np.float64]
 
-_ENDS: Final = (". ", "! ", "? ", "; ", ": ", "\n")  # of sentences
-_WIDE_ENDS: Final = "。！？；："
-_SENTENCE: Final = re.compile("|".join(map(re.escape, (*_ENDS, *_WIDE_ENDS))))
+_SENTENCE: Final = re.compile(f"[{ENDS}] |[\n{WIDE_ENDS}]")  # its end
 _BRACKETS: Final = re.compile(r"\s*\([^()]*\)\s*$")
 _MOST_WORDS: Final = 12  # of a name; longer ones are sentences, which no text repeats
 _CACHED_WORDS: Final = 1 << 19
-_BREAK: Final = " _ "  # put between sentences, so that a text is cut into tokens as a whole
 _SHARE_OF_COVER: Final = 0.5  # beside likeness, in the order of names of which a text has some words
 _UNKNOWN, _END = -1, -2  # the numbers of a stem that no name has, and of the end of a sentence
 
@@ -169,7 +166,7 @@ class NameMatcher:
     def find(self, texts: Sequence[str], n_partly: int = 0) -> Matches:
         """The names that stand in each text, in the order of their numbers, and after them up to `n_partly` of which it
         has some words, the most alike first."""
-        sums = np.zeros((2, len(self)))
+        sums = np.zeros((len(self), 2))
         parts = [self._find(text, n_partly, sums) for text in texts]
         found = np.concatenate([np.empty((0, 5), np.int64), *(part for part, _, _ in parts)])
         alike = np.concatenate([np.empty((0, 2)), *(some for _, some, _ in parts)])
@@ -178,49 +175,47 @@ class NameMatcher:
 
     def _find(self, text: str, n_partly: int, sums: Doubles) -> tuple[Ints, Doubles, int]:
         """Lines of a name's number, count, first, last and width, and of its cover and likeness; and how many words."""
-        for end in _ENDS if text.isascii() else (*_ENDS, *_WIDE_ENDS):
-            text = text.replace(end, _BREAK)
-        words = tokens(text)
+        words = sentence_tokens(text)
         numbers = [stems.numbers(words) for stems in self._stems.values()]
         found = [self._in_sentences(some) for some in numbers]
         joined = found[0] if len(found) == 1 else np.concatenate([np.empty((0, 5), np.int64), *found])
         joined = joined[np.argsort(joined[:, 0], kind="stable")]
-        whole, length = joined[:, 0], np.sqrt(max(len(set(words)), 1))
-        alike, partly, more = self._alike(np.concatenate([np.empty(0, np.int64), *numbers]), whole, sums)
-        alike[:, 1] /= length
-        more[:, 1] /= length
+        all_numbers = numbers[0] if len(numbers) == 1 else np.concatenate([np.empty(0, np.int64), *numbers])
+        length = float(np.sqrt(max(len(set(words)), 1)))
+        alike, partly, more = self._alike(all_numbers, length, joined[:, 0].copy(), n_partly, sums)
         score = more[:, 1] + _SHARE_OF_COVER * more[:, 0]
-        likely = np.arange(len(partly) if n_partly else 0)
-        if len(likely) > n_partly:
-            likely = np.flatnonzero(score >= np.partition(score, len(likely) - n_partly)[len(likely) - n_partly])
-        best = likely[np.lexsort((partly[likely], -score[likely]))[:n_partly]]
+        best = np.lexsort((partly, -score))[:n_partly]
         others = np.zeros((len(best), 5), np.int64)
         others[:, 0] = partly[best]
         return np.concatenate([joined, others]), np.concatenate([alike, more[best]]), len(words)
 
-    def _alike(self, numbers: Ints, whole: Ints, sums: Doubles) -> tuple[Doubles, Ints, Doubles]:
-        """Cover and likeness, but for the length of the text, of the names `whole`; other names in it; and of these.
+    def _alike(
+        self, numbers: Ints, length: float, whole: Ints, n_partly: int, sums: Doubles
+    ) -> tuple[Doubles, Ints, Doubles]:
+        """Cover and likeness of the names `whole`; the `n_partly` best of the other names that have stems of the text,
+        and all that are as good as the last of these; and cover and likeness of these.
 
-        `sums` (2, N) are zeros, before and after: Σ v(s) and Σ v(s)²(1 + log count) over the stems of each name.
+        `sums` (N, 2) are zeros, before and after: Σ v(s) and Σ v(s)²(1 + log count) over the stems of each name.
         """
         stems, counts = np.unique(numbers[numbers >= 0], return_counts=True)
         weights = self._weights[stems]
-        added = np.stack([weights, weights**2 * (1 + np.log(counts))])
-        compiled, alike = loops(), np.empty((len(whole), 2))
+        added = np.stack([weights, weights**2 * (1 + np.log(counts)) / length], axis=1)
+        compiled = loops()
         if compiled is not None:
             index = self._holder_ends, self._holders, self._totals, self._lengths
-            partly, more = compiled.alike_names(stems, added, *index, whole, sums, alike)
-            return alike, partly, more
+            return compiled.alike_names(stems, added, *index, whole, n_partly, _SHARE_OF_COVER, sums)
         n_held = self._holder_ends[stems + 1] - self._holder_ends[stems]
         start = np.repeat(self._holder_ends[stems] - np.cumsum(n_held) + n_held, n_held)
         names = self._holders[start + np.arange(len(start))]
-        for one, values in zip(sums, added, strict=True):
-            np.add.at(one, names, np.repeat(values, n_held))
+        np.add.at(sums, names, np.repeat(added, n_held, axis=0))
         partly = np.setdiff1d(names, whole)
-        alike[:] = (sums[:, whole] / (self._totals[whole], self._lengths[whole])).T
-        more = (sums[:, partly] / (self._totals[partly], self._lengths[partly])).T
-        sums[:, names] = 0
-        return alike, partly, more
+        alike, more = (sums[some] / np.stack([self._totals[some], self._lengths[some]], axis=1) for some in (whole, partly))
+        sums[names] = 0
+        score = more[:, 1] + _SHARE_OF_COVER * more[:, 0]
+        best = np.arange(len(partly) if n_partly else 0)
+        if len(best) > n_partly:
+            best = np.flatnonzero(score >= np.partition(score, len(best) - n_partly)[len(best) - n_partly])
+        return alike, partly[best], more[best]
 
     def _in_sentences(self, numbers: Ints) -> Ints:
         """The lines of `_find` for the stems of a text in one language, with `_END` after each sentence."""
@@ -303,7 +298,7 @@ class _Stems(dict[str, int]):
     """The numbers of words of one language by their stems, for words that were asked for."""
 
     def __init__(self, language: str) -> None:
-        super().__init__({_BREAK.strip(): _END})
+        super().__init__({SENTENCE_END: _END})
         self._stem = _stemmer(language)
         self.known: dict[str, int] = {}  # stem ↦ number
 
