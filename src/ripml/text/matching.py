@@ -203,13 +203,15 @@ class NameMatcher:
         compiled = loops()
         if compiled is not None:
             index = self._holder_ends, self._holders, self._totals, self._lengths
-            return compiled.alike_names(stems, added, *index, whole, n_partly, _SHARE_OF_COVER, sums)
+            alike, partly, more = compiled.alike_names(stems, added, *index, whole, n_partly, _SHARE_OF_COVER, sums)
+            return alike, partly, more
         n_held = self._holder_ends[stems + 1] - self._holder_ends[stems]
         start = np.repeat(self._holder_ends[stems] - np.cumsum(n_held) + n_held, n_held)
         names = self._holders[start + np.arange(len(start))]
         np.add.at(sums, names, np.repeat(added, n_held, axis=0))
         partly = np.setdiff1d(names, whole)
-        alike, more = (sums[some] / np.stack([self._totals[some], self._lengths[some]], axis=1) for some in (whole, partly))
+        sizes = np.stack([self._totals, self._lengths], axis=1)
+        alike, more = sums[whole] / sizes[whole], sums[partly] / sizes[partly]
         sums[names] = 0
         score = more[:, 1] + _SHARE_OF_COVER * more[:, 0]
         best = np.arange(len(partly) if n_partly else 0)
