@@ -183,3 +183,23 @@ def test_cover_and_likeness_by_their_formulas(given_names: list[list[str]], sent
     partly = [n for n, name in enumerate(distinct) if others[n] > 0 and n not in found.names[:half][whole]]
     assert np.count_nonzero(~whole) == min(n_partly, len(partly))
     assert (np.diff(score[~whole]) <= 1e-12).all()
+
+
+def test_words_that_most_texts_have_make_a_name_less_alike() -> None:
+    matcher = NameMatcher(names("theory of matter", "state of rest"))
+    weighted = matcher.weighted({"of": 0.9, "theories": 0.05, "theory": 0.05, "rest": 0.4})
+    plain, rare = (some.find(["The rest of it", "A theory"], 2) for some in (matcher, weighted))
+    assert plain.names.tolist() == rare.names.tolist() == [1, 0, 0]
+    # "of" and "rest" stand in many texts, "theory" in few, and "matter" and "state" in none.
+    assert (rare.cover > plain.cover).tolist() == [False, False, True]
+    assert rare.likeness[1] / rare.likeness[2] < 0.5 * plain.likeness[1] / plain.likeness[2]
+    assert lines(matcher.weighted(None).find(["The rest of it"], 2)) == lines(matcher.find(["The rest of it"], 2))
+
+
+@given(SENTENCES)
+def test_how_rare_words_are_does_not_change_which_names_stand_in_a_text(sentences: list[list[str]]) -> None:
+    text = ". ".join(" ".join(sentence) for sentence in sentences)
+    matcher = NameMatcher(names("red tea", "cup", "sun of leaf"))
+    assert [line[:5] for line in lines(matcher.weighted({"tea": 0.5, "of": 0.9}).find([text]))] == [
+        line[:5] for line in lines(matcher.find([text]))
+    ]

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from ripml.base.errors import MissingExtraError, ModelFolderError, ParameterError
 from ripml.text import TfIdf
 from ripml.text import tokens as rules
-from ripml.text.tokens import packed, tokenizer, unpacked
+from ripml.text.tokens import SENTENCE_END, packed, sentence_tokens, tokenizer, tokens, unpacked
 
 RULES = ["words", "chars", "jieba"]
 TEXTS = st.text(alphabet="aB é9_ß股票茅台ひ\n.，-%", max_size=20) | st.text(max_size=20)
@@ -139,3 +139,18 @@ def test_a_tfidf_saved_before_there_were_rules_is_one_of_words() -> None:
     assert loaded.transform(["苹果"]).nnz == 2
     with pytest.raises(ModelFolderError, match=r"the saved tf-idf is damaged \(`tokens` must be one of"):
         TfIdf.from_state({**parameters, "tokens": "bpe"}, arrays)
+
+
+@settings(max_examples=100, deadline=None)
+@given(TEXTS | st.text(alphabet="ab. !?;:\n。：é&<>_", max_size=20))
+def test_sentences_have_the_tokens_of_the_text(text: str) -> None:
+    text = text.replace(SENTENCE_END, "-")
+    found = sentence_tokens(text)
+    assert [token for token in found if token != SENTENCE_END] == tokens(text)
+
+
+def test_a_sentence_ends_with_its_line_or_with_a_sign_and_a_space() -> None:
+    text = "Tea. Tea! tea? Tea; tea: 3.5 e.g.tea\nTea。茶：Tea."
+    assert " ".join(sentence_tokens(text)).split(" _ ") == [
+        *("tea", "tea", "tea", "tea", "tea", "3 5 e g tea", "tea", "茶", "tea"),
+    ]

@@ -1099,7 +1099,7 @@ def names_in_text(numbers, list_ends, listed, word_ends, words):
 
 
 @_ordered_loop
-def alike_names(stems, added, ends, names, totals, lengths, whole, sums, alike):
+def alike_names(stems, added, ends, names, totals, lengths, whole, n_partly, share, sums):
     """The names that have stems of a text, and how much of them stands there (`NameMatcher._alike`)."""
     most = 0
     for stem in stems:
@@ -1109,25 +1109,49 @@ def alike_names(stems, added, ends, names, totals, lengths, whole, sums, alike):
     for i in range(len(stems)):
         for at in range(ends[stems[i]], ends[stems[i] + 1]):
             name = names[at]
-            if sums[0, name] == 0:
+            if sums[name, 0] == 0:
                 touched[n_touched] = name
                 n_touched += 1
-            sums[0, name] += added[0, i]
-            sums[1, name] += added[1, i]
+            sums[name, 0] += added[i, 0]
+            sums[name, 1] += added[i, 1]
+    alike = np.empty((len(whole), 2))
     for i in range(len(whole)):
-        alike[i, 0] = sums[0, whole[i]] / totals[whole[i]]
-        alike[i, 1] = sums[1, whole[i]] / lengths[whole[i]]
-        sums[:, whole[i]] = 0
-    more = np.empty((n_touched, 2))
+        alike[i, 0] = sums[whole[i], 0] / totals[whole[i]]
+        alike[i, 1] = sums[whole[i], 1] / lengths[whole[i]]
+        sums[whole[i]] = 0
+    # The largest scores so far are a heap, with the least of them first.
+    heap = np.full(n_partly, -np.inf)
+    scores = np.empty(n_touched)
+    for i in range(n_touched):
+        name = touched[i]
+        scores[i] = -np.inf
+        if sums[name, 0] != 0:
+            scores[i] = sums[name, 1] / lengths[name] + share * (sums[name, 0] / totals[name])
+        if n_partly and scores[i] > heap[0]:
+            at = 0
+            while 2 * at + 1 < n_partly:
+                below = 2 * at + 1
+                if below + 1 < n_partly and heap[below + 1] < heap[below]:
+                    below += 1
+                if heap[below] >= scores[i]:
+                    break
+                heap[at] = heap[below]
+                at = below
+            heap[at] = scores[i]
+    n_more = 0
+    for i in range(n_touched):
+        if n_partly and scores[i] >= heap[0] and scores[i] > -np.inf:
+            n_more += 1
+    partly, more = np.empty(n_more, np.int64), np.empty((n_more, 2))
     n_more = 0
     for i in range(n_touched):
         name = touched[i]
-        if sums[0, name] != 0:
-            touched[n_more] = name
-            more[n_more, 0], more[n_more, 1] = sums[0, name] / totals[name], sums[1, name] / lengths[name]
+        if n_partly and scores[i] >= heap[0] and scores[i] > -np.inf:
+            partly[n_more] = name
+            more[n_more, 0], more[n_more, 1] = sums[name, 0] / totals[name], sums[name, 1] / lengths[name]
             n_more += 1
-            sums[:, name] = 0
-    return touched[:n_more], more[:n_more]
+        sums[name] = 0
+    return alike, partly, more
 
 
 @_ordered_loop

@@ -177,7 +177,8 @@ class DocumentModel:
             if concepts and reads_names(model):
                 known = set(data.label_names)
                 words = LabelWords.of(
-                    concept for id, concept in concepts.items() if id in known or unseen is None or id in unseen
+                    (concept for id, concept in concepts.items() if id in known or unseen is None or id in unseen),
+                    text.shares,
                 )
             if words is not None:
                 more = [id for id in words.ids if id not in known]
@@ -527,7 +528,7 @@ class DocumentModel:
         repeatable = text is None or not text.has(Doc2Vec) or parameters.get("repeatable") is True
         concepts = _load_concepts(path, contents.arrays.get("concepts"))
         named = _load_concepts(path, contents.arrays.get("label_words"))
-        label_words = None if named is None else LabelWords.of(named.values())
+        label_words = None if named is None else LabelWords.of(named.values(), None if text is None else text.shares)
         loaded = cls(model, text, names, first_feature, rules, rows, labels, repeatable, concepts, label_words)
         return loaded.with_concepts(concepts)
 

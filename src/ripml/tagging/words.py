@@ -36,27 +36,46 @@ class MatchedName:
 
 
 class _Names:
-    """The names and synonyms of concepts, and the matcher that finds them."""
+    """The names and synonyms of concepts, and the matcher that finds them.
 
-    def __init__(self, concepts: Iterable[Concept]) -> None:
+    `words` are those of features, each with the share of documents that have it; None if they are not known.
+    """
+
+    def __init__(self, concepts: Iterable[Concept], words: Mapping[str, float] | None) -> None:
         self.concepts = [concept for concept in concepts if concept.texts()]
         self.ids = [concept.id for concept in self.concepts]  # as labels are called now
+        self.words = words
+
+    def with_words(self, words: Mapping[str, float] | None) -> _Names:
+        """The same names with other words of features."""
+        if words == self.words:
+            return self
+        other = copy.copy(self)
+        other.words = words
+        other.__dict__.pop("matcher", None)
+        return other
 
     @cached_property
-    def matcher(self) -> NameMatcher:
-        """Finds the names; made when first needed."""
+    def _unweighted(self) -> NameMatcher:
         return NameMatcher(
             Name(number, language, text, preferred)
             for number, concept in enumerate(self.concepts)
             for language, text, preferred in concept.texts()
         )
 
-    def expected_shares(self, words: Mapping[str, float]) -> NDArray[np.float64]:
+    @cached_property
+    def matcher(self) -> NameMatcher:
+        """Finds the names; made when first needed."""
+        return self._unweighted.weighted(self.words)
+
+    def expected_shares(self) -> NDArray[np.float64] | None:
         """The share of texts that has a name of each concept, (n,); see `NameMatcher.expected_shares`."""
+        if self.words is None:
+            return None
         matcher = self.matcher
         others = np.ones(len(self.ids))
         name = np.repeat(np.arange(len(matcher)), matcher.n_labels)
-        np.multiply.at(others, matcher.labels, 1 - matcher.expected_shares(words)[name])
+        np.multiply.at(others, matcher.labels, 1 - matcher.expected_shares(self.words)[name])
         return 1 - others
 
     def evidence(self, texts: Sequence[str], vocabulary: Vocabulary) -> tuple[Evidence, Ints]:
@@ -119,7 +138,8 @@ class LabelWords:
     """The names and synonyms of concepts: those of the last fit, which are counted, and those of the vocabulary now.
 
     How often a name is right is a sum over documents, and a document must count the same when it is learnt and when it
-    is forgotten. So the names that are counted stay as they are until the next fit, like the words of features. Answers
+    is forgotten. So the names that are counted stay as they are until the next fit, like the words of features, which
+    say how rare the words of names are in documents. Answers
     go by the present vocabulary. A concept that is new, or has other names than at the fit, is found by a matcher of
     its own, with the number of documents that have such a name estimated from the words of features. A concept that
     has left the vocabulary is found as long as documents carry it.
@@ -133,17 +153,17 @@ class LabelWords:
     (['c2'], 'red tea')
     """
 
-    def __init__(self, concepts: Iterable[Concept]) -> None:
-        self._counted = _Names(concepts)
+    def __init__(self, concepts: Iterable[Concept], words: Mapping[str, float] | None = None) -> None:
+        self._counted = _Names(concepts, words)
         self._later: _Names | None = None
         self._shares: NDArray[np.float64] | None = None  # of documents that have a name of each later concept
         self._replaced = self._gone = np.zeros(len(self.ids), bool)  # of the counted concepts
 
     @classmethod
-    def of(cls, concepts: Iterable[Concept]) -> LabelWords | None:
-        """The words of these concepts; None if no concept has a name."""
-        words = cls(concepts)
-        return words if words.ids else None
+    def of(cls, concepts: Iterable[Concept], words: Mapping[str, float] | None) -> LabelWords | None:
+        """The words of these concepts, see `with_vocabulary`; None if no concept has a name."""
+        found = cls(concepts, words)
+        return found if found.ids else None
 
     @property
     def ids(self) -> list[str]:
@@ -177,15 +197,15 @@ class LabelWords:
         concepts = Concepts.of([]) if concepts is None else concepts
         counted = dict(zip(self.ids, self._counted.concepts, strict=True))
         later = _Names(
-            concept for id, concept in concepts.items() if id not in counted or not _same_names(concept, counted[id])
+            (concept for id, concept in concepts.items() if id not in counted or not _same_names(concept, counted[id])),
+            words,
         )
         replaced, before = set(later.ids), self._later
         other = copy.copy(self)
+        other._counted = self._counted.with_words(words)
         if before is not None and before.ids == later.ids and all(map(_same_names, before.concepts, later.concepts)):
-            later = before  # with its matcher
-        other._later, other._shares = (later, None) if later.ids else (None, None)
-        if other._later is not None and words is not None:
-            other._shares = later.expected_shares(words)
+            later = before.with_words(words)  # with its matcher
+        other._later, other._shares = (later, later.expected_shares()) if later.ids else (None, None)
         other._replaced = np.array([id in replaced for id in self.ids], bool)
         other._gone = np.array([id not in concepts for id in self.ids], bool)
         return other

@@ -10,7 +10,8 @@ A name is a set of stems. It is listed under its rarest stem, so that a sentence
 stem of the sentence, with those listed under it.
 
 A name of which a text has only some words may be meant all the same. How much of it stands there is told by two
-numbers, with v(s) the weight of a stem s, which is the larger the fewer names have it:
+numbers, with v(s) the weight of a stem s, which is the larger the fewer names have it, and the fewer texts if it is
+known how many do:
 
     cover     Σ v(s) of its stems that stand anywhere in the text, of the Σ v(s) of all its stems
     likeness  the cosine of name and text, with the weight v(s)·(1 + log count) of a stem in the text
@@ -18,6 +19,7 @@ numbers, with v(s) the weight of a stem s, which is the larger the fewer names h
 
 from __future__ import annotations
 
+import copy
 import importlib
 import re
 from collections import Counter
@@ -31,20 +33,17 @@ from numpy.typing import NDArray
 
 from ripml.base.compiled import loops
 from ripml.base.errors import MissingExtraError
-from ripml.text.tokens import has_spaces, pieces, tokens
+from ripml.text.tokens import ENDS, SENTENCE_END, WIDE_ENDS, has_spaces, pieces, sentence_tokens, tokens
 
 __all__ = ["Matches", "Name", "NameMatcher"]
 
 Ints = NDArray[np.int64]
 Doubles = NDArray[np.float64]
 
-_ENDS: Final = (". ", "! ", "? ", "; ", ": ", "\n")  # of sentences
-_WIDE_ENDS: Final = "。！？；："
-_SENTENCE: Final = re.compile("|".join(map(re.escape, (*_ENDS, *_WIDE_ENDS))))
+_SENTENCE: Final = re.compile(f"[{ENDS}] |[\n{WIDE_ENDS}]")  # its end
 _BRACKETS: Final = re.compile(r"\s*\([^()]*\)\s*$")
 _MOST_WORDS: Final = 12  # of a name; longer ones are sentences, which no text repeats
 _CACHED_WORDS: Final = 1 << 19
-_BREAK: Final = " _ "  # put between sentences, so that a text is cut into tokens as a whole
 _SHARE_OF_COVER: Final = 0.5  # beside likeness, in the order of names of which a text has some words
 _UNKNOWN, _END = -1, -2  # the numbers of a stem that no name has, and of the end of a sentence
 
@@ -126,10 +125,35 @@ class NameMatcher:
         # For names that stand in a text in part: all names of each stem, and v, which is 1 for a stem of one name.
         self._holder_ends = np.searchsorted(np.sort(self._words), np.arange(len(self._ids) + 1))
         self._holders = np.repeat(np.arange(len(owners)), self.n_words)[np.argsort(self._words, kind="stable")]
-        self._weights = np.log1p(len(owners) / np.maximum(np.diff(self._holder_ends), 1)) / np.log1p(len(owners) or 1)
+        self._weigh(np.ones(len(self._ids)))
+
+    def _weigh(self, rarity: Doubles) -> None:
+        """Set v of each stem, for its `rarity` in texts, and what is summed over the stems of each name."""
+        n = len(self) or 1
+        self._weights = np.log1p(n / np.maximum(np.diff(self._holder_ends), 1)) / np.log1p(n) * rarity
         starts, weights = self._word_ends[:-1], self._weights[self._words]
-        self._totals = np.add.reduceat(weights, starts) if owners else np.zeros(0)
-        self._lengths = np.sqrt(np.add.reduceat(weights**2, starts)) if owners else np.zeros(0)
+        self._totals = np.add.reduceat(weights, starts) if len(self) else np.zeros(0)
+        self._lengths = np.sqrt(np.add.reduceat(weights**2, starts)) if len(self) else np.zeros(0)
+
+    def weighted(self, words: Mapping[str, float] | None) -> NameMatcher:
+        """The same names, with the weights of stems by the share of texts that has each of `words`.
+
+        The weight of a stem that few names have is multiplied by 1 − log(share), relative to that of the rarest word,
+        which is also that of a stem that is in none of these words. None for texts of which that is not known.
+
+        >>> matcher = NameMatcher([Name(0, "en", "state of matter", True)])
+        >>> matcher.find(["of"], 1).cover.round(2).tolist()
+        [0.33]
+        >>> matcher.weighted({"of": 0.99, "state": 0.01, "matter": 0.01}).find(["of"], 1).cover.round(2).tolist()
+        [0.08]
+        """
+        rarity = np.ones(len(self._ids))
+        if words:
+            least = min(words.values())
+            rarity = (1 - np.log(np.maximum(self._shares(words), least))) / (1 - np.log(least))
+        other = copy.copy(self)
+        other._weigh(rarity)
+        return other
 
     def __len__(self) -> int:
         return len(self.n_words)
@@ -142,7 +166,7 @@ class NameMatcher:
     def find(self, texts: Sequence[str], n_partly: int = 0) -> Matches:
         """The names that stand in each text, in the order of their numbers, and after them up to `n_partly` of which it
         has some words, the most alike first."""
-        sums = np.zeros((2, len(self)))
+        sums = np.zeros((len(self), 2))
         parts = [self._find(text, n_partly, sums) for text in texts]
         found = np.concatenate([np.empty((0, 5), np.int64), *(part for part, _, _ in parts)])
         alike = np.concatenate([np.empty((0, 2)), *(some for _, some, _ in parts)])
@@ -151,49 +175,49 @@ class NameMatcher:
 
     def _find(self, text: str, n_partly: int, sums: Doubles) -> tuple[Ints, Doubles, int]:
         """Lines of a name's number, count, first, last and width, and of its cover and likeness; and how many words."""
-        for end in _ENDS if text.isascii() else (*_ENDS, *_WIDE_ENDS):
-            text = text.replace(end, _BREAK)
-        words = tokens(text)
+        words = sentence_tokens(text)
         numbers = [stems.numbers(words) for stems in self._stems.values()]
         found = [self._in_sentences(some) for some in numbers]
         joined = found[0] if len(found) == 1 else np.concatenate([np.empty((0, 5), np.int64), *found])
         joined = joined[np.argsort(joined[:, 0], kind="stable")]
-        whole, length = joined[:, 0], np.sqrt(max(len(set(words)), 1))
-        alike, partly, more = self._alike(np.concatenate([np.empty(0, np.int64), *numbers]), whole, sums)
-        alike[:, 1] /= length
-        more[:, 1] /= length
+        all_numbers = numbers[0] if len(numbers) == 1 else np.concatenate([np.empty(0, np.int64), *numbers])
+        length = float(np.sqrt(max(len(set(words)), 1)))
+        alike, partly, more = self._alike(all_numbers, length, joined[:, 0].copy(), n_partly, sums)
         score = more[:, 1] + _SHARE_OF_COVER * more[:, 0]
-        likely = np.arange(len(partly) if n_partly else 0)
-        if len(likely) > n_partly:
-            likely = np.flatnonzero(score >= np.partition(score, len(likely) - n_partly)[len(likely) - n_partly])
-        best = likely[np.lexsort((partly[likely], -score[likely]))[:n_partly]]
+        best = np.lexsort((partly, -score))[:n_partly]
         others = np.zeros((len(best), 5), np.int64)
         others[:, 0] = partly[best]
         return np.concatenate([joined, others]), np.concatenate([alike, more[best]]), len(words)
 
-    def _alike(self, numbers: Ints, whole: Ints, sums: Doubles) -> tuple[Doubles, Ints, Doubles]:
-        """Cover and likeness, but for the length of the text, of the names `whole`; other names in it; and of these.
+    def _alike(
+        self, numbers: Ints, length: float, whole: Ints, n_partly: int, sums: Doubles
+    ) -> tuple[Doubles, Ints, Doubles]:
+        """Cover and likeness of the names `whole`; the `n_partly` best of the other names that have stems of the text,
+        and all that are as good as the last of these; and cover and likeness of these.
 
-        `sums` (2, N) are zeros, before and after: Σ v(s) and Σ v(s)²(1 + log count) over the stems of each name.
+        `sums` (N, 2) are zeros, before and after: Σ v(s) and Σ v(s)²(1 + log count) over the stems of each name.
         """
         stems, counts = np.unique(numbers[numbers >= 0], return_counts=True)
         weights = self._weights[stems]
-        added = np.stack([weights, weights**2 * (1 + np.log(counts))])
-        compiled, alike = loops(), np.empty((len(whole), 2))
+        added = np.stack([weights, weights**2 * (1 + np.log(counts)) / length], axis=1)
+        compiled = loops()
         if compiled is not None:
             index = self._holder_ends, self._holders, self._totals, self._lengths
-            partly, more = compiled.alike_names(stems, added, *index, whole, sums, alike)
+            alike, partly, more = compiled.alike_names(stems, added, *index, whole, n_partly, _SHARE_OF_COVER, sums)
             return alike, partly, more
         n_held = self._holder_ends[stems + 1] - self._holder_ends[stems]
         start = np.repeat(self._holder_ends[stems] - np.cumsum(n_held) + n_held, n_held)
         names = self._holders[start + np.arange(len(start))]
-        for one, values in zip(sums, added, strict=True):
-            np.add.at(one, names, np.repeat(values, n_held))
+        np.add.at(sums, names, np.repeat(added, n_held, axis=0))
         partly = np.setdiff1d(names, whole)
-        alike[:] = (sums[:, whole] / (self._totals[whole], self._lengths[whole])).T
-        more = (sums[:, partly] / (self._totals[partly], self._lengths[partly])).T
-        sums[:, names] = 0
-        return alike, partly, more
+        sizes = np.stack([self._totals, self._lengths], axis=1)
+        alike, more = sums[whole] / sizes[whole], sums[partly] / sizes[partly]
+        sums[names] = 0
+        score = more[:, 1] + _SHARE_OF_COVER * more[:, 0]
+        best = np.arange(len(partly) if n_partly else 0)
+        if len(best) > n_partly:
+            best = np.flatnonzero(score >= np.partition(score, len(best) - n_partly)[len(best) - n_partly])
+        return alike, partly[best], more[best]
 
     def _in_sentences(self, numbers: Ints) -> Ints:
         """The lines of `_find` for the stems of a text in one language, with `_END` after each sentence."""
@@ -227,17 +251,21 @@ class NameMatcher:
         """
         if not len(self):
             return np.zeros(0)
+        share = self._shares(words)
+        spaced = np.array([has_spaces(stem) for _, stem in self._ids])
+        starts = self._word_ends[:-1]
+        together = np.multiply.reduceat(np.where(spaced, share, 1)[self._words], starts)
+        return np.asarray(together * np.minimum.reduceat(np.where(spaced, 1, share)[self._words], starts))
+
+    def _shares(self, words: Mapping[str, float]) -> Doubles:
+        """The share of texts that has each stem, at most, by the shares of those with each of `words`."""
         share = np.zeros(len(self._ids))
         for stems in self._stems.values():
             for word, part in words.items():
                 number = stems[word]
                 if number >= 0:
                     share[number] += part
-        share = np.minimum(share, 1)
-        spaced = np.array([has_spaces(stem) for _, stem in self._ids])
-        starts = self._word_ends[:-1]
-        together = np.multiply.reduceat(np.where(spaced, share, 1)[self._words], starts)
-        return np.asarray(together * np.minimum.reduceat(np.where(spaced, 1, share)[self._words], starts))
+        return np.minimum(share, 1)
 
     def places_of_label(self, text: str, label: int) -> list[tuple[int, int]]:
         """Where in the text the words of the names of a label stand: start and end of each, in order.
@@ -272,7 +300,7 @@ class _Stems(dict[str, int]):
     """The numbers of words of one language by their stems, for words that were asked for."""
 
     def __init__(self, language: str) -> None:
-        super().__init__({_BREAK.strip(): _END})
+        super().__init__({SENTENCE_END: _END})
         self._stem = _stemmer(language)
         self.known: dict[str, int] = {}  # stem ↦ number
 

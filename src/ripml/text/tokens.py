@@ -36,7 +36,21 @@ from numpy.typing import NDArray
 
 from ripml.base.errors import DataError, MissingExtraError, ParameterError
 
-__all__ = ["Piece", "Tokenizer", "has_spaces", "packed", "pieces", "strings", "tokenizer", "tokens", "unpacked"]
+__all__ = [
+    "ENDS",
+    "SENTENCE_END",
+    "WIDE_ENDS",
+    "Piece",
+    "Tokenizer",
+    "has_spaces",
+    "packed",
+    "pieces",
+    "sentence_tokens",
+    "strings",
+    "tokenizer",
+    "tokens",
+    "unpacked",
+]
 
 Tokenizer: TypeAlias = Callable[[str], list[str]]
 
@@ -68,6 +82,10 @@ _MAX_JOINED: Final = 16  # characters that count as one syllable
 _ASCII: Final = "".join(chr(c).lower() if chr(c).isalnum() or c == ord("_") else " " for c in range(128))
 # The same for bytes of UTF-8, of which those of other characters stay.
 _BYTES: Final = bytes(ord(_ASCII[byte]) if byte < 128 else byte for byte in range(256))
+ENDS: Final = ".!?;:"  # of sentences, before a space
+WIDE_ENDS: Final = "。！？；："  # and in scripts without spaces
+SENTENCE_END: Final = "_"
+_ENDS: Final = bytes(ord(".") if chr(byte) in ENDS else byte for byte in range(256))
 _ELEMENTS: Final = """
     a abbr address article aside audio b blockquote body br button caption center cite code col colgroup dd del
     details dfn div dl dt em fieldset figcaption figure font footer form h1 h2 h3 h4 h5 h6 head header hr html i
@@ -193,12 +211,29 @@ def tokens(text: str) -> list[str]:
     """
     text = _blanked(text)
     if text.isascii():
-        parts = text.translate(_ASCII).split()
-    else:
-        parts = text.encode("utf-8", "surrogatepass").translate(_BYTES).decode("utf-8", "surrogatepass").split()
-    if len(max(parts, key=len, default="")) > _MAX_WORD:
-        parts = [part[:_MAX_WORD] if part.isascii() else part for part in parts]
-    if text.isascii():
+        return _shortened(text.translate(_ASCII).split())
+    return _cut_parts(text.encode("utf-8", "surrogatepass").translate(_BYTES))
+
+
+def sentence_tokens(text: str) -> list[str]:
+    """Return the tokens of a text of any script, with `SENTENCE_END` after each line and each sentence but the last.
+
+    >>> sentence_tokens("Red tea! And 1.5 cups:\nhot")
+    ['red', 'tea', '_', 'and', '1', '5', 'cups', '_', 'hot']
+    """
+    # A sentence ends with one of these characters and a space. They are made one first, to be looked for once.
+    content = _blanked(text).encode("utf-8", "surrogatepass").translate(_ENDS)
+    if b"\xe3\x80\x82" in content or b"\xef\xbc" in content:
+        for end in WIDE_ENDS:
+            content = content.replace(end.encode(), b"\n")
+    content = content.replace(b". ", b"\n").replace(b"\n", f" {SENTENCE_END} ".encode())
+    return _cut_parts(content.translate(_BYTES))
+
+
+def _cut_parts(content: bytes) -> list[str]:
+    """The tokens of UTF-8 in which blanks stand for ASCII punctuation."""
+    parts = _shortened(content.decode("utf-8", "surrogatepass").split())
+    if content.isascii():
         return parts
     found = list[str]()  # nothing goes across a blank, and most of what is between two of them is ASCII or came before
     for part in parts:
@@ -207,6 +242,13 @@ def tokens(text: str) -> list[str]:
         else:
             found += _cached_tokens(part) if len(part) <= _MAX_WORD else _tokens_of(part)
     return found
+
+
+def _shortened(parts: list[str]) -> list[str]:
+    """Parts of a text without the rest of ASCII words that are too long."""
+    if len(max(parts, key=len, default="")) > _MAX_WORD:
+        return [part[:_MAX_WORD] if part.isascii() else part for part in parts]
+    return parts
 
 
 def _tokens_of(part: str) -> list[str]:
