@@ -957,10 +957,16 @@ EXPECTED_FAILURES = {
         RIPML(random_state=0),
         RIPML.linear(n_dims=10, random_state=0),
     ],
-    expected_failed_checks=lambda estimator: EXPECTED_FAILURES | (FLOAT32 if estimator.kernel == "auto" else {}),
+    expected_failed_checks=lambda estimator: EXPECTED_FAILURES,
 )
 def test_scikit_learn_has_no_objection(estimator: Any, check: Any) -> None:
-    check(estimator)
+    try:
+        check(estimator)
+    except AssertionError:
+        reason = FLOAT32.get(check.func.__name__) if estimator.kernel == "auto" else None
+        if reason is None:
+            raise
+        pytest.xfail(reason)  # on machines that round so
 
 
 def test_the_paper_preset_shows_its_settings() -> None:

@@ -374,7 +374,8 @@ class TestModels:
         assert model.model_ is version
         np.testing.assert_array_equal(scores(model), expected)
         restored = RIPML.from_state(*model.to_state())  # it can be saved as well
-        np.testing.assert_allclose(scores(restored), expected, atol=1e-6)
+        # Rounding of BLAS depends on where arrays begin in memory; the slopes of trees make it five times as large.
+        np.testing.assert_allclose(scores(restored), expected, atol=1e-5)
         for one in (model, twin):  # rows with known labels only, and then the row that failed
             one.partial_fit(WORLD.X_new[2:4], worlds.names_of(WORLD.Y)[:2])
             one.partial_fit(WORLD.X_new[:2], more)

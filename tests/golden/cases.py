@@ -505,6 +505,9 @@ TEXTS: dict[str, Case] = {
 
 # Trees, steps or thresholds of these are chosen at a near tie, which another rounding decides otherwise (seen with the
 # kernels of OpenBLAS for an older processor): their scores are no guide elsewhere.
-EXACT_ONLY = {"default-gaussian", "least-squares-bernoulli", "local-clusters", "updates-linear-clusters-int8"}
+EXACT_ONLY = {
+    "default-clusters", "default-gaussian", "least-squares-bernoulli", "linear-gaussian", "local-clusters",
+    "updates-default-clusters", "updates-linear-clusters-int8",
+}  # fmt: skip
 
 CASES: dict[str, Case] = {**SETTINGS, **UPDATES, **OTHERS, **TEXTS}

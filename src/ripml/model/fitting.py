@@ -330,7 +330,7 @@ def _tuned(
     if weighs:
         projection = Projection(Gaussian(), _RELEVANCE_DIMS, 1, seed)
         small = workspace.empty("relevance-targets", (len(seen), _RELEVANCE_DIMS), np.float32)
-        labels = RowBlocks(Y, len(seen) if workspace.in_memory else _ROW_BLOCK, seen)
+        labels = RowBlocks(Y, max(len(seen), 1) if workspace.in_memory else _ROW_BLOCK, seen)
         embedder = Embedder(projection, label_keys(names), column_counts(Y), workspace.table_bytes, n_jobs)
         for rows, part in labels.blocks():
             embedder.fill(small[rows], part)

@@ -216,7 +216,7 @@ def tokens(text: str) -> list[str]:
 
 
 def sentence_tokens(text: str) -> list[str]:
-    """Return the tokens of a text of any script, with `SENTENCE_END` after each line and each sentence but the last.
+    r"""Return the tokens of a text of any script, with `SENTENCE_END` after each line and each sentence but the last.
 
     >>> sentence_tokens("Red tea! And 1.5 cups:\nhot")
     ['red', 'tea', '_', 'and', '1', '5', 'cups', '_', 'hot']
