@@ -226,7 +226,9 @@ def test_wrong_arguments_are_reported_in_one_sentence() -> None:
     for bad in ("x", 0):
         with pytest.raises(ParameterError, match="`n_features` must be an integer ≥ 1"):
             fitted().explain("apple", n_features=bad)
-    with pytest.raises(ParameterError, match="`features` must be 'tfidf', 'doc2vec', the name of an encoder"):
+    with pytest.raises(
+        ParameterError, match="`features` must be 'auto', 'tfidf', 'title', 'doc2vec', the name of an enc"
+    ):
         Tagger("bm25").fit(*corpus(5))
     with pytest.raises(ParameterError, match="must have `encode` or `transform`"):
         Tagger(object()).fit(*corpus(5))

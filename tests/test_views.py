@@ -266,7 +266,9 @@ def test_another_version_of_the_weights_is_told(
 
 def test_names_of_encoders_that_do_not_exist_are_refused() -> None:
     for name in ("minil", "model2vec", "model2vec:", "minilm:3"):
-        with pytest.raises(ParameterError, match="`features` must be 'tfidf', 'doc2vec', the name of an encoder"):
+        with pytest.raises(
+            ParameterError, match="`features` must be 'auto', 'tfidf', 'title', 'doc2vec', the name of an enc"
+        ):
             text_features(name)
     with pytest.raises(ParameterError, match="there is no encoder 'minil'"):
         Encoder("minil")

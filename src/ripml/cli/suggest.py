@@ -360,10 +360,14 @@ class _ExplanationFormatter:
         """Whole words first, then a few groups of letters (which begin or end with a hyphen) if there is room."""
         if not self._has_letter_groups:
             return why.features[: self._n_features]
-        groups = [feature for feature in why.features if "-" in (feature[0][:1], feature[0][-1:])]
-        words = [feature for feature in why.features if "-" not in (feature[0][:1], feature[0][-1:])]
-        words = words[: self._n_features]
+        words = [feature for feature in why.features if not _is_letter_group(feature[0])][: self._n_features]
+        groups = [feature for feature in why.features if _is_letter_group(feature[0])]
         return words + groups[: min(_LETTER_GROUPS, self._n_features - len(words))]
+
+
+def _is_letter_group(name: str) -> bool:
+    word = name.removesuffix(" (title)")
+    return word.startswith("-") or word.endswith("-")
 
 
 def merge_examples(examples: Sequence[Example]) -> list[Example]:

@@ -67,8 +67,8 @@ def train(
         str | None,
         Option(
             metavar="NAMES",
-            help="Features of texts: tfidf, doc2vec or an encoder such as minilm; several with commas between them.",
-            show_default="tfidf",
+            help="Features of texts: tfidf, title, doc2vec or an encoder such as minilm; several with commas between them.",
+            show_default="auto, which is tfidf,title",
         ),
     ] = None,
     stop_labels: Annotated[
@@ -170,9 +170,14 @@ class TrainingRun:
             raise ParameterError(f"{self.out_of_core} is for RIPML only; leave it out with --method {self.method}.")
         if self.memory is not None and self.dask is not None:
             raise ParameterError("--memory and --dask are two ways to train; give one of them.")
-        if self.out_of_core and self.features not in (None, "tfidf"):
+        if self.out_of_core and not {"auto", "tfidf", "title"}.issuperset(self.feature_names):
             raise ParameterError(f"--features {self.features} needs all texts in memory; leave out {self.out_of_core}.")
         _check_target(self.folder, self.store)
+
+    @property
+    def feature_names(self) -> list[str]:
+        """The features to make from texts."""
+        return (self.features or "auto").split(",")
 
     def estimator(self) -> Multilabel:
         """A new estimator with valid settings."""
@@ -234,7 +239,7 @@ def _fit_in_memory(
         if rows.texts is None:
             raise DataError(f"--features requires texts, but {rows.name} has none; leave it out.")
         rows = replace(rows, X=None, feature_names=None)
-    start, features = time.perf_counter(), (run.features or "tfidf").split(",")
+    start, features = time.perf_counter(), run.feature_names
     with output.working("training"):
         if run.store:
             with Store.create(
@@ -281,7 +286,7 @@ def _fit_out_of_core(
             trained = distributed.train_files(estimator, run.data, run.file.format, run.dask, work)
         else:
             trained = DocumentModel.fit_blocks(
-                run.data, run.file.format, estimator, work, memory, concepts, **run.file.columns()
+                run.data, run.file.format, estimator, work, memory, concepts, run.feature_names, **run.file.columns()
             )
         trained = replace(trained, rules=rules).with_concepts(concepts)
         trained.save(folder, run.compact)

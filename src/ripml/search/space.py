@@ -118,7 +118,7 @@ class Objective:
             if data.X is not None:
                 X, X_held_out = data.X[training], data.X[held_out]
             elif data.texts is not None:
-                features = text_features()  # fitted on the training rows alone
+                features = text_features("tfidf")  # fitted on the training rows alone
                 X = features.learn([data.texts[i] for i in training])
                 X_held_out = features.transform([data.texts[i] for i in held_out])
             else:

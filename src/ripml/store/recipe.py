@@ -184,10 +184,10 @@ def fit_documents(
     Those vectors must be kept: they may depend on the other texts of a batch, or on chance. `known` are those that
     texts have already. `unseen` is as for `DocumentModel.fit`.
     """
-    text = text_features(features) if data.X is None and data.texts is not None else None
+    text = text_features(features, model) if data.X is None and data.texts is not None else None
     vectors = None if text is None else text.fit_encoders(data.texts or [], known)
     fitted = DocumentModel.fit(
-        data, first_feature, model, features=text or "tfidf", rules=rules, always_named=True, concepts=concepts,
+        data, first_feature, model, features=text or "auto", rules=rules, always_named=True, concepts=concepts,
         unseen=unseen, vectors=vectors
     )  # fmt: skip
     model.model_.check_exact()

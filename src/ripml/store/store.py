@@ -154,7 +154,7 @@ class Store:
         model: Multilabel | None = None,
         first_feature: int | None = None,
         *,
-        features: Any = "tfidf",
+        features: Any = "auto",
         rules: Rules | None = None,
         vocabulary: Any = None,
     ) -> Store:

@@ -38,7 +38,7 @@ from ripml.model.explain import Explanation, explained
 from ripml.model.multilabel import Multilabel
 from ripml.tagging.rules import Rules, Suggestion
 from ripml.tagging.words import LabelWords, MatchedName
-from ripml.text import Doc2Vec, Encoder, TextFeatures, TfIdf, Views
+from ripml.text import Doc2Vec, Encoder, TextFeatures, TfIdf, Title, Views
 from ripml.text.encoder import is_encoder_name
 from ripml.text.tokens import strings
 from ripml.text.views import TEXT_KINDS
@@ -48,28 +48,32 @@ __all__ = ["DocumentModel", "Why", "distinct", "estimator_of", "reads_names", "t
 _BLOCK: Final = 1000  # rows that are scored together
 
 
-def text_features(features: Any = "tfidf") -> TextFeatures:
-    """What turns texts into features: "tfidf", "doc2vec", the name of an encoder, an object, or a list of these.
+def text_features(features: Any = "auto", model: Multilabel | None = None) -> TextFeatures:
+    """What turns texts into features: a word, the name of an encoder, an object, or a list of these.
 
-    An object is a `TextFeatures` or any encoder of texts, see `ripml.text.encoder`. "tfidf" works for texts in any
-    script: it counts words or neighbouring characters, and groups of four letters.
+    "tfidf" works for texts in any script: it counts words or neighbouring characters, and groups of four letters;
+    "title" does the same for the titles of texts. "auto" stands for these two side by side, and for "tfidf" alone if
+    `model` cannot weigh them. "doc2vec" is the paper's. An object is a `TextFeatures` or any encoder of texts, see
+    `ripml.text.encoder`.
 
-    >>> text_features().letters
-    4
+    >>> [part.kind for part in text_features().parts], text_features("auto", RIPML.paper()).kind
+    (['tfidf', 'title'], 'tfidf')
     """
     if isinstance(features, TextFeatures):
         return copy.copy(features)
     if isinstance(features, (list, tuple)):
-        parts = [text_features(part) for part in features]
+        parts = [text_features(part, model) for part in features]
         return parts[0] if len(parts) == 1 else Views(parts)
-    if features == "tfidf":
-        return TfIdf(tokens="any", letters=4, min_df="auto")
+    if features == "auto":
+        return text_features(["tfidf", "title"] if model is None or _weighs_views(model) else "tfidf")
+    if features in ("tfidf", "title"):
+        return (TfIdf if features == "tfidf" else Title)(tokens="any", letters=4, min_df="auto")
     if features == "doc2vec":
         return Doc2Vec(tokens="any")
     if features is None or (isinstance(features, str) and not is_encoder_name(features)):
         raise ParameterError(
-            "`features` must be 'tfidf', 'doc2vec', the name of an encoder such as 'minilm', an encoder of texts, or a "
-            f"list of these; got {features!r}."
+            "`features` must be 'auto', 'tfidf', 'title', 'doc2vec', the name of an encoder such as 'minilm', an "
+            f"encoder of texts, or a list of these; got {features!r}."
         )
     return Encoder(features)
 
@@ -151,7 +155,7 @@ class DocumentModel:
         first_feature: int | None,
         model: Multilabel,
         *,
-        features: Any = "tfidf",
+        features: Any = "auto",
         rules: Rules | None = None,
         always_named: bool = False,
         concepts: Concepts | None = None,
@@ -171,7 +175,7 @@ class DocumentModel:
         text, X, words = None, data.X, None
         numbered = X is not None and not always_named and encode_names(data.label_names).dtype != object
         if X is None:
-            text = text_features(features)
+            text = text_features(features, model)
             X = text.learn(_texts(data), vectors)
             _tell_views(model, text)
             if concepts and reads_names(model):
@@ -197,11 +201,13 @@ class DocumentModel:
         folder: Path,
         memory: int,
         concepts: Concepts | None = None,
+        features: Any = "auto",
         **columns: str,
     ) -> DocumentModel:
         """Fit `model` on a file that may be larger than memory, working in `folder`; see `RIPML.fit_blocks`.
 
-        Texts are read twice, once to find their words and once to learn from them. `columns` are options of the format.
+        Texts are read once for each kind of `features`, to find its words, and once to learn from them. `columns` are
+        options of the format.
         Labels that are names in the vocabulary `concepts` become ids, see `with_ids`; names in texts are not evidence.
         """
         options: dict[str, Any] = dict(columns)
@@ -215,9 +221,12 @@ class DocumentModel:
             raise DataError(f"{place} has no rows.")
         if first.X is None:
             _texts(first)
-            text = text_features()
-            assert isinstance(text, TfIdf)
-            text.fit_blocks(block.texts or [] for block in iter_blocks(place, format, **options))
+            text = text_features(features, model)
+            for part in text.parts:
+                if not isinstance(part, TfIdf):
+                    raise ParameterError(f"features of the kind {part.kind!r} are made of all texts in memory.")
+                part.fit_blocks(block.texts or [] for block in iter_blocks(place, format, **options))
+            _tell_views(model, text)
         elif is_svmlight:
             zero = any((block.X.indices == 0).any() for block in iter_blocks(place, format, zero_based=True))
             first_feature = 0 if zero else 1
@@ -539,6 +548,11 @@ def _calibration_errors(truth: Any, probabilities: Any, frequency: NDArray[np.in
     groups = errors_by_frequency(probabilities.data, outcome, frequency[probabilities.indices])
     error = expected_calibration_error(probabilities.data, outcome)
     return {"calibration error": error, **{f"calibration error, {name}": one for name, one in groups.items()}}
+
+
+def _weighs_views(model: Multilabel) -> bool:
+    """Whether an estimator chooses the weights of several kinds of features."""
+    return isinstance(model, RIPML) and model.stages().decoder.tunes_ridge
 
 
 def _tell_views(model: Multilabel, text: TextFeatures) -> None:

@@ -43,12 +43,13 @@ class Tagger(Estimator):
 
     Parameters
     ----------
-    features : str, object, or list of these, default="tfidf"
+    features : str, object, or list of these, default="auto"
         How texts become features. "tfidf" counts words, or neighbouring characters in scripts without spaces, and
-        groups of letters; "doc2vec" needs the extra `text`; "minilm" is an encoder of sentences, see
-        `ripml.text.encoder` for others with a name. An object is a `ripml.text.TfIdf` or `Doc2Vec` with your settings,
-        or any encoder with `encode(texts)` or `transform(texts)`. Several stand side by side, each with a weight that
-        left-out texts choose: `["tfidf", "minilm"]`.
+        groups of letters; "title" does the same for titles, the first lines of texts; "doc2vec" needs the extra `text`;
+        "minilm" is an encoder of sentences, see `ripml.text.encoder` for others with a name. An object is a
+        `ripml.text.TfIdf` or `Doc2Vec` with your settings, or any encoder with `encode(texts)` or `transform(texts)`.
+        Several stand side by side, each with a weight that left-out texts choose: `["tfidf", "title", "minilm"]`.
+        "auto" stands for "tfidf" and "title".
     model : estimator, default=None
         Any estimator of ripml; None for `RIPML(random_state=0)`.
     vocabulary : path, Concepts or None, default=None
@@ -80,7 +81,7 @@ class Tagger(Estimator):
     4
     """
 
-    features: Any = "tfidf"
+    features: Any = "auto"
     model: Any = None
     _: KW_ONLY
     vocabulary: Any = None

@@ -16,6 +16,7 @@ from ripml.text.base import TextFeatures
 from ripml.text.doc2vec import Doc2Vec
 from ripml.text.encoder import Encoder
 from ripml.text.tfidf import TfIdf
+from ripml.text.title import Title
 from ripml.text.tokens import strings
 
 __all__ = ["TEXT_KINDS", "Views"]
@@ -35,7 +36,7 @@ class Views(TextFeatures):
     def __init__(self, parts: Sequence[TextFeatures]) -> None:
         if len(parts) < 2:
             raise ParameterError("several kinds of features are needed for views; give a single one as it is.")
-        self._parts = list(parts)
+        self._parts = [kind for part in parts for kind in part.parts]
 
     @property
     def parts(self) -> list[TextFeatures]:
@@ -162,4 +163,4 @@ def _side_by_side(parts: list[Any]) -> Any:
     return scipy.sparse.hstack([scipy.sparse.csr_array(part) for part in parts], format="csr")
 
 
-TEXT_KINDS: dict[str, type[TextFeatures]] = {kind.kind: kind for kind in (TfIdf, Doc2Vec, Encoder, Views)}
+TEXT_KINDS: dict[str, type[TextFeatures]] = {kind.kind: kind for kind in (TfIdf, Title, Doc2Vec, Encoder, Views)}
