@@ -317,10 +317,11 @@ def test_shares_add_up_to_the_score_also_of_labels_without_a_document(world: Any
 
 # -------------------------------------------------------------------------------------------------- several languages
 
-SUBJECTS = {
-    "en": "tea coffee bridge tunnel harvest weather forest river island castle die museum engine mirror".split(),
-    "de": "Tee Kaffee Brücke Tunnel Ernte Wetter Wald Fluss Insel Burg Würfel Museum Motor Spiegel".split(),
+_NAMES = {
+    "en": "tea coffee bridge tunnel harvest weather forest river island castle die museum engine mirror",
+    "de": "Tee Kaffee Brücke Tunnel Ernte Wetter Wald Fluss Insel Burg Würfel Museum Motor Spiegel",
 }
+SUBJECTS = {language: names.split() for language, names in _NAMES.items()}
 SENTENCES = {
     "en": "The report shows how the {} was seen by all those who live with the {} in this part of the country.",
     "de": "Der Bericht zeigt, wie die Menschen in diesem Teil des Landes mit {} leben und was sie von {} halten.",
