@@ -1,13 +1,14 @@
 """Names of labels in texts: the speed of matching, and answers with and without a vocabulary.
 
-    python benchmarks/words.py [--quick] [--json PATH] [--set tibkat|eurlex|eurlex57k|msdocs|speed]
+    python benchmarks/words.py [--quick] [--json PATH] [--set tibkat|eurlex|eurlex57k|msdocs|languages|speed]
 
 Matching: 100,000 names, made of the words of real ones, and documents of 1,000 words; with data also the English names
-of GND subjects in library records. Answers: these records (`tibkat`, half of them German), and EUR-Lex with the names
-of its concepts, each with `Tagger()` and `Tagger(vocabulary=…)`, trained on the training part; and EURLEX57K, whose
-labels have no names there, with `Tagger()`. New labels: 100 pages of `msdocs` that pages link to, given to a fitted
-tagger by name only, then with 1, 2 and 5 documents each. Without RIPML_DATA, or with --quick, only matching is
-measured, on the built-in set.
+of GND subjects in library records. Languages: how often that of a title or a record is detected, and the speed of
+matching names in 2 and 24 languages with and without detection. Answers: these records (`tibkat`, half of them German),
+and EUR-Lex with the names of its concepts, each with `Tagger()` and `Tagger(vocabulary=…)`, trained on the training
+part; and EURLEX57K, whose labels have no names there, with `Tagger()`. New labels: 100 pages of `msdocs` that pages
+link to, given to a fitted tagger by name only, then with 1, 2 and 5 documents each. Without RIPML_DATA, or with
+--quick, only matching is measured, on the built-in set.
 """
 
 from __future__ import annotations
@@ -19,17 +20,20 @@ import os
 import time
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
-from harness import Row, finish, has_data
+from harness import Row, finish, has_data, side_by_side
 
 from ripml import Tagger, datasets
 from ripml.datasets import read_vocabulary
 from ripml.labels.concepts import Concept, Concepts
+from ripml.text.languages import detect_language
 from ripml.text.matching import Name, NameMatcher
-from ripml.text.tokens import tokens
+from ripml.text.tokens import sentence_tokens, tokens
 
 SUGGESTIONS = 100
+EUROPEAN = "en de bg cs da el es et fi fr ga hr hu it lt lv mt nl pl pt ro sk sl sv"
 Rows = list[tuple[str, list[str]]]  # texts and their labels
 
 
@@ -98,6 +102,56 @@ def matching(what: str, names: list[str], documents: list[str]) -> list[Row]:
             times.append(1000 * (time.process_time() - start) / thousands)
         rows.append((f"{what}{kind}: milliseconds for 1,000 words", min(times), "≤ 1"))
     rows.append((f"{what}: found in 1,000 words", np.count_nonzero(found.count) / thousands, ""))
+    return rows
+
+
+def languages() -> list[Row]:
+    """Detected languages of library records, and the time for names in several languages, relative to all names.
+
+    The catalogue knows one language of a record, and some titles are in another. Names in other languages than English
+    are English ones with an ending that no text has.
+    """
+    with gzip.open(Path(os.environ["RIPML_DATA"]) / "tibkat" / "docs.jsonl.gz", "rt", encoding="utf-8") as file:
+        records = [record for record in map(json.loads, file) if record["split"] == "test"]
+    european = EUROPEAN.split()
+    rows: list[Row] = []
+    for codes in (european[:2], european):
+        for what, n_lines in (("titles", 1), ("records", None)):
+            texts = ["\n".join(record["text"].split("\n")[:n_lines]) for record in records]
+            found = [detect_language(sentence_tokens(text), codes) for text in texts]
+            wrong = sum(code not in (None, record["lang"]) for code, record in zip(found, records, strict=True))
+            name = f"{what}, {len(codes)} languages"
+            rows.append((f"{name}: detected, percent", 100 * sum(code is not None for code in found) / len(found), ""))
+            rows.append((f"{name}: not as in the catalogue, percent", 100 * wrong / len(found), ""))
+    texts = [record["text"] for record in records[:1000]]
+    words = [sentence_tokens(text) for text in texts]
+    names = [concept.texts()[0][1] for concept in tibkat()[2].values()][:7000]
+    for n in (2, 24):
+        matcher = NameMatcher(
+            Name(number, code, name if code == "en" else " ".join(word + code for word in name.split()), True)
+            for code in european[:n]
+            for number, name in enumerate(names)
+        )
+
+        def undetected(matcher: NameMatcher = matcher) -> None:
+            with patch("ripml.text.matching.detect_language", return_value=None):
+                matcher.find(texts, 30)
+
+        def detected(matcher: NameMatcher = matcher) -> None:
+            matcher.find(texts, 30)
+
+        def detection(codes: frozenset[str] = frozenset(european[:n])) -> None:
+            for some in words:
+                detect_language(some, codes)
+
+        seconds = side_by_side({"all": undetected, "detected": detected, "detection": detection}, rounds=4)
+        what = f"7,000 names in {n} languages"
+        rows += [
+            (f"{what}: milliseconds per record, all names", seconds["all"], ""),
+            (f"{what}: milliseconds per record, names in its language", seconds["detected"], ""),
+            (f"{what}: milliseconds of these for detection", seconds["detection"], ""),
+            (f"{what}: time relative to all names", seconds["detected"] / seconds["all"], "≤ 1" if n > 2 else ""),
+        ]
     return rows
 
 
@@ -247,7 +301,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--quick", action="store_true", help="matching only")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
-    parser.add_argument("--set", choices=["tibkat", "eurlex", "eurlex57k", "msdocs", "speed"], help="this part only")
+    parser.add_argument(
+        "--set", choices=["tibkat", "eurlex", "eurlex57k", "msdocs", "languages", "speed"], help="this part only"
+    )
     arguments = parser.parse_args()
     sets: dict[str, Any] = {}
     if has_data() and not arguments.quick:
@@ -256,6 +312,8 @@ def main() -> None:
     if arguments.set in (None, "speed"):
         rows += speed(datasets.load("numpydoc")[0].texts or [])
         rows += speed_of_records() if sets else []
+    if sets and arguments.set in (None, "languages"):
+        rows += languages()
     for name, read in sets.items():
         if arguments.set in (None, name):
             rows += quality(name, *read())

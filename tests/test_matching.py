@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from dataclasses import fields
 from typing import Any
@@ -12,10 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ripml.base.errors import MissingExtraError
+from ripml.text import languages
+from ripml.text.languages import detect_language
 from ripml.text.matching import Matches, Name, NameMatcher
 from ripml.text.tokens import tokens
 
 pytest.importorskip("Stemmer")
+pytest.importorskip("py3langid")
 
 WORDS = st.lists(st.sampled_from(["tea", "red", "cup", "leaf", "sun"]), min_size=1, max_size=3, unique=True)
 SENTENCES = st.lists(st.lists(st.sampled_from(["tea", "red", "cup", "leaf", "sun", "of"]), max_size=8), max_size=4)
@@ -203,3 +208,89 @@ def test_how_rare_words_are_does_not_change_which_names_stand_in_a_text(sentence
     assert [line[:5] for line in lines(matcher.weighted({"tea": 0.5, "of": 0.9}).find([text]))] == [
         line[:5] for line in lines(matcher.find([text]))
     ]
+
+
+# -------------------------------------------------------------------------------------------------- several languages
+
+BILINGUAL = [
+    Name(0, "en", "die", True),
+    Name(1, "en", "house", True),
+    Name(1, "de", "Haus", True),
+    Name(2, "de", "großer Würfel", True),
+    Name(3, "", "ISO 9001", True),
+    Name(4, "tlh", "nuq", True),
+    Name(5, "de-AT", "Paradeiser", True),
+]
+GERMAN = "Die Würfel in diesem Haus waren größer als die Paradeiser. Nuq, nach der Norm ISO 9001."
+ENGLISH = "All that is in this house was cast with a die of the norm ISO 9001, and not with a Haus or a nuq."
+UNSURE = [
+    "",
+    "die",
+    "9001",
+    "9001 9001 9001 9001",
+    "house Haus",
+    "Les dés de cette maison sont conformes à la norme ISO 9001",
+    "這個房子 die",
+]
+
+
+def test_names_in_other_languages_than_that_of_the_text_are_not_looked_for() -> None:
+    matcher = NameMatcher(BILINGUAL)
+    assert matcher.languages_for(GERMAN) == ["de", "", "tlh", "de-AT"]
+    assert found(matcher, GERMAN) == [1, 2, 3, 4, 5]
+    assert matcher.languages_for(ENGLISH) == ["en", "", "tlh"]
+    assert found(matcher, ENGLISH) == [0, 1, 3, 4]
+
+
+def test_names_in_the_language_of_the_text_are_found_as_if_there_were_no_others() -> None:
+    both, german = (NameMatcher(some) for some in (BILINGUAL, [name for name in BILINGUAL if name.language != "en"]))
+    mine, theirs = (some.find([GERMAN]) for some in (both, german))
+    assert both.labels[mine.names].tolist() == german.labels[theirs.names].tolist()
+    assert [line[1:5] for line in lines(mine)] == [line[1:5] for line in lines(theirs)]
+
+
+@pytest.mark.parametrize("text", UNSURE)
+def test_all_names_are_looked_for_where_the_language_is_not_certain(text: str) -> None:
+    matcher = NameMatcher(BILINGUAL)
+    assert matcher.languages_for(text) == matcher.languages
+    with patch("ripml.text.matching.detect_language", return_value=None):
+        undetected = matcher.find([text], 5)
+    assert lines(matcher.find([text], 5)) == lines(undetected)
+
+
+@pytest.mark.parametrize("codes", [["en"], ["en", ""], ["en", "en-GB"], [""]])
+def test_nothing_is_detected_where_names_are_in_one_language(codes: list[str]) -> None:
+    with patch("ripml.text.languages._identifier", side_effect=AssertionError):
+        matcher = NameMatcher(Name(0, code, "die", True) for code in codes)
+        assert len(matcher.find([GERMAN]).names) == len(codes)
+
+
+def test_the_language_of_a_text_may_be_that_of_names_which_another_matcher_looks_for() -> None:
+    names = [Name(0, "en", "die", True)]
+    assert found(NameMatcher(names), GERMAN) == [0]
+    assert found(NameMatcher(names, ["de"]), GERMAN) == []
+    assert found(NameMatcher(names, ["de"]), ENGLISH) == [0]
+
+
+def test_the_language_of_a_text_alone_is_that_in_a_batch() -> None:
+    matcher, texts = NameMatcher(BILINGUAL), [GERMAN, *UNSURE, ENGLISH, GERMAN]
+    together, alone = matcher.find(texts, 3), [NameMatcher(BILINGUAL).find([text], 3) for text in texts]
+    assert lines(together) == [line for one in alone for line in lines(one)]
+
+
+@given(st.text(max_size=200), st.sets(st.sampled_from(["bg", "de", "en", "mt", "zh"]), min_size=2))
+@settings(max_examples=60, deadline=None)
+def test_any_text_has_one_of_the_languages_or_none(text: str, codes: set[str]) -> None:
+    language = detect_language(tokens(text), codes)
+    assert language is None or language in codes
+    assert detect_language(tokens(text), sorted(codes)) == language
+
+
+def test_names_in_several_languages_need_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(languages, "_identifier", languages._identifier.__wrapped__)  # not the one that is loaded
+    monkeypatch.setitem(sys.modules, "py3langid.langid", None)
+    with pytest.raises(
+        MissingExtraError, match=r"py3langid is needed for this; install it with: pip install 'ripml\[words\]'"
+    ):
+        NameMatcher(BILINGUAL)
+    assert found(NameMatcher(names("tea")), "Teas") == [0]

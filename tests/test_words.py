@@ -19,6 +19,7 @@ from ripml.labels.vocabulary import Vocabulary
 from ripml.tagging.words import LabelWords
 
 pytest.importorskip("Stemmer")
+pytest.importorskip("py3langid")
 
 SYLLABLES = [a + b for a in "bdfgklmnprtvz" for b in ("ab", "ed", "if", "og", "um")]
 
@@ -312,3 +313,67 @@ def test_shares_add_up_to_the_score_also_of_labels_without_a_document(world: Any
         if why.label == unseen:
             assert why.value == 0
             assert why.named > 0
+
+
+# -------------------------------------------------------------------------------------------------- several languages
+
+_NAMES = {
+    "en": "tea coffee bridge tunnel harvest weather forest river island castle die museum engine mirror",
+    "de": "Tee Kaffee Brücke Tunnel Ernte Wetter Wald Fluss Insel Burg Würfel Museum Motor Spiegel",
+}
+SUBJECTS = {language: names.split() for language, names in _NAMES.items()}
+SENTENCES = {
+    "en": "The report shows how the {} was seen by all those who live with the {} in this part of the country.",
+    "de": "Der Bericht zeigt, wie die Menschen in diesem Teil des Landes mit {} leben und was sie von {} halten.",
+}
+
+
+def bilingual_library() -> tuple[list[str], list[list[str]], Concepts]:
+    """Texts in English or German with the names of two subjects in that language; "die" is an English name."""
+    random = np.random.default_rng(0)
+    texts, tags = [], []
+    for number in range(120):
+        language = ("en", "de")[random.integers(2)]
+        pair = random.choice(len(SUBJECTS["en"]), 2, replace=False).tolist()
+        said = SENTENCES[language].format(*(SUBJECTS[language][subject] for subject in pair))
+        texts.append(f"{said} {number}")  # no text twice
+        tags.append([f"s{subject:02}" for subject in pair])
+    names = zip(*SUBJECTS.values(), strict=True)
+    concepts = (Concept(f"s{i:02}", dict(zip(SUBJECTS, pair, strict=True))) for i, pair in enumerate(names))
+    return texts, tags, Concepts.of(concepts)
+
+
+def test_evidence_and_explanations_are_those_of_the_language_of_a_text() -> None:
+    _, _, concepts = bilingual_library()
+    words = LabelWords(concepts.values())
+    vocabulary = Vocabulary.of(np.array(list(concepts), object))
+    german, english = SENTENCES["de"].format("Tee", "Burgen"), SENTENCES["en"].format("die", "castle")
+    evidence = words.training_evidence([german, english, "die"], vocabulary)
+    assert [vocabulary.names[label] for label in evidence.labels] == ["s00", "s09", "s09", "s10", "s10"]
+    assert evidence.ends.tolist() == [0, 2, 4, 5]
+    for row, text in enumerate([german, english, "die"]):
+        found = {vocabulary.names[label] for label in evidence.labels[slice(*evidence.ends[row : row + 2])]}
+        assert {id for id in concepts if words.matched(text, id)} == found
+    assert [name.name for name in words.matched(german, "s09")] == ["Burg"]
+
+
+def test_a_name_that_came_later_is_looked_for_in_texts_in_its_language() -> None:
+    _, _, concepts = bilingual_library()
+    words = LabelWords(concepts.values()).with_vocabulary(
+        concepts.updated(Concepts.of([Concept("new", {"en": "was"})])), None
+    )
+    assert words.later_ids == ["new"]
+    assert [name.name for name in words.matched(SENTENCES["en"], "new")] == ["was"]
+    assert words.matched(SENTENCES["de"], "new") == []
+
+
+def test_learnt_then_forgotten_equals_never_learnt_with_names_in_two_languages() -> None:
+    texts, tags, concepts = bilingual_library()
+    tagger = Tagger(vocabulary=concepts).fit(texts[:90], tags[:90])
+    other = copied(tagger).learn(texts[90:], tags[90:])
+    assert hits(other) == hits(Tagger(vocabulary=concepts).fit(texts, tags))
+    other.forget(texts[90:])
+    assert hits(other) == hits(tagger)
+    cast = [text for text in texts[:90] if "Würfel" in text or ("die" in text.split() and "the" in text.split())]
+    assert hits(tagger)["s10"][0] == len(cast), "no German article is the English name"
+    np.testing.assert_allclose(scores(other, texts), scores(tagger, texts), atol=1e-3)

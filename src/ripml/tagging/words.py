@@ -39,12 +39,21 @@ class _Names:
     """The names and synonyms of concepts, and the matcher that finds them.
 
     `words` are those of features, each with the share of documents that have it; None if they are not known.
+    `other_languages` are those of names that are found by another matcher.
     """
 
-    def __init__(self, concepts: Iterable[Concept], words: Mapping[str, float] | None) -> None:
+    def __init__(
+        self, concepts: Iterable[Concept], words: Mapping[str, float] | None, other_languages: Iterable[str] = ()
+    ) -> None:
         self.concepts = [concept for concept in concepts if concept.texts()]
         self.ids = [concept.id for concept in self.concepts]  # as labels are called now
         self.words = words
+        self.other_languages = other_languages
+
+    @cached_property
+    def languages(self) -> set[str]:
+        """The languages of the names."""
+        return {language for concept in self.concepts for language in (*concept.names, *concept.synonyms)}
 
     def with_words(self, words: Mapping[str, float] | None) -> _Names:
         """The same names with other words of features."""
@@ -57,11 +66,12 @@ class _Names:
 
     @cached_property
     def _unweighted(self) -> NameMatcher:
-        return NameMatcher(
+        names = (
             Name(number, language, text, preferred)
             for number, concept in enumerate(self.concepts)
             for language, text, preferred in concept.texts()
         )
+        return NameMatcher(names, self.other_languages)
 
     @cached_property
     def matcher(self) -> NameMatcher:
@@ -199,6 +209,7 @@ class LabelWords:
         later = _Names(
             (concept for id, concept in concepts.items() if id not in counted or not _same_names(concept, counted[id])),
             words,
+            self._counted.languages,
         )
         replaced, before = set(later.ids), self._later
         other = copy.copy(self)
@@ -236,8 +247,13 @@ class LabelWords:
         """The names of a label that stand in a text, with their places."""
         found = list[MatchedName]()
         parts = [self._counted] if self._later is None else [self._later, self._counted]
-        names = next((part.concepts[part.ids.index(label)].texts() for part in parts if label in part.ids), [])
-        for language, name, preferred in names:
+        part = next((part for part in parts if label in part.ids), None)
+        if part is None:
+            return found
+        languages = part.matcher.languages_for(text)
+        for language, name, preferred in part.concepts[part.ids.index(label)].texts():
+            if language not in languages:
+                continue
             places = NameMatcher([Name(0, language, name, preferred)]).places_of_label(text, 0)
             if places:
                 found.append(MatchedName(name, places))

@@ -6,6 +6,11 @@ by Snowball's rules for the language of the name (the extra `words`); names with
 scripts without spaces need no stems. What is in brackets at the end of a name tells it from others, as in "Lock
 (device)", and texts do not say it: the name without it counts too.
 
+Where names are in several languages, the language of a text is detected (`ripml.text.languages`), and names in the
+other languages are not looked for: "die" in a German text is not the English verb. All names are looked for if the
+language of the text is not certain or not among those of the names. Names without a language, and in languages that
+cannot be detected, are looked for in every text.
+
 A name is a set of stems. It is listed under its rarest stem, so that a sentence is compared with few names: for every
 stem of the sentence, with those listed under it.
 
@@ -33,6 +38,7 @@ from numpy.typing import NDArray
 
 from ripml.base.compiled import loops
 from ripml.base.errors import MissingExtraError
+from ripml.text.languages import detect_language, detectable
 from ripml.text.tokens import ENDS, SENTENCE_END, WIDE_ENDS, has_spaces, pieces, sentence_tokens, tokens
 
 __all__ = ["Matches", "Name", "NameMatcher"]
@@ -87,6 +93,8 @@ class NameMatcher:
 
     `n_labels` (N,) says how many labels share each of the N distinct sets of stems, `n_words` (N,) of how many stems it
     consists, `labels` and `preferred` whose names it is: those of set s are `label_ends[s]` to `label_ends[s + 1]`.
+    `other_languages` are those of names that another matcher looks for in the same texts, which the language of a text
+    may be as well.
 
     >>> matcher = NameMatcher([Name(0, "en", "Airport construction", True), Name(1, "en", "Lock (device)", True)])
     >>> found = matcher.find(["The construction of airports.\\nLocks, locks and locks."])
@@ -94,7 +102,7 @@ class NameMatcher:
     ([1, 3], [3, 1], [0, 1])
     """
 
-    def __init__(self, names: Iterable[Name]) -> None:
+    def __init__(self, names: Iterable[Name], other_languages: Iterable[str] = ()) -> None:
         self._ids: dict[tuple[str, str], int] = {}  # (language, stem) ↦ number
         self._stems: dict[str, _Stems] = {}
         owners: dict[tuple[int, ...], dict[int, bool]] = {}
@@ -110,6 +118,8 @@ class NameMatcher:
                     of_name[name.label] = of_name.get(name.label, False) or (name.preferred and text == name.text)
         for language, stems in self._stems.items():
             stems.known = {stem: number for (of, stem), number in self._ids.items() if of == language}
+        spoken = {_without_region(language) for language in (*self._stems, *other_languages)} - {""}
+        self._detected = detectable(spoken) if len(spoken) > 1 else set[str]()
         self.label_ends = _ends([len(labels) for labels in owners.values()])
         self.labels = np.array([label for labels in owners.values() for label in labels], np.int64)
         self.preferred = np.array([first for labels in owners.values() for first in labels.values()], bool)
@@ -163,6 +173,22 @@ class NameMatcher:
         """The languages of the names."""
         return list(self._stems)
 
+    def languages_for(self, text: str) -> list[str]:
+        """The languages of the names that are looked for in a text.
+
+        >>> matcher = NameMatcher([Name(0, "de", "Tee", True), Name(0, "en", "tea", True), Name(1, "", "ISO", True)])
+        >>> matcher.languages_for("Der Tee ist nach ISO geprüft"), matcher.languages_for("ISO")
+        (['de', ''], ['de', 'en', ''])
+        """
+        return self._languages_for(sentence_tokens(text))
+
+    def _languages_for(self, words: list[str]) -> list[str]:
+        found = detect_language(words, self._detected) if len(self._detected) > 1 else None
+        if found is None:
+            return self.languages
+        others = self._detected - {found}
+        return [language for language in self._stems if _without_region(language) not in others]
+
     def find(self, texts: Sequence[str], n_partly: int = 0) -> Matches:
         """The names that stand in each text, in the order of their numbers, and after them up to `n_partly` of which it
         has some words, the most alike first."""
@@ -176,7 +202,7 @@ class NameMatcher:
     def _find(self, text: str, n_partly: int, sums: Doubles) -> tuple[Ints, Doubles, int]:
         """Lines of a name's number, count, first, last and width, and of its cover and likeness; and how many words."""
         words = sentence_tokens(text)
-        numbers = [stems.numbers(words) for stems in self._stems.values()]
+        numbers = [self._stems[language].numbers(words) for language in self._languages_for(words)]
         found = [self._in_sentences(some) for some in numbers]
         joined = found[0] if len(found) == 1 else np.concatenate([np.empty((0, 5), np.int64), *found])
         joined = joined[np.argsort(joined[:, 0], kind="stable")]
@@ -326,10 +352,14 @@ def _stemmer(language: str) -> Callable[[str], str]:
     except ImportError:
         raise MissingExtraError("PyStemmer", "words") from None
     try:
-        stem: Callable[[str], str] = stemmer.Stemmer(language.partition("-")[0] or "en", 0).stemWord
+        stem: Callable[[str], str] = stemmer.Stemmer(_without_region(language) or "en", 0).stemWord
     except KeyError:
         return str
     return stem
+
+
+def _without_region(language: str) -> str:
+    return language.partition("-")[0]
 
 
 def _width(sentence: list[int], places: list[int], n_words: int) -> int:
