@@ -29,7 +29,7 @@ from ripml.base.products import (
 from ripml.decoding import scores as scoring
 from ripml.decoding.blend import Trees
 from ripml.decoding.boosting import grow_tree
-from ripml.decoding.signals import Examples, FittedSignals, _standing, best_candidates
+from ripml.decoding.signals import Examples, FittedSignals, _standing, best_candidates, cooccurrence
 from ripml.decoding.sketch import least_squares
 from ripml.decoding.training_rows import TrainingRows
 from ripml.decoding.votes import softmax
@@ -572,3 +572,27 @@ def test_a_tree_grows_alike(seed: int, depth: int) -> None:
     assert (fast.cut >= 0).any()
     for name in ("feature", "cut", "value", "leaf"):
         np.testing.assert_array_equal(getattr(fast, name), getattr(slow, name))
+
+
+def test_cooccurrence_is_the_largest_share_of_near_rows_with_another_label() -> None:
+    sets = scipy.sparse.csr_array(np.array([[1, 1, 0, 0], [1, 0, 1, 0], [0, 0, 0, 1]], np.float32))
+    labels, near = np.array([[0, 1, 2, -1]]), np.array([[0, 1, 2]])
+    simple, weights = np.array([[0.5, 1.0, 0.2, 0.0]], np.float32), np.array([[0.6, 0.3, 0.1]])
+    # Label 0 occurs with 1 in a near row of weight 0.6, and with 2 in one of 0.3.
+    expected = [[1.0 * 0.6 / 0.65, 0.5 * 0.6 / 0.95, 0.5 * 0.3 / 0.95, 0.0]]
+    found = both(cooccurrence, labels, simple, near, weights, sets)
+    for one in found:
+        np.testing.assert_allclose(one, expected, rtol=1e-6)
+
+
+def test_cooccurrence_of_many_rows_is_the_same_without_the_compiler() -> None:
+    random = np.random.default_rng(0)
+    sets = scipy.sparse.random_array((60, 40), density=0.15, rng=random, format="csr", dtype=np.float32)
+    labels = np.array([random.permutation(40)[:9] for _ in range(20)])
+    labels[:, -1] = -1
+    simple = random.uniform(-0.2, 1.2, labels.shape).astype(np.float32)
+    near, weights = random.integers(60, size=(20, 15)), random.dirichlet(np.ones(15), 20)
+    compiled_form, plain = both(cooccurrence, labels, simple, near, weights, sets)
+    np.testing.assert_allclose(compiled_form, plain, atol=1e-6)
+    assert compiled_form.max() > 0.1
+    assert (compiled_form[:, -1] == 0).all()

@@ -377,3 +377,77 @@ def test_learnt_then_forgotten_equals_never_learnt_with_names_in_two_languages()
     cast = [text for text in texts[:90] if "Würfel" in text or ("die" in text.split() and "the" in text.split())]
     assert hits(tagger)["s10"][0] == len(cast), "no German article is the English name"
     np.testing.assert_allclose(scores(other, texts), scores(tagger, texts), atol=1e-3)
+
+
+# ----------------------------------------------------------------------------------------------------------- relatives
+
+
+def test_relatives_are_counted_whose_whole_names_stand_in_the_text() -> None:
+    concepts = Concepts.of(
+        [
+            Concept("bank", {"en": "bank"}, related=("loan",)),
+            Concept("shore", {"en": "bank"}, broader=("river",)),
+            Concept("loan", {"en": "loan"}),
+            Concept("river", {"en": "river"}),
+            Concept("delta", {"en": "river delta"}, broader=("river",)),
+        ]
+    )
+    words = LabelWords(concepts.values())
+    labels = Vocabulary.of(np.array(sorted(concepts), object))
+    evidence = words.training_evidence(["A bank gives a loan", "A bank of the river"], labels)
+    relatives = evidence.signals[:, TEXT_SIGNALS.index("relatives")]
+    found = zip(evidence.rows, evidence.labels, relatives, strict=True)
+    rows = {(int(row), str(labels.names[label])): n for row, label, n in found}
+    assert rows[0, "bank"] == rows[0, "loan"] == 1
+    assert rows[0, "shore"] == 0
+    assert rows[1, "shore"] == rows[1, "delta"] == 1
+    assert rows[1, "river"] == 1  # the delta does not stand there as a whole
+    assert rows[1, "bank"] == 0
+
+
+def ambiguous_world(n: int, seed: int) -> tuple[list[str], list[list[str]], Concepts]:
+    """Texts with a name that two concepts share; which one is meant is told by the name of a related concept.
+
+    Each pair of concepts has few texts, so that their names are what can be learnt from.
+    """
+    random = np.random.default_rng(seed)
+    words = [first + second for first in SYLLABLES for second in SYLLABLES]
+    concepts, texts, tags = [], [], []
+    for i in range(60):
+        for kind in "ab":
+            concepts.append(Concept(f"{i}{kind}", {"en": words[i]}, related=(f"{i}{kind}x",)))
+            concepts.append(Concept(f"{i}{kind}x", {"en": words[100 + 2 * i + (kind == "b")]}))
+    for _ in range(n):
+        i, kind = int(random.integers(60)), "ab"[int(random.integers(2))]
+        said = [words[i], words[100 + 2 * i + (kind == "b")], *random.choice(words[2000:2200], 8)]
+        random.shuffle(said)
+        texts.append(" ".join(said))
+        tags.append([f"{i}{kind}"])
+    return texts, tags, Concepts.of(concepts)
+
+
+def test_relatives_tell_concepts_of_the_same_name_apart() -> None:
+    texts, tags, concepts = ambiguous_world(400, 0)
+    new = {f"{i}{kind}" for i in range(40, 60) for kind in "ab"}
+    known = [i for i, (tag,) in enumerate(tags) if tag not in new]
+    asked = [i for i, (tag,) in enumerate(tags) if tag in new]
+
+    def right(concepts: Concepts) -> float:
+        tagger = Tagger(vocabulary=concepts).fit([texts[i] for i in known], [tags[i] for i in known])
+        suggested = tagger.suggest_many([texts[i] for i in asked], n=1, max_count=0)
+        return float(np.mean([row[0][0] == tags[i][0] for i, row in zip(asked, suggested, strict=True)]))
+
+    alone = Concepts.of(Concept(concept.id, concept.names) for concept in concepts.values())
+    assert right(concepts) > 0.9
+    assert right(alone) < 0.7
+
+
+def test_relatives_follow_the_vocabulary_without_a_fit_and_are_the_same_after_loading() -> None:
+    texts, tags, concepts = ambiguous_world(300, 1)
+    tagger = Tagger(vocabulary=concepts).fit(texts, tags)
+    np.testing.assert_array_equal(scores(copied(tagger), texts[:30]), scores(tagger, texts[:30]))
+    alone = Concepts.of(Concept(concept.id, concept.names) for concept in concepts.values())
+    without = copied(tagger).set_vocabulary(alone)
+    assert abs(scores(without, texts[:30]) - scores(tagger, texts[:30])).max() > 0.01
+    again = without.set_vocabulary(concepts)
+    np.testing.assert_array_equal(scores(again, texts[:30]), scores(tagger, texts[:30]))

@@ -660,9 +660,47 @@ def as_scores(labels, values, indices, data, indptr):
 
 
 @_loop
+def cooccurrence(labels, simple, near, weights, set_starts, set_labels, prior, out):
+    """max_a s_a · p(l | a) of the candidates (n, K) (`ripml.decoding.signals.cooccurrence`)."""
+    n, n_kept = labels.shape
+    together = np.empty((n_kept, n_kept), np.float32)
+    found = np.empty(n_kept, np.int64)
+    for i in range(n):
+        order = np.argsort(labels[i])
+        together[:] = 0
+        for e in range(near.shape[1]):
+            weight = np.float32(weights[i, e])
+            if weight <= 0:
+                continue
+            count = 0
+            for t in range(set_starts[near[i, e]], set_starts[near[i, e] + 1]):
+                label, low, high = set_labels[t], 0, n_kept
+                while low < high:  # the first candidate, in order, that is not below the label
+                    middle = (low + high) // 2
+                    if labels[i, order[middle]] < label:
+                        low = middle + 1
+                    else:
+                        high = middle
+                if low < n_kept and labels[i, order[low]] == label:
+                    found[count] = order[low]
+                    count += 1
+            for a in range(count):
+                for b in range(count):
+                    together[found[a], found[b]] += weight
+        for p in range(n_kept):
+            best = np.float32(0)
+            for a in range(n_kept):
+                if a != p and together[a, p] > 0:
+                    share = together[a, p] / (together[a, a] + prior)
+                    best = max(best, min(max(simple[i, a], np.float32(0)), np.float32(1)) * share)
+            out[i, p] = best
+
+
+@_loop
 def blended_scores(
     set_starts, set_labels, examples, weights, bounds, proposed, values, Z, Phi, n_learners, epsilon, frequency,
-    tie, feature, threshold, value, start, steepness, offset, learnt, border, n_kept, indices, data, indptr,
+    tie, feature, threshold, value, start, steepness, offset, learnt, border, near, nearness, cooccurs, prior, n_kept,
+    indices, data, indptr,
 ):  # fmt: skip
     """Candidates, their signals and the score of each, in one call (`FittedBlend.cluster_scores`).
 
@@ -670,7 +708,8 @@ def blended_scores(
     """
     n, n_sources = len(Z), len(bounds)
     labels, margin = np.empty((n, n_kept), np.int64), np.empty((n, n_kept), np.float32)
-    signals = np.empty((n_sources + 5, n, n_kept), np.float32)
+    n_signals = n_sources + 5 + cooccurs
+    signals = np.empty((n_signals, n, n_kept), np.float32)
     candidates(
         set_starts, set_labels, examples, weights, bounds, proposed, np.zeros(proposed.shape, np.float32), values, Z,
         Phi, n_learners, labels, signals[:n_sources], margin,
@@ -684,17 +723,22 @@ def blended_scores(
             signals[n_sources, i, p] = frequency[labels[i, p]]
             for s in range(3):
                 signals[n_sources + 2 + s, i, p] = of_row[s, i]
-    flat = signals.reshape((n_sources + 5, n * n_kept))
+    simple = np.empty((n, n_kept), np.float32)
+    for i in range(n):
+        for p in range(n_kept):
+            total = np.float32(0)
+            for s in range(n_sources):
+                total += min(max(signals[s, i, p], np.float32(0)), np.float32(1))
+            simple[i, p] = total / np.float32(n_sources)
+    if cooccurs:
+        cooccurrence(labels, simple, near, nearness, set_starts, set_labels, prior, signals[n_sources + 5])
+    flat = signals.reshape((n_signals, n * n_kept))
     scores = np.empty((n, n_kept), np.float32)
     tree_probabilities(flat, feature, threshold, value, start, steepness, offset, scores.reshape(n * n_kept))
     for i in range(n):
         for p in range(n_kept):
-            simple = np.float32(0)
-            for s in range(n_sources):
-                simple += min(max(signals[s, i, p], np.float32(0)), np.float32(1))
-            simple /= np.float32(n_sources)
             sure = min(max(margin[i, p] / border, np.float32(0)), np.float32(1))
-            scores[i, p] = (learnt * scores[i, p] + (np.float32(1) - learnt) * simple) * sure
+            scores[i, p] = (learnt * scores[i, p] + (np.float32(1) - learnt) * simple[i, p]) * sure
     as_scores(labels, scores, indices, data, indptr)
 
 

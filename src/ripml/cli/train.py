@@ -67,7 +67,7 @@ def train(
         str | None,
         Option(
             metavar="NAMES",
-            help="Features of texts: tfidf, title, doc2vec or an encoder such as minilm; several with commas between them.",
+            help="Features of texts: tfidf, title, doc2vec or an encoder such as minilm; several with commas between.",
             show_default="auto, which is tfidf,title",
         ),
     ] = None,

@@ -90,7 +90,9 @@ class Decoder(ABC):
         """What labels become; of a model that was loaded, the regression has `n_targets`."""
 
     @abstractmethod
-    def start(self, exact: bool, n_labels: int, labels_per_row: float, n_neighbors: int | None) -> Choices:
+    def start(
+        self, kernel: Kernel, exact: bool, n_labels: int, labels_per_row: float, n_neighbors: int | None
+    ) -> Choices:
         """The choices before anything is tuned; `exact` where the ensemble is the identity."""
 
     @abstractmethod
@@ -138,7 +140,9 @@ class Votes(Decoder):
         """z = Phi y/‖y‖₂."""
         return UnitEmbedding.of(projection, vocabulary)
 
-    def start(self, exact: bool, n_labels: int, labels_per_row: float, n_neighbors: int | None) -> Choices:
+    def start(
+        self, kernel: Kernel, exact: bool, n_labels: int, labels_per_row: float, n_neighbors: int | None
+    ) -> Choices:
         """k = 5."""
         return _choices(n_neighbors or 5, labels_per_row, epsilon=None if exact else 0.3)
 
@@ -187,7 +191,9 @@ class SignalDecoder(Decoder):
         """Y Phiᵀ, or Y itself."""
         return SketchEmbedding.of(projection, vocabulary, n_neighbors > 0, n_targets)
 
-    def start(self, exact: bool, n_labels: int, labels_per_row: float, n_neighbors: int | None) -> Choices:
+    def start(
+        self, kernel: Kernel, exact: bool, n_labels: int, labels_per_row: float, n_neighbors: int | None
+    ) -> Choices:
         """50 neighbours, and values as they are."""
         return _choices(n_neighbors or 50, labels_per_row)
 
@@ -248,7 +254,9 @@ class WeightedVotes(SignalDecoder):
     def __post_init__(self) -> None:
         check_positive("temperature", self.temperature)
 
-    def start(self, exact: bool, n_labels: int, labels_per_row: float, n_neighbors: int | None) -> Choices:
+    def start(
+        self, kernel: Kernel, exact: bool, n_labels: int, labels_per_row: float, n_neighbors: int | None
+    ) -> Choices:
         """At the temperature that is given, or 0.1."""
         temperature = 0.1 if isinstance(self.temperature, str) else float(self.temperature)
         return _choices(n_neighbors or 50, labels_per_row, temperature=temperature)
@@ -290,7 +298,9 @@ class LeastSquares(SignalDecoder):
     def _given_epsilon(self) -> float | None:
         return None if isinstance(self.epsilon, str) else float(self.epsilon)
 
-    def start(self, exact: bool, n_labels: int, labels_per_row: float, n_neighbors: int | None) -> Choices:
+    def start(
+        self, kernel: Kernel, exact: bool, n_labels: int, labels_per_row: float, n_neighbors: int | None
+    ) -> Choices:
         """With the ε that is given, or 0.3, where labels share dimensions."""
         epsilon = None if exact else 0.3 if self._given_epsilon is None else self._given_epsilon
         return _choices(n_neighbors or 50, labels_per_row, epsilon=epsilon)
@@ -316,19 +326,23 @@ class Blend(SignalDecoder):
         """RBF, or its local form where there are many rows."""
         return RBF() if few_rows else Local()
 
-    def start(self, exact: bool, n_labels: int, labels_per_row: float, n_neighbors: int | None) -> Choices:
+    def start(
+        self, kernel: Kernel, exact: bool, n_labels: int, labels_per_row: float, n_neighbors: int | None
+    ) -> Choices:
         """50 neighbours and 50 similar rows."""
         # The values of a sketch of few labels propose candidates alone: neighbours would cost as much as all the rest.
         alone = not exact and n_labels <= DENSE_LABELS and self.n_similar == 0
         similar = 50 if isinstance(self.n_similar, str) else int(self.n_similar)
         k = n_neighbors or (0 if alone else 50)
-        return _choices(k, labels_per_row, n_similar=similar, epsilon=None if exact else 0.3)
+        # Where all rows are compared by their kernel, co-occurrence was measured to add nothing.
+        cooccurrence = kernel.nearby is not None
+        return _choices(k, labels_per_row, n_similar=similar, epsilon=None if exact else 0.3, cooccurrence=cooccurrence)
 
     def fitted(self, parts: DecoderParts) -> FittedBlend:
         """With the trees, if they were learnt already."""
         choices, local = parts.choices, parts.kernel.nearby
         names = NameModel.from_arrays(parts.arrays, len(parts.frequency))
-        n_signals = 6 + (choices.n_neighbors > 0) + (choices.n_similar > 0) + (local is not None)
+        n_signals = 6 + choices.cooccurrence + (choices.n_neighbors > 0) + (choices.n_similar > 0) + (local is not None)
         n_signals += 0 if names is None else len(NAME_SIGNALS)
         saved = any(name.startswith("tree_") for name in parts.arrays)
         trees = Trees.from_arrays(parts.arrays, n_signals) if saved else None
@@ -354,9 +368,10 @@ def _choices(
     temperature: float = 0.1,
     n_similar: int = 0,
     epsilon: float | None = None,
+    cooccurrence: bool = False,
 ) -> Choices:
     n_candidates = max(_CANDIDATES, int(3 * labels_per_row))
-    return Choices(n_neighbors, temperature, n_similar, 0.1, epsilon, n_candidates)
+    return Choices(n_neighbors, temperature, n_similar, 0.1, epsilon, n_candidates, cooccurrence)
 
 
 def _with(draft: FittedSignals, **choices: Any) -> FittedSignals:

@@ -53,13 +53,13 @@ class Choices:
     similar_temperature: float
     epsilon: float | None  # of least squares on the candidates; None to leave values as they are
     n_candidates: int  # kept for each row
+    cooccurrence: bool = False  # whether labels that occur together among near rows support each other
 
     def __post_init__(self) -> None:
         counts = (self.n_neighbors, self.n_similar, self.n_candidates)
         widths = [self.temperature, self.similar_temperature, *([] if self.epsilon is None else [self.epsilon])]
-        if not all(type(count) is int and count >= 0 for count in counts) or not all(
-            type(width) is float and 0 < width < np.inf for width in widths
-        ):
+        whole = all(type(count) is int and count >= 0 for count in counts) and type(self.cooccurrence) is bool
+        if not whole or not all(type(width) is float and 0 < width < np.inf for width in widths):
             raise ValueError(f"the choices of the decoder are out of their range: {self}")
 
 

@@ -35,7 +35,8 @@ Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 
 _PRIOR = 2.0  # rows that the precision of all names counts for in that of one label
-_INPUTS = len(TEXT_SIGNALS) + 3  # of the trees: precision, hits and frequency follow the signals of the text
+_INPUTS = len(TEXT_SIGNALS) + 3  # of the trees: signals of the text, precision, hits, frequency, and relatives
+_SIGNALS_BEFORE = len(NAME_SIGNALS) - 1  # of models that do not know relatives
 RARE = 16  # rows of a label up to which one more or less makes a difference
 _LEAST_ROWS = 200  # below which trees would only learn noise
 
@@ -84,7 +85,7 @@ class NameModel:
         if len(evidence) < _LEAST_ROWS or carried.all() or not carried.any():
             return replace(self, trees=None)
         table = self._table(evidence, frequency, carried)
-        rising = np.array([False] * len(TEXT_SIGNALS) + [True, False, False])
+        rising = np.array([False] * (len(TEXT_SIGNALS) - 1) + [True, False, False, False])
         return replace(self, trees=boosted_trees(table, carried, rising))
 
     # ---------------------------------------------------------------------------------------------------------- answers
@@ -92,7 +93,9 @@ class NameModel:
     def signals(self, evidence: Evidence, frequency: Ints, left_out: Any | None) -> dict[str, Floats]:
         """The signals of each pair of evidence, by name; `left_out`, CSR (n, L), are the labels of left-out rows."""
         table = self._table(evidence, frequency, None if left_out is None else evidence.carried(left_out))
-        columns = dict(zip((*TEXT_SIGNALS, "precision", "hits"), table.T, strict=False))
+        names = (*TEXT_SIGNALS[:-1], "precision", "hits", "frequency", "relatives")
+        columns = dict(zip(names, table.T, strict=True))
+        del columns["frequency"]
         named = columns["precision"] if self.trees is None else self.trees.probabilities(table, 1)
         return {"named": named, **columns}
 
@@ -111,7 +114,8 @@ class NameModel:
             right = np.where(later, expected, right)
             hits = np.where(later, evidence.expected + expected, hits)
         precision = (right + _PRIOR * overall) / (hits + _PRIOR)
-        return np.column_stack([evidence.signals, precision, hits, seen]).astype(np.float32)
+        *signals, relatives = evidence.signals.T
+        return np.column_stack([*signals, precision, hits, seen, relatives]).astype(np.float32)
 
     # ------------------------------------------------------------------------------------------------------------ state
 
@@ -126,7 +130,7 @@ class NameModel:
         """The inverse of `to_arrays`; None where there are no counts, ValueError where they contradict each other."""
         if "name_hits" not in arrays and "name_right" not in arrays:
             return None
-        if np.asarray(arrays.get("name_signals", ())).tolist() != [len(NAME_SIGNALS)]:
+        if np.asarray(arrays.get("name_signals", ())).tolist() not in ([len(NAME_SIGNALS)], [_SIGNALS_BEFORE]):
             raise ValueError("the names of labels were learnt from other signals, by an earlier version; fit again")
         spec = ArraySpec("iu", ("L",), least=0)
         hits, right = check_arrays({"name_hits": spec, "name_right": spec}, arrays, {"L": n_labels}).values()

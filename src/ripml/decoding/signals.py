@@ -6,6 +6,9 @@
     local      kernel ridge on the rows most similar to the query, see `ripml.regression.kernels.Local`
     frequency, rank, best, third, total
                how often the label was seen, and where its value stands among those of its row
+    cooccurrence
+               how far other candidates a speak for the label: max_a s_a · p(l | a), with s_a the mean of the signals
+               above, and p(l | a) the share of the near rows with label a that have l as well
     named, count, early, …, precision, hits
                the names of the label in the text, see `ripml.decoding.evidence` and `ripml.decoding.names`
 
@@ -36,6 +39,7 @@ from ripml.decoding.fitted import Arrays, Cluster, Contributions, FittedDecoder,
 from ripml.decoding.names import RARE, NameModel, candidate_signals
 from ripml.decoding.names import proposed as proposed_by_names
 from ripml.decoding.sketch import least_squares, sketch_values
+from ripml.decoding.training_rows import TrainingRows
 from ripml.decoding.votes import entries, identity, softmax, tally
 from ripml.labels.projection import LabelVectors
 from ripml.regression.kernels import Local, squared_lengths
@@ -47,6 +51,7 @@ Ints = NDArray[np.int64]
 Result = TypeVar("Result")
 
 OF_LABEL_AND_ROW = ("frequency", "rank", "best", "third", "total")  # the signals of `_standing`
+_COOCCURRENCE_PRIOR = np.float32(0.05)  # weight of near rows in which a label occurs with no other
 _PARTS, _LEAST_BLOCK = 4, 4  # into which a batch is cut at least, but not smaller than so many rows
 _ROW_BLOCK = 256
 TIE = np.float32(4e-3)  # twice the difference of values below which their ranks are shared
@@ -60,6 +65,7 @@ class Examples:
     numbers: Ints
     weights: NDArray[np.float64]
     sets: Ints  # (n, k) the label set of each
+    nearness: NDArray[np.float64] | None = None  # (n, k) weights ≥ 0, where others may be negative
 
     def tally(self, sets: Any) -> Any:
         """The signal, CSR (n, L), of label `sets` (u, L)."""
@@ -104,6 +110,8 @@ class FittedSignals(FittedDecoder):
             raise ValueError("nothing proposes candidates")
         if (choices.n_similar or self.local) and any(c.rows is None or not c.rows.searched for c in clusters):
             raise ValueError("the rows that vote are missing")
+        if choices.cooccurrence and not (choices.n_neighbors or choices.n_similar or self.local):
+            raise ValueError("there are no near rows in which labels could occur together")
 
     def _expect(self, cluster: Cluster, n_rows: int) -> None:
         """Have the regression make what proposes candidates, once that pays."""
@@ -186,15 +194,22 @@ class FittedSignals(FittedDecoder):
             lengths = squared_lengths(X)
             if choices.n_similar:
                 near_ids, value = rows.first(ids, similarity, choices.n_similar)
-                present = np.isfinite(value).astype(np.int64)
-                value = rows.kernel.of_likeness(value, lengths)
-                weights = softmax(value.astype(np.float64), choices.similar_temperature, present)
+                weights = self._nearness(rows, value, lengths)
                 found["similar"] = Examples(near_ids, weights, rows.set_of_row[near_ids])
             if local:
                 near_ids, value = rows.first(ids, similarity, local.n_rows)
                 (weights,) = rows.local_weights(near_ids, value, lengths, [local])
-                found["local"] = Examples(near_ids, weights, rows.set_of_row[near_ids])
+                nearness = None
+                if choices.cooccurrence:
+                    nearness = self._nearness(rows, value, lengths)
+                found["local"] = Examples(near_ids, weights, rows.set_of_row[near_ids], nearness)
         return found
+
+    def _nearness(self, rows: TrainingRows, likeness: Floats, lengths: Floats) -> NDArray[np.float64]:
+        """The weights of rows by their likeness (n, k) to queries of these squared lengths; together 1."""
+        present = np.isfinite(likeness).astype(np.int64)
+        value = rows.kernel.of_likeness(likeness, lengths).astype(np.float64)
+        return softmax(value, self.choices.similar_temperature, present)
 
     def _candidates(
         self,
@@ -233,6 +248,9 @@ class FittedSignals(FittedDecoder):
         if choices.epsilon is not None:
             table["value"] = least_squares(Z, valued, embedding.columns, [choices.epsilon])[0]
         table |= _standing(table["value"], labels, seen)
+        if choices.cooccurrence:
+            simple = Candidates(labels, table).simple_score()
+            table["cooccurrence"] = cooccurrence(labels, simple, *near_sets(examples), sets)
         if evidence is not None and said is not None:
             table |= candidate_signals(evidence, said, labels)
         return Candidates(labels, table, margin)
@@ -394,13 +412,16 @@ class FittedBlend(FittedSignals):
             Z, likeness = self._predicted(cluster, rows, None, 1)
             examples = self._examples(cluster, rows, Z, likeness, None)
             values, proposed = self._proposals(cluster, rows, Z, examples)
-            n = len(Z)
+            n, near, nearness = len(Z), np.empty((len(Z), 0), np.int64), np.empty((len(Z), 0))
+            if choices.cooccurrence:
+                near, nearness = near_sets(examples)
             indices, data, ends = np.empty(n * n_kept, np.int64), np.empty(n * n_kept), np.zeros(n + 1, np.int64)
             compiled.blended_scores(
                 sets.indptr, sets.indices, *_side_by_side(examples, n), proposed, nothing if values is None else values,
                 Z, Phi, np.float32(self.sketch.projection.n_learners), np.float32(choices.epsilon or 0),
                 self.frequency, TIE, trees.feature, trees.threshold, trees.value, trees.start,
-                *steps_of(("value", *examples, *OF_LABEL_AND_ROW)), LEARNT, SLOPE, n_kept, indices, data, ends,
+                *steps_of(("value", *examples, *OF_LABEL_AND_ROW, *(["cooccurrence"] if choices.cooccurrence else []))),
+                LEARNT, SLOPE, near, nearness, choices.cooccurrence, _COOCCURRENCE_PRIOR, n_kept, indices, data, ends,
             )  # fmt: skip
             return indices[: ends[-1]], data[: ends[-1]], ends
 
@@ -445,6 +466,32 @@ def best_candidates(
         Z, nothing if values is not None else columns.table, n_learners, labels, signals, margin,
     )  # fmt: skip
     return labels, dict(zip(("value", *examples), signals, strict=True)), margin
+
+
+def near_sets(examples: Mapping[str, Examples]) -> tuple[Ints, NDArray[np.float64]]:
+    """The label sets of the rows near to each query, (n, k), by which co-occurrence is judged, and their weights."""
+    name = next(name for name in ("local", "similar", "votes") if name in examples)
+    found = examples[name]
+    return found.sets, found.weights if found.nearness is None else found.nearness
+
+
+def cooccurrence(labels: Ints, simple: Floats, near: Ints, weights: NDArray[np.float64], sets: Any) -> Floats:
+    """max_a s_a · p(l | a) for the candidates (n, K), of scores s = `simple`, and 0 for missing ones.
+
+    With w the weights of the label sets `near` (n, k), p(l | a) = Σ w [a and l] / (Σ w [a] + 0.05).
+    """
+    out, compiled = np.zeros(labels.shape, np.float32), loops()
+    if compiled is not None:
+        compiled.cooccurrence(labels, simple, near, weights, sets.indptr, sets.indices, _COOCCURRENCE_PRIOR, out)
+        return out
+    for i, mine in enumerate(labels):
+        there = mine >= 0
+        has = sets[near[i]][:, np.where(there, mine, 0)].toarray().astype(bool) & there
+        together = (has * weights[i][:, None]).T @ has
+        share = together / (together.diagonal()[:, None] + _COOCCURRENCE_PRIOR)
+        np.fill_diagonal(share, 0)
+        out[i] = (np.clip(simple[i], 0, 1)[:, None] * share).max(axis=0, initial=0)
+    return out
 
 
 def _side_by_side(examples: Mapping[str, Examples], n: int) -> tuple[Ints, NDArray[np.float64], Ints]:

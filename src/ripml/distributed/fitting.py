@@ -184,7 +184,7 @@ class _Fit:
         projection.check_capacity(L)
         vocabulary, plan = Vocabulary.of(names), self._plan(head, projection)
         frequency = workers.together(tasks.added, workers.each(tasks.frequency_of, rows))
-        choices = settings.decoder.start(ensemble.exact, L, head.n_entries / n, settings.n_neighbors)
+        choices = settings.decoder.start(choice.kernel, ensemble.exact, L, head.n_entries / n, settings.n_neighbors)
         embedding = settings.decoder.embedding(projection, vocabulary, choices.n_neighbors)
         draft = settings.decoder.fitted(DecoderParts(embedding, choices, workers.fetched(frequency), L, choice.kernel))
 

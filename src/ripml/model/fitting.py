@@ -148,7 +148,7 @@ def fit(
     projection = Projection(ensemble, n_dims, settings.n_learners, seed)
     projection.check_capacity(L)
     frequency = column_counts(Y)
-    choices = decoder.start(ensemble.exact, L, float(Y.nnz / n), settings.n_neighbors)
+    choices = decoder.start(choice.kernel, ensemble.exact, L, float(Y.nnz / n), settings.n_neighbors)
     embedding = decoder.embedding(projection, vocabulary, choices.n_neighbors)
     parts = DecoderParts(embedding, choices, frequency, L, choice.kernel)
     draft = decoder.fitted(parts)

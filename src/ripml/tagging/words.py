@@ -13,6 +13,7 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from ripml.decoding.evidence import TEXT_SIGNALS, Evidence
 from ripml.labels.concepts import Concept, Concepts
@@ -131,6 +132,7 @@ class _Names:
         length = np.maximum(found.lengths[row], 1)
         joined["early"] = np.where(joined["count"] > 0, 1 - joined["first"] / length, 0)
         joined["spread"] = (joined["last"] - joined["first"]) / length
+        joined["relatives"] = np.zeros(len(row))  # see `LabelWords`
         signals = np.stack([joined[name] for name in TEXT_SIGNALS], axis=1).astype(np.float32)
         evidence = Evidence(np.searchsorted(row, np.arange(len(texts) + 1)), label, signals)
         return evidence, matcher.labels[owner[starts]]
@@ -168,6 +170,7 @@ class LabelWords:
         self._later: _Names | None = None
         self._shares: NDArray[np.float64] | None = None  # of documents that have a name of each later concept
         self._replaced = self._gone = np.zeros(len(self.ids), bool)  # of the counted concepts
+        self._relatives = _relatives(self._counted.concepts)
 
     @classmethod
     def of(cls, concepts: Iterable[Concept], words: Mapping[str, float] | None) -> LabelWords | None:
@@ -219,13 +222,14 @@ class LabelWords:
         other._later, other._shares = (later, later.expected_shares()) if later.ids else (None, None)
         other._replaced = np.array([id in replaced for id in self.ids], bool)
         other._gone = np.array([id not in concepts for id in self.ids], bool)
+        other._relatives = _relatives(concepts.values())
         return other
 
     # --------------------------------------------------------------------------------------------------------- evidence
 
     def training_evidence(self, texts: Sequence[str], vocabulary: Vocabulary) -> Evidence:
         """What the counted names in texts say about the labels of a model: what is learnt and forgotten."""
-        return self._counted.evidence(texts, vocabulary)[0]
+        return self._with_relatives(self._counted.evidence(texts, vocabulary)[0], vocabulary)
 
     def evidence(self, texts: Sequence[str], model: Model) -> Evidence:
         """What the names in texts say about the labels of a model that answers."""
@@ -234,14 +238,35 @@ class LabelWords:
             unused = self._replaced[number] | (self._gone[number] & (model.frequency[evidence.labels] == 0))
             evidence = evidence.only(~unused)
         if self._later is None:
-            return evidence
+            return self._with_relatives(evidence, model.vocabulary)
         later, number = self._later.evidence(texts, model.vocabulary)
         if self._shares is not None:
             expected = self._shares[number] * model.n_rows
         else:  # as many as have the names of another label
             hits = np.zeros(0) if model.decoder.names is None else model.decoder.names.hits
             expected = np.full(len(number), hits.sum() / max(np.count_nonzero(hits), 1))
-        return evidence.joined(replace(later, expected=expected.astype(np.float32)))
+        evidence = evidence.joined(replace(later, expected=expected.astype(np.float32)))
+        return self._with_relatives(evidence, model.vocabulary)
+
+    def _with_relatives(self, evidence: Evidence, vocabulary: Vocabulary) -> Evidence:
+        """With the number of relatives that have a whole name in the text, for each label of evidence."""
+        if not self._relatives:
+            return evidence
+        columns, place = np.unique(evidence.labels, return_inverse=True)
+        number = {str(vocabulary.names[column]): i for i, column in enumerate(columns.tolist())}
+        pairs = [
+            (i, number[other]) for id, i in number.items() for other in self._relatives.get(id, ()) if other in number
+        ]
+        if not pairs:
+            return evidence
+        size, (one, other) = len(columns), np.array(pairs).T
+        related = csr_array((np.ones(len(one), np.float32), (one, other)), shape=(size, size))
+        rows, whole = evidence.rows, evidence.whole
+        found = csr_array((np.ones(int(whole.sum()), np.float32), (rows[whole], place[whole])), (len(evidence), size))
+        counts = csr_array(found @ related)
+        signals = evidence.signals.copy()
+        signals[:, TEXT_SIGNALS.index("relatives")] = counts[rows, place]
+        return replace(evidence, signals=signals)
 
     def matched(self, text: str, label: str) -> list[MatchedName]:
         """The names of a label that stand in a text, with their places."""
@@ -265,6 +290,20 @@ class LabelWords:
         """The counted concepts, one per line, see `Concepts`."""
         named = {id: concept for id, concept in zip(self.ids, self._counted.concepts, strict=True) if id}
         return Concepts.of(replace(concept, id=id) for id, concept in named.items()).to_json_lines()
+
+
+def _relatives(concepts: Iterable[Concept]) -> dict[str, set[str]]:
+    """The concepts that each one, by its id, is broader, narrower or related to.
+
+    >>> {id: sorted(others) for id, others in _relatives([Concept("c1", broader=("c2",)), Concept("c2")]).items()}
+    {'c1': ['c2'], 'c2': ['c1']}
+    """
+    found: dict[str, set[str]] = {}
+    for concept in concepts:
+        for other in (*concept.broader, *concept.related):
+            found.setdefault(concept.id, set()).add(other)
+            found.setdefault(other, set()).add(concept.id)
+    return found
 
 
 def _same_names(concept: Concept, other: Concept) -> bool:
