@@ -133,7 +133,7 @@ def minilm(name: str, texts: list[str], folder: Path | None) -> NDArray[Any] | N
 def embeddings(folder: Path | None) -> list[Row]:
     """LSA and MiniLM vectors of EUR-Lex, its most frequent labels."""
     texts, Y, texts_test, Y_test = eurlex()
-    words = text_features()
+    words = text_features("tfidf")
     X, X_test = words.learn(texts), words.transform(texts_test)
     lsa = TruncatedSVD(200, random_state=0).fit(X)
     rows = beside_others("EUR-Lex, LSA", (lsa.transform(X)[:5000], Y[:5000], lsa.transform(X_test), Y_test))
@@ -154,7 +154,7 @@ def views(name: str, data: tuple[list[str], Any, list[str], Any], folder: Path |
     texts, vectors, Y = [texts[i] for i in order], vectors[order], Y[order]
     for size in SIZES:
         n = size or len(texts)
-        words = text_features()
+        words = text_features("tfidf")
         X, X_test = words.learn(texts[:n]), words.transform(texts_test)
         both = [hstack([X, csr_array(vectors[:n])], format="csr"), hstack([X_test, csr_array(of_test)], format="csr")]
         widths = [X.shape[1], vectors.shape[1]]

@@ -172,7 +172,7 @@ class TfIdf(TextFeatures):
         return [*self._words, *self._groups]
 
     @property
-    def shares(self) -> dict[str, float]:
+    def shares(self) -> dict[str, float] | None:
         """The share of texts that each word was found in at the fit, nearly: (1 + df)/(1 + n)."""
         self._check_fitted()
         return dict(zip(self._words, np.exp(1 - self._idf.astype(np.float64)).tolist(), strict=False))
