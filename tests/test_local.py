@@ -154,6 +154,26 @@ def test_the_most_similar_rows_come_first_and_a_row_left_out_comes_last() -> Non
     np.testing.assert_allclose(votes.sum(axis=1), 1)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_without_features_are_nobodys_neighbours(kind: str) -> None:
+    X = unit(np.random.default_rng(0).random((60, 40)) ** 8)
+    X[::12] = 0
+    cluster = cluster_of(X, scipy.sparse.csr_array(np.eye(60)), Local(), kind)
+    rows, queries = rows_of(cluster), KINDS[kind](X[1:12])
+    for ids, likeness in (rows.nearest(queries, 20), rows.most_similar(rows.likeness(queries, 1), 20)):
+        assert not np.isin(ids, np.arange(0, 60, 12)).any()
+        assert np.isfinite(likeness).all()
+    ids, likeness = rows.nearest(queries, 60)
+    assert np.isinf(likeness[:, 55:]).all()
+    assert np.isfinite(likeness[:, :55]).all()
+
+
+def test_rows_that_all_have_no_features_vote_as_before() -> None:
+    X = np.zeros((3, 2), np.float32)
+    _, likeness = rows_of(cluster_of(X, scipy.sparse.csr_array(np.eye(3)), Local())).nearest(X[:1], 2)
+    assert np.isfinite(likeness).all()
+
+
 def test_twins_with_next_to_no_ridge_are_refused_with_the_remedy() -> None:
     X = np.repeat(np.eye(2, dtype=np.float32), 30, axis=0)
     kernel = Local(0.5, 1e-12)

@@ -35,7 +35,8 @@ _COMPARED = 1024  # rows at a time
 class TrainingRows:
     """Rows of a cluster with the number of the label set of each, and its number among all rows ever learnt.
 
-    A row that was forgotten keeps its place until `compacted`, and is similar to no other.
+    A row that was forgotten keeps its place until `compacted`, and is similar to no other. Nor is a row without
+    features: by distance it would be nearer to most queries than any row of length 1 that shares little with them.
     """
 
     X: Rows
@@ -68,12 +69,20 @@ class TrainingRows:
         """
         found = None
         if 0 < k < len(self):
-            found = self.X.nearest(X, k, self._halves, self.numbers, self.alive, left_out, _TIED)
+            found = self.X.nearest(X, k, self._halves, self.numbers, self._findable, left_out, _TIED)
         return self.most_similar(self.likeness(X, 1), k, left_out) if found is None else found
 
     @cached_property
     def _halves(self) -> Floats:
         return self.kernel.halves(self.X)
+
+    @cached_property
+    def _findable(self) -> NDArray[np.bool_] | None:
+        """Rows that may be similar to others, (n,); None for all of them."""
+        filled = self.X.squares > 0
+        if filled.all() or not filled.any():
+            return self.alive
+        return filled if self.alive is None else filled & self.alive
 
     def most_similar(self, likeness: Floats, k: int, left_out: Ints | None = None) -> tuple[Ints, Floats]:
         """The k rows of the largest likeness, the largest first, and their likeness: both (n, k).
@@ -83,8 +92,8 @@ class TrainingRows:
         """
         if left_out is not None:
             likeness[np.arange(len(likeness)), left_out] = -np.inf
-        if self.alive is not None:
-            likeness[:, ~self.alive] = -np.inf
+        if self._findable is not None:
+            likeness[:, ~self._findable] = -np.inf
         compiled = loops()
         if compiled is not None and 0 < k < likeness.shape[1]:
             ids, values = np.empty((len(likeness), k), np.int64), np.empty((len(likeness), k), np.float32)
