@@ -65,12 +65,22 @@ class TrainingRows:
         """The k rows that feature rows are most similar to, the most similar first, and their likeness: both (n, k).
 
         `left_out` has each query's own row, which is left out. The same as `most_similar` of the likeness, most of
-        which need not be computed where loops are compiled.
+        which need not be computed where loops are compiled. Of very many sparse rows, some may be missed: see `recall`.
         """
+        return self._nearest(X, k, left_out)
+
+    def _nearest(self, X: Any, k: int, left_out: Ints | None, exact: bool = False) -> tuple[Ints, Floats]:
         found = None
         if 0 < k < len(self):
-            found = self.X.nearest(X, k, self._halves, self.numbers, self._findable, left_out, _TIED)
+            found = self.X.nearest(X, k, self._halves, self.numbers, self._findable, left_out, _TIED, exact)
         return self.most_similar(self.likeness(X, 1), k, left_out) if found is None else found
+
+    def recall(self, X: Any, k: int, left_out: Ints | None = None) -> float | None:
+        """The share of the k most similar rows of feature rows that `nearest` finds; None where that is always all."""
+        if not self.X.misses or not 0 < k < len(self) or not X.shape[0]:
+            return None
+        least = self._nearest(X, k, left_out, exact=True)[1][:, -1:] - _TIED
+        return float(np.mean(self.nearest(X, k, left_out)[1] >= least))
 
     @cached_property
     def _halves(self) -> Floats:
