@@ -334,7 +334,8 @@ class TestModelsOfManySparseRows:
 
     @pytest.fixture(autouse=True)
     def many(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(kernels, "EXACT_ROWS", 50)
+        monkeypatch.setattr(kernels, "_EXACT_ROWS", 50)
+        monkeypatch.setattr(kernels, "_EXACT_TERMS", 0)
         monkeypatch.setattr(kernels, "_TERMS", 1000)
 
     def fitted(self, n: int) -> RIPML:

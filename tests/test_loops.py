@@ -222,11 +222,12 @@ def test_likely_rows_by_all_terms_are_the_nearest(seed: int, k: int, monkeypatch
         rows = rows_of(X).changed(np.array([3, 60]), nothing, nothing, late, *learnt)
         return rows.X.misses, *rows.nearest(queries, k, left_out)
 
+    monkeypatch.setattr(kernels, "_EXACT_TERMS", 0)
     for left_out in (None, own):
-        monkeypatch.setattr(kernels, "EXACT_ROWS", 400)
+        monkeypatch.setattr(kernels, "_EXACT_ROWS", 400)
         misses, ids, values = nearest(left_out)
         assert not misses
-        monkeypatch.setattr(kernels, "EXACT_ROWS", 399)
+        monkeypatch.setattr(kernels, "_EXACT_ROWS", 399)
         misses, likely_ids, likely_values = nearest(left_out)
         assert misses
         np.testing.assert_allclose(likely_values, values, atol=1e-5)
@@ -238,7 +239,8 @@ def test_likely_rows_by_all_terms_are_the_nearest(seed: int, k: int, monkeypatch
 def test_likely_rows_by_some_terms_are_different_present_rows_of_the_right_likeness(
     n_terms: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kernels, "EXACT_ROWS", 100)
+    monkeypatch.setattr(kernels, "_EXACT_ROWS", 100)
+    monkeypatch.setattr(kernels, "_EXACT_TERMS", 0)
     monkeypatch.setattr(kernels, "_TERMS", n_terms)
     random = np.random.default_rng(n_terms)
     X, queries = likely_rows(random), likely_rows(random, 9)[1:]
@@ -257,9 +259,13 @@ def test_likely_rows_by_some_terms_are_different_present_rows_of_the_right_liken
     assert (0.5 if n_terms < 1000 else 0.98) < recall <= 1
 
 
-def test_rows_of_different_lengths_or_signs_are_compared_with_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "EXACT_ROWS", 100)
+def test_rows_with_few_terms_of_different_lengths_or_signs_are_compared_with_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kernels, "_EXACT_ROWS", 100)
     X = likely_rows(np.random.default_rng(0))
+    assert not rows_of(X).X.misses  # they have few terms
+    monkeypatch.setattr(kernels, "_EXACT_TERMS", 0)
     assert rows_of(X).X.misses
     negative, longer = X.copy(), X.copy()
     negative.data[::3] *= -1

@@ -41,10 +41,11 @@ _SINGLE = 16  # sparse queries up to which only their nonzero features are multi
 _DENSE = 1 / 5  # share of rows past which adding a line of all rows is faster than adding a list
 _MANY_ROWS = 24  # rows among a few hundred that have a feature, from which it goes through a dense matrix
 _FREQUENT_LAST = 0.3  # share of rows past which a feature is multiplied only with rows that may be nearest
-EXACT_ROWS = 50_000  # sparse rows up to which a query is compared with all of them
-_TERMS = 64_000  # of the product of a query with all rows that are read to find likely rows
-_COMPARED = 2  # likely rows that are compared exactly, for each row to be found
-_LEVEL = 20  # bits of an entry that do not count to its level: eight levels from a number to its double
+_EXACT_ROWS = 20_000  # sparse rows up to which a query is compared with all: as many as have a kernel matrix
+_EXACT_TERMS = 600_000  # of the products of a query with all rows, on average, up to which all are added up
+_TERMS = 256_000  # that are added up where there are more
+_COMPARED = 3  # likely rows that are compared exactly, for each row to be found
+_LEVEL = 23  # bits of an entry that do not count to its level: its order is that of the powers of two
 _EQUAL = 1e-3  # by which squared lengths may differ that are all the same
 _NEAR = 3000  # near rows of a model that has no far field yet
 _STRIPES = 8  # stripes of rows in which the lower triangle of a kernel matrix is computed
@@ -105,8 +106,9 @@ class Rows:
         return self.prepared or _Prepared.of(self.X)
 
     def first(self, n: int) -> Rows:
-        """The first n of these rows, with the preparation of all."""
-        return Rows(self.X[:n], prepared=self._prepared if scipy.sparse.issparse(self.X) else None)
+        """The first n of these rows, with the preparation of all where that has rows in order."""
+        reused = scipy.sparse.issparse(self.X) and not self._prepared.misses
+        return Rows(self.X[:n], prepared=self._prepared if reused else None)
 
     @cached_property
     def squares(self) -> Floats:
@@ -139,7 +141,7 @@ class Rows:
         """The k < n rows of the largest ⟨x, row⟩ − `halves`, the largest first, and these values: both (b, k).
 
         Rows whose values differ by at most `tied` are equal, and those of the lowest `numbers` are taken. None where
-        the values of all rows have to be computed first. Past `EXACT_ROWS` a few of the rows may be missed, see
+        the values of all rows have to be computed first. Of very many rows a few may be missed, see
         `_LargestFirst`, unless it is to be `exact`.
         """
         if not scipy.sparse.issparse(self.X):
@@ -209,7 +211,7 @@ class _Prepared(ABC):
         """By lists where loops are compiled, else split by features."""
         if loops() is None:
             return _Split.made(X)
-        kind = _LargestFirst if X.shape[0] > EXACT_ROWS and _LargestFirst.suits(X) else _Lists
+        kind = _LargestFirst if _LargestFirst.suits(X) else _Lists
         return kind.made(X, workspace or Workspace())
 
 
@@ -290,7 +292,14 @@ class _LargestFirst(_Lists):
 
     @staticmethod
     def suits(X: Any) -> bool:
-        """Whether terms are not negative, and rows of the same length, so that the largest products are the nearest."""
+        """Whether a query like these rows has more terms than are cheap, and the largest products are the nearest rows.
+
+        They are where rows have the same length, and the largest terms tell them where no term is negative.
+        """
+        n, count = X.shape[0], np.bincount(X.indices, minlength=X.shape[1]).astype(np.float64)
+        count = count[count <= _FREQUENT_LAST * n]  # the others are seldom multiplied
+        if n <= _EXACT_ROWS or float(count @ count) <= _EXACT_TERMS * n:
+            return False
         squares = squared_lengths(X)
         squares = squares[squares > 0]
         same = len(squares) > 0 and squares.max() - squares.min() <= _EQUAL * squares.max()
