@@ -32,6 +32,7 @@ from ripml.model import fitting
 from ripml.model.cluster import Cluster
 from ripml.model.fitting import ClusterFit
 from ripml.neighbors import Exact
+from ripml.regression import kernels
 from ripml.regression.kernels import RBF, Linear, Local, Rows, squared_lengths
 from ripml.regression.regression import LinearRegression
 
@@ -152,6 +153,26 @@ def test_the_most_similar_rows_come_first_and_a_row_left_out_comes_last() -> Non
     votes = tally(rows.set_of_row[ids], weights, cluster.index.sets)
     np.testing.assert_array_equal(votes.toarray()[[0, 1], [1, 0]], 0)
     np.testing.assert_allclose(votes.sum(axis=1), 1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_without_features_are_nobodys_neighbours(kind: str) -> None:
+    X = unit(np.random.default_rng(0).random((60, 40)) ** 8)
+    X[::12] = 0
+    cluster = cluster_of(X, scipy.sparse.csr_array(np.eye(60)), Local(), kind)
+    rows, queries = rows_of(cluster), KINDS[kind](X[1:12])
+    for ids, likeness in (rows.nearest(queries, 20), rows.most_similar(rows.likeness(queries, 1), 20)):
+        assert not np.isin(ids, np.arange(0, 60, 12)).any()
+        assert np.isfinite(likeness).all()
+    ids, likeness = rows.nearest(queries, 60)
+    assert np.isinf(likeness[:, 55:]).all()
+    assert np.isfinite(likeness[:, :55]).all()
+
+
+def test_rows_that_all_have_no_features_vote_as_before() -> None:
+    X = np.zeros((3, 2), np.float32)
+    _, likeness = rows_of(cluster_of(X, scipy.sparse.csr_array(np.eye(3)), Local())).nearest(X[:1], 2)
+    assert np.isfinite(likeness).all()
 
 
 def test_twins_with_next_to_no_ridge_are_refused_with_the_remedy() -> None:
@@ -304,6 +325,58 @@ class TestEverySettingOfAModel:
         else:
             assert kernel.gamma in fitting._GAMMAS or not settings.get("normalize", True)  # there it follows the spread
             assert kernel.ridge in fitting._RIDGES
+
+
+class TestModelsOfManySparseRows:
+    """Models of more rows than a query is compared with."""
+
+    X, X_new = (unit(np.maximum(some, 0)) for some in (ZIPF.X, ZIPF.X_new))
+
+    @pytest.fixture(autouse=True)
+    def many(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(kernels, "_EXACT_ROWS", 50)
+        monkeypatch.setattr(kernels, "_EXACT_TERMS", 0)
+        monkeypatch.setattr(kernels, "_TERMS", 1000)
+
+    def fitted(self, n: int) -> RIPML:
+        model = RIPML(kernel=Local(0.5, 0.1, 20), relevance=0, normalize=True, random_state=0)
+        return model.fit(scipy.sparse.csr_array(self.X[:n]), ZIPF.Y[:n])
+
+    def test_the_share_of_similar_rows_that_are_found_is_measured(self, caplog: pytest.LogCaptureFixture) -> None:
+        with caplog.at_level("INFO", "ripml"):
+            (solution,) = self.fitted(150).solutions_
+        assert 0.5 < solution["similar_recall"] < 1
+        assert re.search(r"of the 20 most similar of 150 rows, \d\d\.\d % are found", caplog.text)
+
+    def test_saved_equals_loaded_and_one_by_one_equals_batch(self, tmp_path: Path) -> None:
+        fitted = self.fitted(150)
+        laws.saved_equals_loaded(fitted, self.X_new, tmp_path / "model")
+        laws.one_by_one_equals_batch(fitted, self.X_new[:40])
+
+    def test_learn_then_forget_is_never_learnt(self) -> None:
+        X, queries = scipy.sparse.csr_array(self.X), scipy.sparse.csr_array(self.X_new)
+        fitted = self.fitted(130)
+        before = fitted.decision_function(queries)
+        fitted.partial_fit(X[130:150], ZIPF.Y[130:150]).forget(X[130:150], ZIPF.Y[130:150])
+        laws.assert_scores_agree(fitted, fitted.decision_function(queries), before)
+
+    def test_a_row_is_found_once_it_is_learnt_and_never_after_it_is_forgotten(self) -> None:
+        X = scipy.sparse.csr_array(self.X)
+        fitted = self.fitted(130).partial_fit(X[130:140], ZIPF.Y[130:140])
+
+        def found() -> set[int]:
+            rows = rows_of(fitted.model_.clusters[0])
+            return set(rows.numbers[rows.nearest(X[130:140], 20)[0]].ravel().tolist())
+
+        assert set(range(130, 140)) <= found()
+        fitted.forget(X[130:140], ZIPF.Y[130:140])
+        assert not set(range(130, 140)) & found()
+        fitted.forget(X[:5], ZIPF.Y[:5])
+        assert not set(range(5)) & found()
+
+    def test_explanations_add_up(self) -> None:
+        fitted, query = self.fitted(150), scipy.sparse.csr_array(self.X_new[:9])
+        laws.contributions_add_up_to_the_score(fitted, query)
 
 
 def test_the_local_signal_of_candidates_is_kernel_ridge_near_the_query() -> None:

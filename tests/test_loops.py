@@ -37,6 +37,7 @@ from ripml.labels.ensembles import Gaussian
 from ripml.labels.projection import LabelVectors, Projection
 from ripml.model.features import unit_rows
 from ripml.neighbors import Exact
+from ripml.regression import kernels
 from ripml.regression.far_field import FarField
 from ripml.regression.kernels import RBF, Linear, Local, Rows, squared_lengths
 from ripml.regression.label_coefficients import LabelCoefficients
@@ -194,6 +195,84 @@ def test_the_nearest_rows_are_the_most_similar_of_all(seed: int, kernel: Any, k:
         alone = [nearest(queries[i : i + 1], None if own is None else own[i : i + 1]) for i in range(6)]
         assert np.array_equal(np.vstack([one[0] for one in alone]), ids)
         assert np.array_equal(np.vstack([one[1] for one in alone]), values)
+
+
+def likely_rows(random: np.random.Generator, n: int = 400, d: int = 60) -> Any:
+    """Sparse rows of length 1 with features of very different frequency, a few of them without any."""
+    X = random.random((n, d)) * (random.random((n, d)) < 0.8 / (1 + np.arange(d) / 4))
+    X[::97] = 0
+    length = np.linalg.norm(X, axis=1, keepdims=True)
+    return scipy.sparse.csr_array((X / np.where(length, length, 1)).astype(np.float32))
+
+
+def rows_of(X: Any, **settings: Any) -> TrainingRows:
+    n = X.shape[0]
+    return TrainingRows(Rows(X), np.zeros(n, np.int64), np.arange(n)[::-1].copy(), Local(0.5, 0.1), **settings)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("k", [1, 30, 399])
+def test_likely_rows_by_all_terms_are_the_nearest(seed: int, k: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(seed)
+    X, queries, own = likely_rows(random), likely_rows(random, 9), random.integers(0, 400, 9)
+    nothing, late = np.zeros(0, np.int64), likely_rows(random, 20)
+
+    def nearest(left_out: Any) -> Any:
+        learnt = np.zeros(20, np.int64), 400 + np.arange(20)
+        rows = rows_of(X).changed(np.array([3, 60]), nothing, nothing, late, *learnt)
+        return rows.X.misses, *rows.nearest(queries, k, left_out)
+
+    monkeypatch.setattr(kernels, "_EXACT_TERMS", 0)
+    for left_out in (None, own):
+        monkeypatch.setattr(kernels, "_EXACT_ROWS", 400)
+        misses, ids, values = nearest(left_out)
+        assert not misses
+        monkeypatch.setattr(kernels, "_EXACT_ROWS", 399)
+        misses, likely_ids, likely_values = nearest(left_out)
+        assert misses
+        np.testing.assert_allclose(likely_values, values, atol=1e-5)
+        for one, other, some in zip(likely_ids, ids, np.isfinite(values), strict=True):
+            assert set(one[some].tolist()) == set(other[some].tolist())
+
+
+@pytest.mark.parametrize("n_terms", [40, 200, 1000])
+def test_likely_rows_by_some_terms_are_different_present_rows_of_the_right_likeness(
+    n_terms: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernels, "_EXACT_ROWS", 100)
+    monkeypatch.setattr(kernels, "_EXACT_TERMS", 0)
+    monkeypatch.setattr(kernels, "_TERMS", n_terms)
+    random = np.random.default_rng(n_terms)
+    X, queries = likely_rows(random), likely_rows(random, 9)[1:]
+    alive = random.random(400) < 0.7
+    rows = rows_of(X, alive=alive)
+    ids, values = rows.nearest(queries, 20)
+    assert alive[ids].all()
+    assert not np.isin(ids, np.arange(0, 400, 97)).any()
+    assert all(len(set(line)) == 20 for line in ids.tolist())
+    assert (np.diff(values, axis=1) <= 0).all()
+    np.testing.assert_allclose(values, np.take_along_axis(rows.likeness(queries, 1), ids, axis=1), atol=1e-6)
+    alone = [rows.nearest(queries[i : i + 1], 20)[0] for i in range(8)]
+    np.testing.assert_array_equal(np.vstack(alone), ids)
+    recall = rows.recall(queries, 20)
+    assert recall is not None
+    assert (0.5 if n_terms < 1000 else 0.98) < recall <= 1
+
+
+def test_rows_with_few_terms_of_different_lengths_or_signs_are_compared_with_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kernels, "_EXACT_ROWS", 100)
+    X = likely_rows(np.random.default_rng(0))
+    assert not rows_of(X).X.misses  # they have few terms
+    monkeypatch.setattr(kernels, "_EXACT_TERMS", 0)
+    assert rows_of(X).X.misses
+    negative, longer = X.copy(), X.copy()
+    negative.data[::3] *= -1
+    longer.data[: X.indptr[50]] *= 2
+    for other in (negative, longer):
+        assert not rows_of(other).X.misses
+        assert rows_of(other).recall(X[1:3], 5) is None
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 120])

@@ -806,6 +806,173 @@ def nearest_rows(
 
 
 @_loop
+def _row_product(query, columns, values):
+    """⟨x, row⟩ of a dense query with the entries of a sparse row."""
+    total = np.float32(0)
+    for e in range(len(columns)):
+        total += values[e] * query[columns[e]]
+    return total
+
+
+@_loop
+def largest_first(starts, rows, values, shift, out_rows, out_values):
+    """The entries of each list by falling size; those of one level, `bits >> shift` of their values, stay in order."""
+    free = np.empty((1 << (31 - shift)) + 1, np.int64)  # the place of the next entry of each level
+    levels = values.view(np.int32) >> shift
+    for feature in range(len(starts) - 1):
+        start, end = starts[feature], starts[feature + 1]
+        if start == end:
+            continue
+        highest, lowest = levels[start:end].max(), levels[start:end].min()
+        free[: highest - lowest + 2] = 0
+        for e in range(start, end):
+            free[highest - levels[e] + 1] += 1
+        free[0] = start
+        for level in range(highest - lowest + 1):
+            free[level + 1] += free[level]
+        for e in range(start, end):
+            to = free[highest - levels[e]]
+            free[highest - levels[e]] += 1
+            out_rows[to], out_values[to] = rows[e], values[e]
+
+
+@_loop
+def _largest_terms(weights, features, starts, values, levels, shift, most, first, last, middle):
+    """How far to read the list of each feature, `first`, so that the `most` largest terms of all are read.
+
+    A term is the weight of a feature times an entry of its list. Returns whether these are all terms.
+    """
+    limit, total = np.zeros(1, np.float32), 0
+    bits = limit.view(np.int32)
+    high = np.float32(0)
+    for t in range(len(features)):
+        start, end = starts[features[t]], starts[features[t] + 1]
+        first[t], last[t] = start, end if weights[t] > 0 else start
+        total += last[t] - start
+        if last[t] > start:
+            high = max(high, weights[t] * values[start])
+    if total <= most:
+        first[: len(features)] = last[: len(features)]
+        return True
+    # The size that fewer than `most` terms exceed, by bisection of its logarithm: it lies between `low` and `high`, and
+    # the end of each list between `first` and `last`.
+    low, high = high * np.float32(2.0**-24), high * np.float32(1.25)
+    for _ in range(20):
+        size, total = np.sqrt(low) * np.sqrt(high), 0
+        for t in range(len(features)):
+            begin, end = first[t], last[t]
+            if begin < end:
+                limit[0] = size / weights[t]
+                level = bits[0] >> shift
+                while begin < end:
+                    half = (begin + end) >> 1
+                    if levels[half] >> shift >= level:
+                        begin = half + 1
+                    else:
+                        end = half
+            middle[t] = begin
+            total += begin - starts[features[t]]
+        if total > most:
+            low = size
+            last[: len(features)] = middle[: len(features)]
+        else:
+            high = size
+            first[: len(features)] = middle[: len(features)]
+            if total > most - most // 16:
+                break
+    return False
+
+
+@_loop
+def likely_rows(
+    indptr, indices, data, starts, rows, values, shift, row_ends, row_columns, row_values, halves, gone, left_out, late,
+    numbers, n_terms, n_compared, k, tied, ids, found
+):  # fmt: skip
+    """The k nearest of the rows that the largest terms of the products propose (`TrainingRows.nearest`).
+
+    Lists are in the order of `largest_first`. The `n_terms` largest terms x_j x'_j of a query are added up; the
+    likeness of about `n_compared` rows with the largest sums is computed from the rows themselves. If a query has no
+    more terms than that, the sums are the products, and if fewer than k rows share a feature with it, all other rows
+    are compared as well. The other arguments are those of `nearest_rows`.
+    """
+    n, n_bins, n_late = len(halves), 1024, late.shape[1]
+    sums, query = np.zeros(n, np.float32), np.zeros(len(starts) - 1, np.float32)
+    touched, scores = np.empty(min(n, n_terms) + 1, np.int64), np.empty(min(n, n_terms) + 1, np.float32)
+    places, likeness = np.empty(n + n_late, np.int64), np.empty(n + n_late, np.float32)
+    counts, levels = np.empty(n_bins, np.int64), values.view(np.int32)
+    best_ids, best = np.empty((1, k), np.int64), np.empty((1, k), np.float32)
+    width = 0
+    for i in range(len(indptr) - 1):
+        width = max(width, indptr[i + 1] - indptr[i])
+    first, last, middle = np.empty(width, np.int64), np.empty(width, np.int64), np.empty(width, np.int64)
+    for i in range(len(indptr) - 1):
+        features, weights = indices[indptr[i] : indptr[i + 1]], data[indptr[i] : indptr[i + 1]]
+        complete = _largest_terms(weights, features, starts, values, levels, shift, n_terms, first, last, middle)
+        n_touched = 0
+        for t in range(len(features)):
+            query[features[t]] = weights[t]
+            for e in range(starts[features[t]], first[t]):
+                row = rows[e]
+                before = sums[row]
+                touched[n_touched] = row
+                n_touched += before == 0
+                sums[row] = before + weights[t] * values[e]
+        own = left_out[i] if len(left_out) else -1
+        kept, most = 0, np.float32(0)
+        for e in range(n_touched):
+            row = touched[e]
+            total = sums[row]
+            sums[row] = 0
+            touched[kept], scores[kept] = row, total
+            if row != own and not (len(gone) and gone[row]):
+                kept += 1
+                most = max(most, total)
+        # The sum that `n_compared` rows exceed, found in a histogram.
+        cut = np.float32(0)
+        if kept > n_compared:
+            counts[:] = 0
+            per_bin = np.float32(n_bins - 1) / most
+            for e in range(kept):
+                counts[np.int64(scores[e] * per_bin)] += 1
+            above, bin = counts[n_bins - 1], n_bins - 1
+            while above < n_compared:
+                bin -= 1
+                above += counts[bin]
+            cut = np.float32(bin) / per_bin * np.float32(1 - 1e-6)
+        count = 0
+        for e in range(kept):
+            if scores[e] >= cut:
+                row = touched[e]
+                places[count] = row
+                entries = slice(row_ends[row], row_ends[row + 1])
+                likeness[count] = _row_product(query, row_columns[entries], row_values[entries]) - halves[row]
+                count += 1
+        if count < k:
+            for e in range(count):
+                sums[places[e]] = 1
+            compared = count
+            for row in range(n):
+                if sums[row] == 0:
+                    entries, product = slice(row_ends[row], row_ends[row + 1]), np.float32(0)
+                    if not complete:
+                        product = _row_product(query, row_columns[entries], row_values[entries])
+                    missing = row == own or (len(gone) and gone[row])
+                    places[count], likeness[count] = row, -np.inf if missing else product - halves[row]
+                    count += 1
+            for e in range(compared):
+                sums[places[e]] = 0
+        for e in range(n_late):
+            places[count] = n + e
+            likeness[count] = -np.inf if own == n + e or (len(gone) and gone[n + e]) else late[i, e]
+            count += 1
+        most_similar(likeness[:count].reshape(1, count), numbers[places[:count]], k, tied, best_ids, best)
+        for e in range(k):
+            ids[i, e], found[i, e] = places[best_ids[0, e]], best[0, e]
+        for t in range(len(features)):
+            query[features[t]] = 0
+
+
+@_loop
 def products_among(indptr, indices, data, ids, n_features, many, out):
     """⟨row, row'⟩ of all pairs of CSR rows `ids` (k,), but for the diagonal (`Rows.products_among`).
 

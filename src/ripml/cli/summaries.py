@@ -96,6 +96,8 @@ def chosen_settings(model: RIPML) -> dict[str, Any]:
         facts["n_similar"] = tuned["n_similar"]
         if tuned["n_similar"]:
             facts["similar_temperature"] = tuned["similar_temperature"]
+        if "similar_recall" in solution:
+            facts["similar_recall"] = solution["similar_recall"]
         if tuned["epsilon"] is not None:
             facts["epsilon"] = tuned["epsilon"]
         facts["n_candidates"] = tuned["n_candidates"]

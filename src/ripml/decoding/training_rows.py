@@ -35,7 +35,8 @@ _COMPARED = 1024  # rows at a time
 class TrainingRows:
     """Rows of a cluster with the number of the label set of each, and its number among all rows ever learnt.
 
-    A row that was forgotten keeps its place until `compacted`, and is similar to no other.
+    A row that was forgotten keeps its place until `compacted`, and is similar to no other. Nor is a row without
+    features: by distance it would be nearer to most queries than any row of length 1 that shares little with them.
     """
 
     X: Rows
@@ -64,16 +65,34 @@ class TrainingRows:
         """The k rows that feature rows are most similar to, the most similar first, and their likeness: both (n, k).
 
         `left_out` has each query's own row, which is left out. The same as `most_similar` of the likeness, most of
-        which need not be computed where loops are compiled.
+        which need not be computed where loops are compiled. Of very many sparse rows, some may be missed: see `recall`.
         """
+        return self._nearest(X, k, left_out)
+
+    def _nearest(self, X: Any, k: int, left_out: Ints | None, exact: bool = False) -> tuple[Ints, Floats]:
         found = None
         if 0 < k < len(self):
-            found = self.X.nearest(X, k, self._halves, self.numbers, self.alive, left_out, _TIED)
+            found = self.X.nearest(X, k, self._halves, self.numbers, self._findable, left_out, _TIED, exact)
         return self.most_similar(self.likeness(X, 1), k, left_out) if found is None else found
+
+    def recall(self, X: Any, k: int, left_out: Ints | None = None) -> float | None:
+        """The share of the k most similar rows of feature rows that `nearest` finds; None where that is always all."""
+        if not self.X.misses or not 0 < k < len(self) or not X.shape[0]:
+            return None
+        least = self._nearest(X, k, left_out, exact=True)[1][:, -1:] - _TIED
+        return float(np.mean(self.nearest(X, k, left_out)[1] >= least))
 
     @cached_property
     def _halves(self) -> Floats:
         return self.kernel.halves(self.X)
+
+    @cached_property
+    def _findable(self) -> NDArray[np.bool_] | None:
+        """Rows that may be similar to others, (n,); None for all of them."""
+        filled = self.X.squares > 0
+        if filled.all() or not filled.any():
+            return self.alive
+        return filled if self.alive is None else filled & self.alive
 
     def most_similar(self, likeness: Floats, k: int, left_out: Ints | None = None) -> tuple[Ints, Floats]:
         """The k rows of the largest likeness, the largest first, and their likeness: both (n, k).
@@ -83,8 +102,8 @@ class TrainingRows:
         """
         if left_out is not None:
             likeness[np.arange(len(likeness)), left_out] = -np.inf
-        if self.alive is not None:
-            likeness[:, ~self.alive] = -np.inf
+        if self._findable is not None:
+            likeness[:, ~self._findable] = -np.inf
         compiled = loops()
         if compiled is not None and 0 < k < likeness.shape[1]:
             ids, values = np.empty((len(likeness), k), np.int64), np.empty((len(likeness), k), np.float32)

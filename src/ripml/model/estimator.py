@@ -119,7 +119,8 @@ class RIPML(Updatable):
     calibration_error_ : float
         The expected calibration error of `predict_proba` on left-out rows.
     solutions_ : list of dict
-        For each cluster: the solver and the reason for it, whether it converged, steps and residual.
+        For each cluster: the solver and the reason for it, whether it converged, steps and residual; and for very
+        many sparse rows `similar_recall`, the share of the most similar rows that are found, on left-out rows.
     n_rows_, n_unlabelled_, n_seen_ : int
         Training rows, rows that were skipped because they have no label, and all rows ever learnt, in whose order
         rows are numbered.

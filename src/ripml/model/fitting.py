@@ -68,6 +68,7 @@ _LEFT_OUT_TO_TUNE, _LEFT_OUT_TO_TUNE_SMALL, _LEFT_OUT_TO_CUT = 2000, 5000, 500
 _SIGNED = 8192  # rows whose signatures are made at a time
 _LEFT_OUT_ITERATIVE = 200  # where the leverage of a row costs as much as a target
 _SMALL = 2500
+_ROWS_TO_MEASURE_RECALL = 200
 _HELD_OUT = 3000  # of the regression altogether, where leaving out one by one would cost a solve for each row
 # A ridge that is chosen by votes starts here (times the mean squared length of a row) and walks by half decades.
 _RIDGE_START, _RIDGE_STEP, _RIDGE_MOST_STEPS = 0.3, 10**0.5, 8
@@ -702,7 +703,20 @@ class SignalsFitting(ClusterFitting):
             rows = TrainingRows(Rows(X), of_row, of_row[:0], kernel, searched=False)
         said = None if self.evidence is None else self.evidence[numbers[asked]]
         held = LeftOut(index.sets[of_row[asked]], None, X[asked], left_out, asked, of_row[asked], said)
-        return ClusterFit(Cluster(regression, index, rows), solution.facts(ridge, reason), held)
+        facts = {**solution.facts(ridge, reason), **self._recall(rows, held)}
+        return ClusterFit(Cluster(regression, index, rows), facts, held)
+
+    def _recall(self, rows: TrainingRows | None, held: LeftOut) -> dict[str, float]:
+        """How many of the rows most similar to a row that is left out are found, where some may be missed."""
+        local = self.choice.kernel.nearby
+        if rows is None or not rows.searched:
+            return {}
+        k = local.n_rows if local else self.draft.choices.n_similar
+        recall = rows.recall(held.X[:_ROWS_TO_MEASURE_RECALL], k, held.rows[:_ROWS_TO_MEASURE_RECALL])
+        if recall is None:
+            return {}
+        _log.info("of the %d most similar of %s rows, %.1f %% are found", k, f"{len(rows):,}", 100 * recall)
+        return {"similar_recall": round(recall, 4)}
 
     def _by_kernel(
         self, index: LabelSetIndex, X: Any, targets: Any, of_row: Ints, numbers: Ints, rank: Ints

@@ -41,6 +41,12 @@ _SINGLE = 16  # sparse queries up to which only their nonzero features are multi
 _DENSE = 1 / 5  # share of rows past which adding a line of all rows is faster than adding a list
 _MANY_ROWS = 24  # rows among a few hundred that have a feature, from which it goes through a dense matrix
 _FREQUENT_LAST = 0.3  # share of rows past which a feature is multiplied only with rows that may be nearest
+_EXACT_ROWS = 20_000  # sparse rows up to which a query is compared with all: as many as have a kernel matrix
+_EXACT_TERMS = 600_000  # of the products of a query with all rows, on average, up to which all are added up
+_TERMS = 256_000  # that are added up where there are more
+_COMPARED = 3  # likely rows that are compared exactly, for each row to be found
+_LEVEL = 23  # bits of an entry that do not count to its level: its order is that of the powers of two
+_EQUAL = 1e-3  # by which squared lengths may differ that are all the same
 _NEAR = 3000  # near rows of a model that has no far field yet
 _STRIPES = 8  # stripes of rows in which the lower triangle of a kernel matrix is computed
 
@@ -100,8 +106,9 @@ class Rows:
         return self.prepared or _Prepared.of(self.X)
 
     def first(self, n: int) -> Rows:
-        """The first n of these rows, with the preparation of all."""
-        return Rows(self.X[:n], prepared=self._prepared if scipy.sparse.issparse(self.X) else None)
+        """The first n of these rows, with the preparation of all where that has rows in order."""
+        reused = scipy.sparse.issparse(self.X) and not self._prepared.misses
+        return Rows(self.X[:n], prepared=self._prepared if reused else None)
 
     @cached_property
     def squares(self) -> Floats:
@@ -129,11 +136,13 @@ class Rows:
         alive: NDArray[np.bool_] | None,
         left_out: Ints | None,
         tied: np.float32,
+        exact: bool = False,
     ) -> tuple[Ints, Floats] | None:
         """The k < n rows of the largest ⟨x, row⟩ − `halves`, the largest first, and these values: both (b, k).
 
         Rows whose values differ by at most `tied` are equal, and those of the lowest `numbers` are taken. None where
-        the values of all rows have to be computed first.
+        the values of all rows have to be computed first. Of very many rows a few may be missed, see
+        `_LargestFirst`, unless it is to be `exact`.
         """
         if not scipy.sparse.issparse(self.X):
             return None
@@ -149,8 +158,13 @@ class Rows:
         ids, values = np.empty((X.shape[0], k), np.int64), np.empty((X.shape[0], k), np.float32)
         gone = np.empty(0, bool) if alive is None else ~alive
         own = np.empty(0, np.int64) if left_out is None else left_out
-        prepared.nearest(X, halves[:n], gone, own, late, numbers, tied, ids, values)
+        prepared.nearest(X, halves[:n], gone, own, late, numbers, tied, exact, ids, values)
         return ids, values
+
+    @property
+    def misses(self) -> bool:
+        """Whether `nearest` may miss some rows."""
+        return scipy.sparse.issparse(self.X) and self._prepared.misses
 
     def products_among(self, ids: Ints) -> Floats:
         """⟨row, row'⟩ for all pairs of these rows, (k, k)."""
@@ -182,6 +196,8 @@ class Rows:
 class _Prepared(ABC):
     """Sparse rows, prepared for products with others."""
 
+    misses: ClassVar[bool] = False  # whether the search of near rows may miss some
+
     @abstractmethod
     def products(self, X: Any, out: Floats) -> None:
         """⟨x, row⟩ for each of X (b, d) and the first rows, as many as `out` (b, n) has columns."""
@@ -193,7 +209,10 @@ class _Prepared(ABC):
     @staticmethod
     def of(X: Any, workspace: Workspace | None = None) -> _Prepared:
         """By lists where loops are compiled, else split by features."""
-        return _Split.made(X) if loops() is None else _Lists.made(X, workspace or Workspace())
+        if loops() is None:
+            return _Split.made(X)
+        kind = _LargestFirst if _LargestFirst.suits(X) else _Lists
+        return kind.made(X, workspace or Workspace())
 
 
 @dataclass(frozen=True)
@@ -248,13 +267,71 @@ class _Lists(_Prepared):
         late: Floats,
         numbers: Ints,
         tied: np.float32,
+        exact: bool,
         ids: Ints,
         likeness: Floats,
     ) -> None:
-        """The nearest rows of CSR rows X, see `ripml.base.loops.nearest_rows`."""
+        """The nearest rows of CSR rows X, see `ripml.base.loops.nearest_rows`; always `exact`."""
         loops().nearest_rows(
             X.indptr, X.indices, X.data, self.starts, self.rows, self.values, *self._block, halves, gone, left_out,
             late, numbers, ids.shape[1], tied, ids, likeness
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _LargestFirst(_Lists):
+    """The same lists with the largest entries first, so that the nearest rows are found without reading most of them.
+
+    ⟨x, x'⟩ is a sum of terms x_j x'_j, and of all terms of a query with n rows a few make up most of the products of
+    near rows. The `_TERMS` largest are added up; rows with the largest sums are compared exactly, `_COMPARED` for each
+    to be found. So a search takes the same time for any number of rows, and may miss rows that share many features
+    with the query but none that weighs much. A query that has no more terms than `_TERMS` misses none.
+    """
+
+    misses: ClassVar[bool] = True
+
+    @staticmethod
+    def suits(X: Any) -> bool:
+        """Whether a query like these rows has more terms than are cheap, and the largest products are the nearest rows.
+
+        They are where rows have the same length, and the largest terms tell them where no term is negative.
+        """
+        n, count = X.shape[0], np.bincount(X.indices, minlength=X.shape[1]).astype(np.float64)
+        count = count[count <= _FREQUENT_LAST * n]  # the others are seldom multiplied
+        if n <= _EXACT_ROWS or float(count @ count) <= _EXACT_TERMS * n:
+            return False
+        squares = squared_lengths(X)
+        squares = squares[squares > 0]
+        same = len(squares) > 0 and squares.max() - squares.min() <= _EQUAL * squares.max()
+        return bool(same and X.data.min() >= 0)
+
+    @classmethod
+    def made(cls, X: Any, workspace: Workspace) -> _LargestFirst:
+        starts, rows, values = workspace.columns("lists", X)
+        ordered = (workspace.empty(f"largest-{array.dtype}", array.shape, array.dtype) for array in (rows, values))
+        first_rows, first_values = map(np.asarray, ordered)
+        loops().largest_first(starts, rows, values, _LEVEL, first_rows, first_values)
+        return cls(X.shape, starts, first_rows, first_values, X)
+
+    def nearest(
+        self,
+        X: Any,
+        halves: Floats,
+        gone: NDArray[np.bool_],
+        left_out: Ints,
+        late: Floats,
+        numbers: Ints,
+        tied: np.float32,
+        exact: bool,
+        ids: Ints,
+        likeness: Floats,
+    ) -> None:
+        """See `ripml.base.loops.likely_rows`; with all terms it is `exact`."""
+        k = ids.shape[1]
+        loops().likely_rows(
+            X.indptr, X.indices, X.data, self.starts, self.rows, self.values, _LEVEL, self.X.indptr,
+            self.X.indices.view(np.uint32 if self.X.indices.itemsize == 4 else np.uint64), self.X.data, halves, gone,
+            left_out, late, numbers, len(self.values) if exact else _TERMS, _COMPARED * k, k, tied, ids, likeness,
         )  # fmt: skip
 
 
