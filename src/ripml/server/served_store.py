@@ -413,7 +413,10 @@ class ServedStore:
         facts = {
             "name": self.name,
             **self.sizes(),
-            "features": {"kind": type(model.text).__name__, "count": int(estimator.n_features_in_)},
+            "features": {
+                "kind": ", ".join(type(part).__name__ for part in model.text.parts),
+                "count": int(estimator.n_features_in_),
+            },
             "settings": estimator.get_params(deep=False),
             "chosen": estimator.chosen_,
             "left_out_precision": estimator.left_out_precision_ or None,
