@@ -1103,7 +1103,7 @@ def test_an_unfitted_model_has_no_probabilities() -> None:
 def test_what_was_chosen_is_shown_saved_and_loaded(settings: dict[str, Any], tmp_path: Path) -> None:
     fitted = fitted_with(settings)
     assert {"relevance", "n_neighbors", "temperature", "n_similar", "epsilon"} <= set(fitted.chosen_)
-    assert all(type(value) in (int, float, type(None)) for value in fitted.chosen_.values())
+    assert all(type(value) in (bool, int, float, type(None)) for value in fitted.chosen_.values())
     assert isinstance(fitted.kernel_, Kernel)
     assert isinstance(fitted.ensemble_, Ensemble)
     assert type(fitted.n_dims_) is int
