@@ -410,13 +410,11 @@ class ServedStore:
         """The store and its model."""
         model = self.store.model
         estimator = model.model
+        kinds = [] if model.text is None else [type(part).__name__ for part in model.text.parts]
         facts = {
             "name": self.name,
             **self.sizes(),
-            "features": {
-                "kind": ", ".join(type(part).__name__ for part in model.text.parts),
-                "count": int(estimator.n_features_in_),
-            },
+            "features": {"kind": ", ".join(kinds) or "given", "count": int(estimator.n_features_in_)},
             "settings": estimator.get_params(deep=False),
             "chosen": estimator.chosen_,
             "left_out_precision": estimator.left_out_precision_ or None,
