@@ -101,7 +101,7 @@ def similar_rows(k: int = 200) -> list[Row]:
     """Milliseconds per query, their ratio, and recall, of likely rows and of all rows of `msdocs`."""
     with gzip.open(Path(os.environ["RIPML_DATA"]) / "msdocs" / "docs.jsonl.gz", "rt", encoding="utf-8") as file:
         texts = [json.loads(line)["text"] for line in file]
-    features: Any = text_features()
+    features: Any = text_features("tfidf")
     X = unit_rows(features.fit_transform(texts).tocsr().astype(np.float32))
     X = X[np.random.default_rng(0).permutation(X.shape[0])]
     Q, X, found = X[-QUERIES:], X[:-QUERIES], list[Row]()

@@ -379,3 +379,16 @@ def test_features_of_a_frame_have_names() -> None:
     [one] = explain(model, frame[:1], n=1)[0]
     assert one.features[0][0] == f"word {one.label}"
     json.dumps(one.to_json())
+
+
+def test_training_rows_without_features_keep_their_part_in_the_regression() -> None:
+    random = np.random.default_rng(0)
+    X = random.random((200, 12)) * (random.random((200, 12)) < 0.4)
+    X[::10] = 0
+    Y = np.eye(4)[random.integers(0, 4, 200)]
+    model = RIPML(kernel="rbf", normalize=True, random_state=0).fit(X, Y).model_
+    asked = model.scaling(X[1:4], np.float32)
+    near = np.zeros((3, 1), np.int64)
+    for _, found in model.decoder.contributions(model.clusters, asked, near, np.arange(3), 1):
+        assert found.likeness is not None
+        assert np.isfinite(found.likeness).all()

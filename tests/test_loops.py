@@ -256,7 +256,32 @@ def test_likely_rows_by_some_terms_are_different_present_rows_of_the_right_liken
     np.testing.assert_array_equal(np.vstack(alone), ids)
     recall = rows.recall(queries, 20)
     assert recall is not None
-    assert (0.5 if n_terms < 1000 else 0.98) < recall <= 1
+    assert {40: 0.3, 200: 0.5, 1000: 0.98}[n_terms] < recall <= 1
+
+
+@pytest.mark.parametrize("change", ["stored zeros", "tiny", "one level", "negative queries"])
+def test_likely_rows_of_unusual_entries_have_the_right_likeness(change: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "_EXACT_ROWS", 100)
+    monkeypatch.setattr(kernels, "_EXACT_TERMS", 0)
+    random = np.random.default_rng(0)
+    X, queries = likely_rows(random), likely_rows(random, 9)[1:]
+    if change == "stored zeros":
+        for part in (X, queries):
+            part.data[random.random(part.nnz) < 0.6] = 0
+        X = scipy.sparse.csr_array(X / np.maximum(scipy.sparse.linalg.norm(X, axis=1), 1e-9)[:, None])
+    elif change == "tiny":
+        queries.data[:] = 1e-38
+    elif change == "one level":
+        X.data[:], queries.data[:] = 0.1, 0.1
+        monkeypatch.setattr(kernels, "_EQUAL", 1e9)
+        monkeypatch.setattr(kernels, "_TERMS", 100)
+    else:
+        queries.data[::2] *= -1
+    rows = rows_of(X.astype(np.float32))
+    assert rows.X.misses
+    ids, values = rows.nearest(queries, 20)
+    assert all(len(set(line)) == 20 for line in ids.tolist())
+    np.testing.assert_allclose(values, np.take_along_axis(rows.likeness(queries, 1), ids, axis=1), atol=1e-6)
 
 
 def test_rows_with_few_terms_of_different_lengths_or_signs_are_compared_with_all(

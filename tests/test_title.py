@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from ripml import RIPML, Tagger, load
+from ripml.base.errors import DataError, ParameterError
 from ripml.baselines import PLST
 from ripml.text import TfIdf, Title, Views
 from ripml.text.title import title_of
@@ -34,12 +35,34 @@ def test_a_title_is_the_first_line_that_is_not_blank() -> None:
     assert title_of("") == title_of(" \n") == ""
 
 
+def test_lines_without_a_word_are_no_title() -> None:
+    assert title_of("---\n***\n<!DOCTYPE html>\n<h1>Airports</h1>\nThey are built.") == "<h1>Airports</h1>"
+    assert title_of("---\n") == "---"
+
+
+@pytest.mark.parametrize("first", ["---", "<html>", "id-{}"])
+def test_texts_whose_titles_say_nothing_are_learnt_all_the_same(first: str, tmp_path: Path) -> None:
+    texts = [f"{first.format(i)}\n" + ("red apple" if i % 2 else "blue sky") for i in range(24)]
+    tags = [["fruit" if i % 2 else "weather"] for i in range(24)]
+    fitted = Tagger().fit(texts, tags)
+    assert fitted.suggest("an apple", n=1)[0][0] == "fruit"
+    fitted.save(tmp_path / "model")
+    assert load(tmp_path / "model").suggest("an apple", n=1)[0][0] == "fruit"
+
+
+def test_titles_alone_need_a_word_that_some_of_them_share() -> None:
+    texts = [f"unique{i}\nred apple" for i in range(24)]
+    with pytest.raises(DataError, match="titles, the first lines of texts: no word occurs in at least min_df = 2"):
+        Tagger(features="title").fit(texts, [["fruit"]] * 24)
+
+
 def test_a_long_line_is_cut_between_words_or_anywhere_if_it_has_no_spaces() -> None:
     cut = title_of("terminal " * 80)
     assert 390 < len(cut) <= 400
     assert set(cut.split()) == {"terminal"}
     assert title_of("a" * 400 + " b") == "a" * 400
     assert title_of("机" * 500) == "机" * 400
+    assert title_of("Python " + "机" * 500) == "Python " + "机" * 393
 
 
 def test_features_of_titles_do_not_depend_on_the_lines_below() -> None:
@@ -111,5 +134,5 @@ def test_an_explanation_marks_words_of_the_title_as_such_and_at_their_places() -
 def test_nested_views_stand_side_by_side() -> None:
     views = Views([Views([TfIdf(min_df=1), Title(min_df=1)]), TfIdf(min_df=1, letters=3)])
     assert [part.kind for part in views.parts] == ["tfidf", "title", "tfidf"]
-    with pytest.raises(Exception, match="several kinds of features are needed"):
+    with pytest.raises(ParameterError, match="several kinds of features are needed"):
         Views([TfIdf()])

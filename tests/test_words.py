@@ -379,7 +379,39 @@ def test_learnt_then_forgotten_equals_never_learnt_with_names_in_two_languages()
     np.testing.assert_allclose(scores(other, texts), scores(tagger, texts), atol=1e-3)
 
 
+def test_documents_count_the_same_after_the_last_name_in_a_language_is_gone(tmp_path: Path) -> None:
+    concepts = Concepts.of(
+        [Concept("c0", {"en": "die"}), Concept("c1", {"de": "Dichter"}), Concept("c2", {"en": "sing"})]
+    )
+    texts = [
+        "Der Dichter und die Blumen auf der Wiese sind nicht sehr alt geworden",
+        "Ein Dichter hat die Stadt am Abend wieder nicht gesehen, sagte er",
+        "The old men sing and die in the house on the hill behind the town",
+        "They sing in the morning and in the evening with all the other birds",
+    ]
+    tags = [["c1"], ["c1", "c2"], ["c0", "c2"], ["c2"]]
+    tagger = Tagger(vocabulary=concepts).fit(texts, tags)
+    words = tagger.documents_.words
+    assert words is not None
+    assert words.languages == ["de", "en"]
+    assert words.renamed({"c1": None}).languages == ["de", "en"]
+    merged = words.renamed({"c1": None}).with_vocabulary(concepts.only(exclude=["c1"]), None)
+    loaded = LabelWords.of(Concepts.from_json_lines(merged.to_json_lines()).values(), None, merged.languages)
+    assert loaded is not None
+    vocabulary = Vocabulary.of(np.array(["c0", "c2"], object))
+    one, other = (some.training_evidence(texts, vocabulary) for some in (merged, loaded))
+    np.testing.assert_array_equal(one.ends, other.ends)
+    np.testing.assert_array_equal(one.labels, other.labels)
+    assert copied(tagger).documents_.words.languages == ["de", "en"]  # type: ignore[union-attr]
+
+
 # ----------------------------------------------------------------------------------------------------------- relatives
+
+
+def test_a_concept_is_not_its_own_relative() -> None:
+    words = LabelWords([Concept("c1", {"en": "tea"}, broader=("c1", "unknown"))])
+    evidence = words.training_evidence(["red tea"], Vocabulary.of(np.array(["c1"], object)))
+    assert evidence.signals[:, TEXT_SIGNALS.index("relatives")].tolist() == [0]
 
 
 def test_relatives_are_counted_whose_whole_names_stand_in_the_text() -> None:

@@ -842,18 +842,19 @@ def _largest_terms(weights, features, starts, values, levels, shift, most, first
 
     A term is the weight of a feature times an entry of its list. Returns whether these are all terms.
     """
-    limit, total = np.zeros(1, np.float32), 0
+    limit, total, negative = np.zeros(1, np.float32), 0, False
     bits = limit.view(np.int32)
     high = np.float32(0)
     for t in range(len(features)):
         start, end = starts[features[t]], starts[features[t] + 1]
         first[t], last[t] = start, end if weights[t] > 0 else start
         total += last[t] - start
+        negative |= weights[t] < 0
         if last[t] > start:
             high = max(high, weights[t] * values[start])
     if total <= most:
         first[: len(features)] = last[: len(features)]
-        return True
+        return not negative
     # The size that fewer than `most` terms exceed, by bisection of its logarithm: it lies between `low` and `high`, and
     # the end of each list between `first` and `last`.
     low, high = high * np.float32(2.0**-24), high * np.float32(1.25)
@@ -880,6 +881,13 @@ def _largest_terms(weights, features, starts, values, levels, shift, most, first
             first[: len(features)] = middle[: len(features)]
             if total > most - most // 16:
                 break
+    # Entries of one level cannot be told apart: some of those at the limit are read as well.
+    for t in range(len(features)):
+        most -= first[t] - starts[features[t]]
+    for t in range(len(features)):
+        more = max(min(last[t] - first[t], most), 0)
+        first[t] += more
+        most -= more
     return False
 
 
@@ -912,11 +920,12 @@ def likely_rows(
         for t in range(len(features)):
             query[features[t]] = weights[t]
             for e in range(starts[features[t]], first[t]):
-                row = rows[e]
-                before = sums[row]
-                touched[n_touched] = row
-                n_touched += before == 0
-                sums[row] = before + weights[t] * values[e]
+                row, term = rows[e], weights[t] * values[e]
+                if term > 0:  # not where it is too small for its type
+                    before = sums[row]
+                    touched[n_touched] = row
+                    n_touched += before == 0
+                    sums[row] = before + term
         own = left_out[i] if len(left_out) else -1
         kept, most = 0, np.float32(0)
         for e in range(n_touched):

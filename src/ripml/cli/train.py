@@ -67,7 +67,7 @@ def train(
         str | None,
         Option(
             metavar="NAMES",
-            help="Features of texts: tfidf, title, doc2vec or an encoder such as minilm; several with commas between.",
+            help="Features of texts: tfidf, title, doc2vec or an encoder such as minilm; separate several with commas.",
             show_default="auto, which is tfidf,title",
         ),
     ] = None,
@@ -172,6 +172,8 @@ class TrainingRun:
             raise ParameterError("--memory and --dask are two ways to train; give one of them.")
         if self.out_of_core and not {"auto", "tfidf", "title"}.issuperset(self.feature_names):
             raise ParameterError(f"--features {self.features} needs all texts in memory; leave out {self.out_of_core}.")
+        if self.dask is not None and self.features is not None:
+            raise ParameterError("--features is for texts, which --dask does not read; leave out one of them.")
         _check_target(self.folder, self.store)
 
     @property

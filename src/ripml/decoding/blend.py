@@ -35,9 +35,9 @@ __all__ = ["Candidates", "Trees", "boosted_trees", "fit_blend", "fit_trees"]
 Floats = NDArray[np.float32]
 
 _BOOSTING = Boosting(n_trees=40, depth=4, leaf=40)  # of each half
-# Names bring more signals and more candidates, most of them wrong: that takes more and smaller steps. They pay as well
-# where there are many rows, and cost little beside the kernel of the nearest ones.
-_LARGE = Boosting(n_trees=150, depth=5, leaf=40, rate=0.05)
+# Names bring more signals and more candidates, most of them wrong: that takes more and smaller steps. More trees
+# also help where there are many rows, and cost little beside the kernel of the nearest ones.
+_MORE_TREES = Boosting(n_trees=150, depth=5, leaf=40, rate=0.05)
 _LEAST_ROWS = 100  # left-out rows of a half below which trees would only learn noise
 LEARNT = np.float32(1 - 1e-4)  # the share of the trees in a score; the rest breaks ties
 # Width of the slope at the threshold of a node: some thousand times the rounding error of a signal.
@@ -234,7 +234,7 @@ def fit_trees(candidates: Candidates, right: NDArray[np.bool_]) -> Trees | None:
     if len(candidates.labels) < _LEAST_ROWS or outcome.all() or not outcome.any():
         return None
     rising = np.array([name in _MONOTONE for name in candidates.signals])
-    boosting = _LARGE if not candidates.signals.keys().isdisjoint(("named", "local")) else _BOOSTING
+    boosting = _MORE_TREES if not candidates.signals.keys().isdisjoint(("named", "local")) else _BOOSTING
     return boosted_trees(candidates.table()[filled], outcome, rising, boosting)
 
 

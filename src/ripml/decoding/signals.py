@@ -7,8 +7,8 @@
     frequency, rank, best, third, total
                how often the label was seen, and where its value stands among those of its row
     cooccurrence
-               how far other candidates a speak for the label: max_a s_a · p(l | a), with s_a the mean of the signals
-               above, and p(l | a) the share of the near rows with label a that have l as well
+               how strongly the other candidates a support the label: max_a s_a · p(l | a), with s_a the mean of the
+               signals above, and p(l | a) the share of the near rows with label a that have l as well
     named, count, early, …, precision, hits
                the names of the label in the text, see `ripml.decoding.evidence` and `ripml.decoding.names`
 
@@ -302,7 +302,8 @@ class FittedSignals(FittedDecoder):
     def _of_block(self, c: int, cluster: Cluster, start: int, X: Any, n_jobs: int | None) -> Iterator[Contributions]:
         features, evidence = apart(X)
         Z, likeness = self._predicted(cluster, features, None, n_jobs)
-        found = self._examples(cluster, features, Z, likeness, None)
+        # Examples are chosen in a copy, where rows that cannot be found are marked.
+        found = self._examples(cluster, features, Z, None if likeness is None else likeness.copy(), None)
         weights = {}
         for name, examples in found.items():
             n = cluster.index.sets.shape[0] if name == "votes" else len(cluster.rows or ())
@@ -485,8 +486,8 @@ def cooccurrence(labels: Ints, simple: Floats, near: Ints, weights: NDArray[np.f
         compiled.cooccurrence(labels, simple, near, weights, sets.indptr, sets.indices, _COOCCURRENCE_PRIOR, out)
         return out
     for i, mine in enumerate(labels):
-        there = mine >= 0
-        has = sets[near[i]][:, np.where(there, mine, 0)].toarray().astype(bool) & there
+        present = mine >= 0
+        has = sets[near[i]][:, np.where(present, mine, 0)].toarray().astype(bool) & present
         together = (has * weights[i][:, None]).T @ has
         share = together / (together.diagonal()[:, None] + _COOCCURRENCE_PRIOR)
         np.fill_diagonal(share, 0)

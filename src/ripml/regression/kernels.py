@@ -45,8 +45,8 @@ _EXACT_ROWS = 20_000  # sparse rows up to which a query is compared with all: as
 _EXACT_TERMS = 1_500_000  # of the products of a query with all rows, on average, up to which all are added up
 _TERMS = 256_000  # that are added up where there are more
 _COMPARED = 3  # likely rows that are compared exactly, for each row to be found
-_LEVEL = 23  # bits of an entry that do not count to its level: its order is that of the powers of two
-_EQUAL = 1e-3  # by which squared lengths may differ that are all the same
+_LEVEL = 23  # low bits of a float32 that are dropped, so that lists are ordered by exponents
+_EQUAL = 1e-3  # relative difference up to which squared lengths count as equal
 _NEAR = 3000  # near rows of a model that has no far field yet
 _STRIPES = 8  # stripes of rows in which the lower triangle of a kernel matrix is computed
 

@@ -104,7 +104,7 @@ class Recipe:
             form = Bodies("text")
         else:
             form = Bodies("lists", 1 + max(_last_column(bytes(b)) for (b,) in connection.execute(_ALL_BODIES)))
-        return cls(form, RIPML(), text_features() if form.form == "text" else None, None, Rules())
+        return cls(form, RIPML(), text_features("tfidf") if form.form == "text" else None, None, Rules())
 
     def refit(self, change: int, documents: Documents, labels: Sequence[Label], encoder: Any = None) -> Refit:
         """The model that a new fit makes of all documents and labels as of a change."""

@@ -8,6 +8,7 @@ encoder makes features. `save` writes an ordinary model folder, which `ripml.loa
 from __future__ import annotations
 
 import copy
+import json
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -65,7 +66,10 @@ def text_features(features: Any = "auto", model: Multilabel | None = None) -> Te
         parts = [text_features(part, model) for part in features]
         return parts[0] if len(parts) == 1 else Views(parts)
     if features == "auto":
-        return text_features(["tfidf", "title"] if model is None or _weighs_views(model) else "tfidf")
+        words = TfIdf(tokens="any", letters=4, min_df="auto")
+        if model is not None and not _weighs_views(model):
+            return words
+        return Views([words, Title(tokens="any", letters=4, min_df="auto", optional=True)])
     if features in ("tfidf", "title"):
         return (TfIdf if features == "tfidf" else Title)(tokens="any", letters=4, min_df="auto")
     if features == "doc2vec":
@@ -224,7 +228,9 @@ class DocumentModel:
             text = text_features(features, model)
             for part in text.parts:
                 if not isinstance(part, TfIdf):
-                    raise ParameterError(f"features of the kind {part.kind!r} are made of all texts in memory.")
+                    raise ParameterError(
+                        f"features of kind {part.kind!r} need all texts in memory; use 'tfidf' or 'title'."
+                    )
                 part.fit_blocks(block.texts or [] for block in iter_blocks(place, format, **options))
             _tell_views(model, text)
         elif is_svmlight:
@@ -496,6 +502,7 @@ class DocumentModel:
             arrays["concepts"] = np.frombuffer(self.concepts.to_json_lines(), np.uint8)
         if self.words is not None:
             arrays["label_words"] = np.frombuffer(self.words.to_json_lines(), np.uint8)
+            arrays["label_languages"] = np.frombuffer(json.dumps(self.words.languages).encode(), np.uint8)
         numbers = {"row_documents": self.row_documents, "label_numbers": self.label_numbers}
         arrays |= {f"store_{name}": array for name, array in numbers.items() if array is not None}
         return parameters, arrays
@@ -537,7 +544,10 @@ class DocumentModel:
         repeatable = text is None or not text.has(Doc2Vec) or parameters.get("repeatable") is True
         concepts = _load_concepts(path, contents.arrays.get("concepts"))
         named = _load_concepts(path, contents.arrays.get("label_words"))
-        label_words = None if named is None else LabelWords.of(named.values(), None if text is None else text.shares)
+        label_words = None
+        if named is not None:
+            languages = _load_languages(path, contents.arrays.get("label_languages"))
+            label_words = LabelWords.of(named.values(), None if text is None else text.shares, languages)
         loaded = cls(model, text, names, first_feature, rules, rows, labels, repeatable, concepts, label_words)
         return loaded.with_concepts(concepts)
 
@@ -581,6 +591,19 @@ def _load_concepts(path: str | PathLike[str], lines: NDArray[Any] | None) -> Con
         return Concepts.from_json_lines(lines.tobytes())
     except ValueError as error:
         raise ModelFolderError(f"{path}: its vocabulary is damaged ({error}).") from None
+
+
+def _load_languages(path: str | PathLike[str], text: NDArray[Any] | None) -> list[str]:
+    """The languages of names at the fit; folders of earlier versions do not have them."""
+    if text is None:
+        return []
+    try:
+        languages = json.loads(text.astype(np.uint8, casting="no").tobytes())
+    except (TypeError, ValueError) as error:
+        raise ModelFolderError(f"{path}: the languages of its names are damaged ({error}).") from None
+    if not isinstance(languages, list) or not all(isinstance(language, str) for language in languages):
+        raise ModelFolderError(f"{path}: the languages of its names are damaged (they must be a list of strings).")
+    return languages
 
 
 def _texts(data: Dataset) -> list[str]:

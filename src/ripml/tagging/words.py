@@ -165,23 +165,35 @@ class LabelWords:
     (['c2'], 'red tea')
     """
 
-    def __init__(self, concepts: Iterable[Concept], words: Mapping[str, float] | None = None) -> None:
-        self._counted = _Names(concepts, words)
+    def __init__(
+        self, concepts: Iterable[Concept], words: Mapping[str, float] | None = None, languages: Iterable[str] = ()
+    ) -> None:
+        self._counted = _Names(concepts, words, languages)
         self._later: _Names | None = None
         self._shares: NDArray[np.float64] | None = None  # of documents that have a name of each later concept
         self._replaced = self._gone = np.zeros(len(self.ids), bool)  # of the counted concepts
         self._relatives = _relatives(self._counted.concepts)
 
     @classmethod
-    def of(cls, concepts: Iterable[Concept], words: Mapping[str, float] | None) -> LabelWords | None:
-        """The words of these concepts, see `with_vocabulary`; None if no concept has a name."""
-        found = cls(concepts, words)
+    def of(
+        cls, concepts: Iterable[Concept], words: Mapping[str, float] | None, languages: Iterable[str] = ()
+    ) -> LabelWords | None:
+        """The words of these concepts, see `with_vocabulary`; None if no concept has a name.
+
+        `languages` are those of all names at the fit, also of concepts that were removed since.
+        """
+        found = cls(concepts, words, languages)
         return found if found.ids else None
 
     @property
     def ids(self) -> list[str]:
         """The labels whose names are counted."""
         return self._counted.ids
+
+    @property
+    def languages(self) -> list[str]:
+        """The languages of the names at the fit: a text is in one of these, or the language is not known."""
+        return sorted({*self._counted.languages, *self._counted.other_languages})
 
     @property
     def later_ids(self) -> list[str]:
@@ -212,7 +224,7 @@ class LabelWords:
         later = _Names(
             (concept for id, concept in concepts.items() if id not in counted or not _same_names(concept, counted[id])),
             words,
-            self._counted.languages,
+            self.languages,
         )
         replaced, before = set(later.ids), self._later
         other = copy.copy(self)
@@ -300,7 +312,7 @@ def _relatives(concepts: Iterable[Concept]) -> dict[str, set[str]]:
     """
     found: dict[str, set[str]] = {}
     for concept in concepts:
-        for other in (*concept.broader, *concept.related):
+        for other in {*concept.broader, *concept.related} - {concept.id}:
             found.setdefault(concept.id, set()).add(other)
             found.setdefault(other, set()).add(concept.id)
     return found

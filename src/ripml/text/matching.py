@@ -93,8 +93,8 @@ class NameMatcher:
 
     `n_labels` (N,) says how many labels share each of the N distinct sets of stems, `n_words` (N,) of how many stems it
     consists, `labels` and `preferred` whose names it is: those of set s are `label_ends[s]` to `label_ends[s + 1]`.
-    `other_languages` are those of names that another matcher looks for in the same texts, which the language of a text
-    may be as well.
+    `other_languages` are those of names that another matcher looks for in the same texts, which are therefore
+    possible languages of a text.
 
     >>> matcher = NameMatcher([Name(0, "en", "Airport construction", True), Name(1, "en", "Lock (device)", True)])
     >>> found = matcher.find(["The construction of airports.\\nLocks, locks and locks."])
