@@ -131,6 +131,21 @@ def test_an_explanation_marks_words_of_the_title_as_such_and_at_their_places() -
     assert asked[start:end] == word
 
 
+def test_a_text_that_is_nothing_but_a_title_has_each_word_once_in_its_explanation() -> None:
+    texts, tags = titled_world(300, 0)
+    tagger = Tagger().fit(texts, tags)
+    line = texts[0].partition("\n")[0]
+    why = tagger.explain(line, n=1, n_features=100)[0]
+    names = [name for name, _ in why.features]
+    assert line.split()[0] in names
+    assert not any(name.endswith("(title)") for name in names)
+    pulls = [abs(pull) for _, pull in why.features]
+    assert pulls == sorted(pulls, reverse=True)
+    whole = sum(pull for _, pull in tagger.explain(line + "\n ", n=1, n_features=1000)[0].features)
+    assert sum(pull for _, pull in why.features) == pytest.approx(whole)
+    assert why.value == pytest.approx(whole + why.intercept, abs=1e-4)
+
+
 def test_nested_views_stand_side_by_side() -> None:
     views = Views([Views([TfIdf(min_df=1), Title(min_df=1)]), TfIdf(min_df=1, letters=3)])
     assert [part.kind for part in views.parts] == ["tfidf", "title", "tfidf"]

@@ -366,7 +366,9 @@ class _ExplanationFormatter:
 
 
 def _is_letter_group(name: str) -> bool:
-    word = name.removesuffix(" (title)")
+    from ripml.text.title import TITLE_MARK
+
+    word = name.removesuffix(TITLE_MARK)
     return word.startswith("-") or word.endswith("-")
 
 

@@ -41,6 +41,7 @@ from ripml.tagging.rules import Rules, Suggestion
 from ripml.tagging.words import LabelWords, MatchedName
 from ripml.text import Doc2Vec, Encoder, TextFeatures, TfIdf, Title, Views
 from ripml.text.encoder import is_encoder_name
+from ripml.text.title import TITLE_MARK, title_of
 from ripml.text.tokens import strings
 from ripml.text.views import TEXT_KINDS
 
@@ -431,7 +432,10 @@ class DocumentModel:
                 return feature
             return feature + first if names is None else names[feature]
 
-        features = [(name(feature), pull) for feature, pull in explanation.features[:n_features]]
+        features = [(name(feature), pull) for feature, pull in explanation.features]
+        if self.text is not None and self.text.has(Title) and title_of(text) == text.strip():
+            features = _without_titles(features)
+        features = features[:n_features]
         values = {**vars(explanation), "label": str(explanation.label), "features": features}
         matched = [] if self.words is None else self.words.matched(text, values["label"])
         return Why(**values, spans=[span for span in strengths if span[2]], matched=matched)
@@ -558,6 +562,19 @@ def _calibration_errors(truth: Any, probabilities: Any, frequency: NDArray[np.in
     groups = errors_by_frequency(probabilities.data, outcome, frequency[probabilities.indices])
     error = expected_calibration_error(probabilities.data, outcome)
     return {"calibration error": error, **{f"calibration error, {name}": one for name, one in groups.items()}}
+
+
+def _without_titles(features: Iterable[tuple[str, float]]) -> list[tuple[str, float]]:
+    """Features of a text that is nothing but its title: each word once, with both pulls, the largest first.
+
+    >>> _without_titles([("tea (title)", 0.5), ("red", -0.4), ("tea", 0.25)])
+    [('tea', 0.75), ('red', -0.4)]
+    """
+    pulls: dict[str, float] = {}
+    for name, pull in features:
+        word = name.removesuffix(TITLE_MARK)
+        pulls[word] = pulls.get(word, 0.0) + pull
+    return sorted(pulls.items(), key=lambda pair: -abs(pair[1]))
 
 
 def _weighs_views(model: Multilabel) -> bool:

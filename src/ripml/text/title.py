@@ -18,7 +18,9 @@ from ripml.base.errors import DataError
 from ripml.text.tfidf import TfIdf
 from ripml.text.tokens import strings, tokens
 
-__all__ = ["Title", "title_of"]
+__all__ = ["TITLE_MARK", "Title", "title_of"]
+
+TITLE_MARK: Final = " (title)"  # behind the names of features of titles
 
 _MOST_CHARACTERS: Final = 400
 _LONGEST_WORD: Final = 40  # that is left out rather than cut; scripts without spaces are cut anywhere
@@ -99,7 +101,7 @@ class Title(TfIdf):
     @property
     def names(self) -> list[str]:
         """The words and groups of letters, marked as those of titles."""
-        return [f"{name} (title)" for name in self.feature_names]
+        return [name + TITLE_MARK for name in self.feature_names]
 
     @property
     def shares(self) -> None:
