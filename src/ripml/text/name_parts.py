@@ -187,10 +187,10 @@ class Spelling:
             n = max(self._parts.n_names, 2)
             weights = 1 - np.log(np.maximum(self._n_holders, 1)) / np.log(n)
         else:
-            shares = Counter[str]()
+            shares = dict[str, float]()
             for word, share in words.items():
                 for run in set(runs_of(word)):
-                    shares[run] += share
+                    shares[run] = shares.get(run, 0.0) + share
             least = min(*words.values(), 0.5)
             weights = np.ones(len(self._n_holders))
             for runs in self._runs.values():
