@@ -125,6 +125,7 @@ class Store:
             self._database.close()
             raise
         self._completions: dict[str, LabelCompletion] = {}  # by language
+        self._completion_turn = threading.Lock()
         self._changes = 0  # since the snapshot
         self._refit_turn = threading.Lock()
         self._refitting = False  # while True, the journal since the last snapshot must be kept for the new model
@@ -409,9 +410,10 @@ class Store:
         self._stale, self._identity = False, identity
 
     def labels(self, prefix: str = "", n: int = 20, *languages: str | None) -> list[LabelInfo]:
-        """At most n labels that begin with `prefix`, or have a word that does, ignoring case; most frequent first.
+        """At most n labels whose names are, begin with or have a word that begins with `prefix`, ignoring case.
 
-        Labels of a vocabulary are found by their names and synonyms in the first of these languages that it has, and by
+        They come in this order, each part by frequency. If there are none, `prefix` may have one typing mistake: a
+        character too many, missing or wrong, or two exchanged. Labels of a vocabulary are found by their names and synonyms in the first of these languages that it has, and by
         their notations; also those that no document carries.
         """
         check_count("n", n)
@@ -421,9 +423,13 @@ class Store:
         concepts, model = current.concepts, copy.copy(current.model)
         assert isinstance(model, RIPML)
         language = "" if concepts is None else concepts.language(*languages)
-        completion = self._completions.get(language)
-        if completion is None or not completion.is_of(model.vocabulary_, concepts):
-            completion = LabelCompletion(model.vocabulary_, concepts, language)
+        with self._completion_turn:  # so that the index is made once
+            known = self._completions.pop(language, None)
+            completion = (
+                LabelCompletion(model.vocabulary_, concepts, language)
+                if known is None
+                else known.current(model.vocabulary_, concepts)
+            )
             self._completions = {**dict(list(self._completions.items())[-_COMPLETIONS:]), language: completion}
         return completion.complete(prefix, n, model.frequency_)
 
