@@ -103,7 +103,12 @@ class LabelCompletion:
             came = set(labels)
             others[[i for i, id in enumerate(self._labels[n : index.n_labels]) if id in came]] = _GONE
         changed = object.__new__(LabelCompletion)
-        changed._vocabulary, changed._indexed, changed._concepts, changed._language = now, before, concepts, self._language
+        changed._vocabulary, changed._indexed, changed._concepts, changed._language = (
+            now,
+            before,
+            concepts,
+            self._language,
+        )
         changed._labels = [*self._labels[: index.n_labels], *labels]
         changed._columns = np.concatenate([columns, others, new])
         changed._indexes = [index, _NameIndex(labels, index.n_labels, concepts, self._language)]
@@ -266,7 +271,9 @@ def _sorted_names(texts: Sequence[str], owners: NDArray[np.int32]) -> tuple[_Sor
     for wanted in (True, False):
         chosen = [np.flatnonzero(part == wanted) for part in whole]
         some_starts, some_lengths, some_owners = (
-            np.concatenate([part[places] for part, places in zip(arrays, chosen, strict=True)] or [np.empty(0, np.int64)])
+            np.concatenate(
+                [part[places] for part, places in zip(arrays, chosen, strict=True)] or [np.empty(0, np.int64)]
+            )
             for arrays in (starts, lengths, whose)
         )
         order = _order(text, some_starts, some_lengths)

@@ -167,7 +167,7 @@ class Snapshot:
         )
         pairs = [("change", self.change), ("folder", self.folder), ("manifest", self.manifest)]
         connection.executemany("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", pairs)
-        connection.execute("DELETE FROM labels WHERE name IS NULL")
+        connection.execute("DELETE FROM labels WHERE name IS NULL AND changed <= ?", (self.change,))
 
 
 # -------------------------------------------------------------------------------------------------------------- reading
@@ -185,6 +185,15 @@ def forgotten_since(connection: sqlite3.Connection, change: int) -> bool:
     query = f"kind IN ('forget', 'replace') AND number > :change AND document NOT IN ({later})"
     found = connection.execute(f"SELECT 1 FROM changes WHERE {query} LIMIT 1", {"change": change})
     return found.fetchone() is not None
+
+
+def is_compacted(connection: sqlite3.Connection) -> bool:
+    """Whether no document was forgotten or replaced, and no model fitted, since the store was compacted last."""
+    kinds = "('compact', 'refit', 'rebuild', 'forget', 'replace')"
+    found = connection.execute(
+        f"SELECT kind FROM changes WHERE kind IN {kinds} ORDER BY number DESC LIMIT 1"
+    ).fetchone()
+    return found == ("compact",)
 
 
 def store_id(connection: sqlite3.Connection) -> bytes:

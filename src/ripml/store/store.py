@@ -18,8 +18,8 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import replace
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, TypeVar
@@ -70,9 +70,10 @@ __all__ = ["Store"]
 
 T = TypeVar("T")
 
-# A write takes a snapshot when there were more changes since the last one than both of these.
+# A write takes a snapshot when there were more changes since the last one than both of these: opening the store after a
+# crash makes them again, some milliseconds each.
 SNAPSHOT_CHANGES = 1000
-SNAPSHOT_SHARE = 10  # one tenth of the rows
+SNAPSHOT_SHARE = 100  # a hundredth of the rows
 _SWITCH_SECONDS = 5e-4  # a tenth of Python's default
 _ATTEMPTS = 5  # to verify a store that a writer keeps changing
 _MAX_DAYS = 36_500
@@ -88,6 +89,14 @@ class _ModelLostError(StoreError):
     def __init__(self, folder: Path, problem: str) -> None:
         super().__init__(f"{folder}: {problem}; {database.remedy(folder)}.")
         self.problem = problem
+
+
+@dataclass(frozen=True)
+class _UnusedFeatures:
+    """The features (d,) that no document had after a change."""
+
+    change: int
+    features: NDArray[np.bool_]
 
 
 class Store:
@@ -112,6 +121,9 @@ class Store:
         """Open the folder, for writing if `lock` is given; use `open` and `create` instead."""
         self._folder, self._lock, self._encoder, self._light = folder, lock, encoder, light
         self._database = Database(folder, writable=lock is not None)
+        # One thread at a time saves the model, also beside writers; while it is held, the journal since the snapshot is
+        # kept. It is taken before the next one.
+        self._saving = threading.RLock()
         self._turn = threading.RLock()  # one thread at a time changes what follows
         self._closed = False
         # Whether an attempt to advance the version failed half way, so that it must be loaded before the next one.
@@ -238,14 +250,16 @@ class Store:
 
     def close(self) -> None:
         """Take a last snapshot, so that opening is quick, and release the folder; the last model stays readable."""
-        with self._turn:
+        if (
+            self._lock is not None and not self._lock.held
+        ):  # after a fork: connection, files and threads are the parent's
+            self._closed = True
+            return
+        with self._saving, self._turn:
             if self._closed:
                 return
-            if self._lock is not None and not self._lock.held:  # after a fork: connection and files are the parent's
-                self._closed = True
-                return
             try:
-                if self._lock is not None and self._changes:
+                if self._lock is not None and self._changes and not self._stale:
                     self._try_snapshot()
             finally:
                 self._closed = True
@@ -636,10 +650,10 @@ class Store:
     def _write(self, change: Callable[[Draft], None], actor: str | None) -> None:
         """Make the changes of one call: its rows in the database and the next version of the model, or neither."""
         check_actor(actor)
-        with self._writing():
-            # Replaying the journal adds new labels before it drops removed ones. If a new label takes the column of a
-            # removed one, there would be no room for it, so a snapshot has to come between the two.
-            fixed = self._version.estimator.model_.has_fixed_columns
+        # Replaying the journal adds new labels before it drops removed ones. If a new label takes the column of a
+        # removed one, there would be no room for it, so a snapshot has to come between the two.
+        fixed = self._version.estimator.model_.has_fixed_columns
+        with self._saving if fixed else nullcontext(), self._writing():
             if fixed and self._database.read(lambda c: Label.read(c, "name IS NULL")):
                 self._save(self._version)
             with self._database.transaction() as connection:
@@ -652,9 +666,12 @@ class Store:
                     Recipe.of(version.model).write(connection)
             self._changes += delta.change - self._version.change
             self._version, self._chain, self._stale = version, draft.chain, False
-            limit = max(SNAPSHOT_CHANGES, self.model.model.n_rows_ // SNAPSHOT_SHARE)
-            if self._changes > limit and not self._refitting:
+            due = self._changes > max(SNAPSHOT_CHANGES, self.model.model.n_rows_ // SNAPSHOT_SHARE)
+        if due and self._saving.acquire(blocking=False):  # another thread that saves takes a snapshot itself
+            try:
                 self._try_snapshot()
+            finally:
+                self._saving.release()
 
     def _draft(self, connection: sqlite3.Connection, actor: str | None) -> Draft:
         """A draft of changes that follow the last one in the model.
@@ -683,16 +700,29 @@ class Store:
     # -------------------------------------------------------------------------------------------------- maintenance
 
     def snapshot(self) -> None:
-        """Save the model, so that opening the store need not bring an older one up to date."""
-        with self._writing():
-            if self._changes and not self._refitting:  # a refit ends with a snapshot anyway
-                self._save(self._version)
+        """Save the model, so that opening the store need not bring an older one up to date.
+
+        Other threads may write while the files are written.
+        """
+        with self._saving:
+            with self._writing():
+                if not self._changes or self._refitting:  # a refit ends with a snapshot anyway
+                    return
+                self._database.check_in_place()
+                version = self._version.at_rest()
+            snapshot = database.save_model(self._folder, version.change, version.model)
+            with self._writing():
+                with self._database.transaction() as connection:
+                    self._draft(connection, None)
+                    snapshot.write(connection)
+                    Recipe.of(self.model).write(connection)
+                self._changes = self._version.change - version.change
+                database.remove_leftovers(self._folder, snapshot.folder)
 
     def _try_snapshot(self) -> None:
         """Take a snapshot, and warn if that fails: the changes themselves are on the disk already."""
         try:
-            if not self._stale:
-                self._save(self._version)
+            self.snapshot()
         except Exception as error:
             known = isinstance(error, RipmlError)
             reason = str(error) if known else f"{self._folder}: no snapshot was taken ({error!r})."
@@ -719,7 +749,7 @@ class Store:
             raise StoreError(f"{self._folder}: a refit is already running.")
         try:
             if not self._refit(actor):  # the changes made meanwhile could not be learnt: fit again while nobody writes
-                with self._turn:
+                with self._saving, self._turn:
                     self._refit(actor)
         finally:
             self._refit_turn.release()
@@ -732,7 +762,7 @@ class Store:
             self._refitting = True
         try:
             refit = Recipe.of(before).refit(start, documents, labels)
-            with self._writing():
+            with self._saving, self._writing():
                 if self._database.read(Snapshot.read).change > start:  # the journal before the snapshot was cut
                     return False
                 try:
@@ -762,34 +792,48 @@ class Store:
                 f"`keep_history` must be a number of days from 0 to {_MAX_DAYS}; got {keep_history!r}."
             )
         since = datetime.now(timezone.utc) - timedelta(days=float(keep_history)) if keep_history else None
-        with self._writing():
-            if self._contains_forgotten():
-                if not self.model.model.n_rows_:
-                    raise StoreError(
-                        f"{self._folder}: no document with labels is left to fit the model on, which still contains "
-                        "parts of forgotten ones; delete the folder, or learn documents and compact again."
-                    )
-                self._refit(actor)
-            unused = self._database.read(journal.unused_labels)
-            self._stale = True
-            delta = Delta(self._version.change + 1, [replace(label, name=None) for label in unused], [])
-            version = self._version.advanced(delta)
-            if self.model.text is None or self.model.text.has(TfIdf):
-                version = replace(version, model=version.model.without_features(self._unused_features()))
+        with self._saving:
+            unused = self._unused_features()
+            with self._writing():
+                if self._contains_forgotten():
+                    if not self.model.model.n_rows_:
+                        raise StoreError(
+                            f"{self._folder}: no document with labels is left to fit the model on, which still contains "
+                            "parts of forgotten ones; delete the folder, or learn documents and compact again."
+                        )
+                    self._refit(actor)
+                    unused = self._unused_features()
+                self._compact(unused, since, actor)
 
-            def clean(connection: sqlite3.Connection) -> None:
-                connection.executemany("DELETE FROM labels WHERE number = ?", [(label.number,) for label in unused])
-                journal.redact(connection, since)
+    def _compact(self, unused: _UnusedFeatures | None, since: datetime | None, actor: str | None) -> None:
+        """`compact` while nobody writes; `unused` were found before that, beside writers."""
+        labels = self._database.read(journal.unused_labels)
+        if unused is not None:
+            edits = self._database.read(lambda c: journal.delta_since(c, unused.change)).edits
+            if any(edit.before and (not edit.after or edit.after.body != edit.before.body) for edit in edits):
+                unused = self._unused_features()  # documents went meanwhile
+            else:
+                came = [edit.after for edit in edits if edit.after]
+                unused = replace(unused, features=unused.features & self._version.unused_features([came]))
+        self._stale = True
+        delta = Delta(self._version.change + 1, [replace(label, name=None) for label in labels], [])
+        version = self._version.advanced(delta)
+        if unused is not None:
+            version = replace(version, model=version.model.without_features(unused.features))
 
-            self._save(version, "compact", clean, actor)
-            self._database.shrink()
-            try:
-                database.remove_leftovers(self._folder, Snapshot(version.change).folder, ignore_errors=False)
-            except OSError as error:
-                raise StoreError(
-                    f"{self._folder}: {error.filename} cannot be removed ({error.strerror}), and deleted data may be "
-                    "left in it; compact again."
-                ) from error
+        def clean(connection: sqlite3.Connection) -> None:
+            connection.executemany("DELETE FROM labels WHERE number = ?", [(label.number,) for label in labels])
+            journal.redact(connection, since)
+
+        self._save(version, "compact", clean, actor)
+        self._database.shrink()
+        try:
+            database.remove_leftovers(self._folder, Snapshot(version.change).folder, ignore_errors=False)
+        except OSError as error:
+            raise StoreError(
+                f"{self._folder}: {error.filename} cannot be removed ({error.strerror}), and deleted data may be "
+                "left in it; compact again."
+            ) from error
 
     def _contains_forgotten(self) -> bool:
         """Whether forgotten documents still have a part in what the fit made of all documents."""
@@ -840,13 +884,17 @@ class Store:
         """
         maintenance.rebuild(path, encoder, actor)
 
-    def _unused_features(self) -> NDArray[np.bool_]:
-        """A mask of the features that no document has, (d,)."""
+    def _unused_features(self) -> _UnusedFeatures | None:
+        """The features that no document has; None where there can be no new ones, or features are not cleared."""
+        if not (self.model.text is None or self.model.text.has(TfIdf)):
+            return None
 
-        def query(connection: sqlite3.Connection) -> NDArray[np.bool_]:
+        def query(connection: sqlite3.Connection) -> _UnusedFeatures | None:
+            if journal.is_compacted(connection):
+                return None
             bodies = connection.execute("SELECT body FROM documents")
             blocks = iter(lambda: [State(bytes(body), ()) for (body,) in bodies.fetchmany(_BLOCK)], [])
-            return self._version.unused_features(blocks)
+            return _UnusedFeatures(journal.last_change(connection), self._version.unused_features(blocks))
 
         return self._database.read(query)
 
