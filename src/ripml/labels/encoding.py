@@ -294,7 +294,8 @@ def names_to_arrays(names: Names) -> dict[str, NDArray[Any]]:
 
 def _begins_character(text: NDArray[np.uint8]) -> NDArray[np.bool_]:
     """The bytes of UTF-8 that begin a character."""
-    return (text & 0xC0) != 0x80
+    begins: NDArray[np.bool_] = (text & 0xC0) != 0x80
+    return begins
 
 
 def names_from_arrays(arrays: Mapping[str, NDArray[Any]]) -> Names:

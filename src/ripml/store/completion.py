@@ -194,7 +194,7 @@ class _SortedNames:
 
     def range(self, prefix: bytes, low: int = 0, high: int | None = None) -> tuple[int, int]:
         """The first of the names with a prefix, and the first after them, within a range."""
-        text, starts, length = self.text, memoryview(self.starts), len(prefix)
+        text, starts, length = self.text, memoryview(self.starts.data), len(prefix)
         high = len(starts) if high is None else high
 
         def beginning(start: int) -> bytes:

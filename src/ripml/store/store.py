@@ -83,6 +83,9 @@ _LIGHT_EQUATIONS = 2000  # the most that a light reader solves to follow a chang
 _OTHER_ENCODER = 0.1  # relative difference of vectors from which on they are not from the same encoder
 
 
+_NOTHING = Delta(0, [], [])  # that a reader follows now
+
+
 class _ModelLostError(StoreError):
     """The documents of a store can be read, but their model cannot."""
 
@@ -136,6 +139,7 @@ class Store:
         except BaseException:
             self._database.close()
             raise
+        self._counted: tuple[bytes | None, int] = None, 0  # the hash of a history, and how many documents there were
         self._completions: dict[str, LabelCompletion] = {}  # by language
         self._completion_turn = threading.Lock()
         self._changes = 0  # since the snapshot
@@ -250,9 +254,7 @@ class Store:
 
     def close(self) -> None:
         """Take a last snapshot, so that opening is quick, and release the folder; the last model stays readable."""
-        if (
-            self._lock is not None and not self._lock.held
-        ):  # after a fork: connection, files and threads are the parent's
+        if self._lock is not None and not self._lock.held:  # closed; or connection and files are those of the parent
             self._closed = True
             return
         with self._saving, self._turn:
@@ -401,6 +403,7 @@ class Store:
                 self._version, self._chain = self._load()
                 self._lost = None
         change, chain, identity = self._version.change, self._chain, self._database.identity()
+        waits = self._light and self._version.estimator.model_.n_unprepared > _LIGHT_EQUATIONS
         # A new identity: such as when the folder was replaced by a copy.
         reload = self._stale or identity != self._identity or self._is_outdated(self._version)
 
@@ -410,11 +413,13 @@ class Store:
                 return None
             if journal.chain_at(connection, change) != chain:  # another history, such as that of a restored copy
                 return None
+            if journal.last_change(connection) == change or (waits and journal.edits_since(connection, change)):
+                return _NOTHING, chain
             delta = journal.delta_since(connection, change)
             return delta, journal.chain_at(connection, delta.change) or b""
 
         found = self._database.read(query)
-        if found is not None and self._waits_for_snapshot(self._version, found[0]):
+        if found is not None and found[0] is _NOTHING:
             return
         self._stale = True
         if found is None:
@@ -427,8 +432,9 @@ class Store:
         """At most n labels whose names are, begin with or have a word that begins with `prefix`, ignoring case.
 
         They come in this order, each part by frequency. If there are none, `prefix` may have one typing mistake: a
-        character too many, missing or wrong, or two exchanged. Labels of a vocabulary are found by their names and synonyms in the first of these languages that it has, and by
-        their notations; also those that no document carries.
+        character too many, missing or wrong, or two exchanged. Labels of a vocabulary are found by their names and
+        synonyms in the first of these languages that it has, and by their notations; also those that no document
+        carries.
         """
         check_count("n", n)
         if not isinstance(prefix, str):
@@ -462,17 +468,38 @@ class Store:
         """The ids of all documents, in the order in which they were added."""
         return self._read(lambda c: [id for (id,) in c.execute("SELECT id FROM documents ORDER BY number")])
 
-    def __len__(self) -> int:
-        return self._read(lambda c: int(c.execute("SELECT count(*) FROM documents").fetchone()[0]))
+    def numbered_ids(self, n: int = 1000, after: int = 0) -> dict[int, str]:
+        """The ids of n documents by number, in the order in which they were added: the next ones after a number.
 
-    def history(self, n: int = 20) -> list[dict[str, Any]]:
+        The last number of a page is what the next one comes after. Documents that come or go do not shift pages.
+        """
+        check_count("n", n)
+        check_count("after", after, least=0)
+        command = "SELECT number, id FROM documents WHERE number > ? ORDER BY number LIMIT ?"
+        return self._read(lambda c: dict(c.execute(command, (after, n)).fetchall()))
+
+    def __len__(self) -> int:
+        def query(connection: sqlite3.Connection) -> tuple[bytes | None, int]:
+            chain = journal.chain_at(connection, journal.last_change(connection))
+            if chain and chain == self._counted[0]:
+                return self._counted
+            return chain, int(connection.execute("SELECT count(*) FROM documents").fetchone()[0])
+
+        self._counted = self._read(query)  # which takes SQLite as long as there are documents
+        return self._counted[1]
+
+    def history(self, n: int = 20, before: int | None = None) -> list[dict[str, Any]]:
         """The last n changes, newest first: "number", "time" (UTC), "kind", "actor", and what is known about them.
+
+        With the number of a change in `before`, the n changes before that one.
 
         The actor is who made the change, as the call said, or None. A change of a document has its "id" and its labels
         "before" and "after". `compact` deletes everything but the times, kinds and actors of changes.
         """
         check_count("n", n)
-        return self._read(lambda c: journal.history(c, n))
+        if before is not None:
+            check_count("before", before, "None or ")
+        return self._read(lambda c: journal.history(c, n, before))
 
     def verify(
         self, certificates: Iterable[Certificate] = (), documents: Iterable[Mapping[str, Any]] = ()
@@ -798,8 +825,8 @@ class Store:
                 if self._contains_forgotten():
                     if not self.model.model.n_rows_:
                         raise StoreError(
-                            f"{self._folder}: no document with labels is left to fit the model on, which still contains "
-                            "parts of forgotten ones; delete the folder, or learn documents and compact again."
+                            f"{self._folder}: no document with labels is left to fit the model on, which still "
+                            "contains parts of forgotten ones; delete the folder, or learn documents and compact again."
                         )
                     self._refit(actor)
                     unused = self._unused_features()
@@ -809,7 +836,8 @@ class Store:
         """`compact` while nobody writes; `unused` were found before that, beside writers."""
         labels = self._database.read(journal.unused_labels)
         if unused is not None:
-            edits = self._database.read(lambda c: journal.delta_since(c, unused.change)).edits
+            start = unused.change
+            edits = self._database.read(lambda c: journal.delta_since(c, start)).edits
             if any(edit.before and (not edit.after or edit.after.body != edit.before.body) for edit in edits):
                 unused = self._unused_features()  # documents went meanwhile
             else:
@@ -850,6 +878,12 @@ class Store:
         """
         self._check_open()
         return maintenance.backup(self._folder, target)
+
+    def publish(self, target: str | os.PathLike[str]) -> Backup | None:
+        """Make `target` a link to a copy of the store for readers on other machines, which follow it; see
+        `maintenance.publish`."""
+        self._check_open()
+        return maintenance.publish(self._folder, target)
 
     @staticmethod
     def restore(backup: str | os.PathLike[str], target: str | os.PathLike[str], replace: bool = False) -> Backup:
