@@ -114,7 +114,8 @@ class VersionHeader:
         """Handle a request."""
         store = self._readable(scope)
         if store is None:
-            return await self.app(scope, receive, send)
+            await self.app(scope, receive, send)
+            return
         before = store.store.version  # a reader may follow its writer before the answer is made
 
         async def send_with_version(message: Message) -> None:

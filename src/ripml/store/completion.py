@@ -10,7 +10,7 @@ the characters that occur there are tried. That takes no other index, and 20 to 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -84,10 +84,8 @@ class LabelCompletion:
         n, names = len(before), vocabulary.names
         if not len(now):
             return None
-        if np.array_equal(before.keys, now.keys[:n]):
-            columns = np.arange(n)
-        else:
-            columns = _places(now.keys, before.keys)
+        stayed = np.array_equal(before.keys, now.keys[:n])
+        columns = np.arange(n) if stayed else _places(now.keys, before.keys)
         columns[(columns >= 0) & (names[columns] != before.names)] = _GONE
         columns[columns < 0] = _GONE
         is_new = np.ones(len(now), bool)
