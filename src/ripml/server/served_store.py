@@ -80,7 +80,7 @@ _MAX_HISTORY_LABELS = 100_000  # of all changes of a history
 _MAX_EXPORTS = 4  # of a store at the same time
 _FIRST_WORDS = 8  # of the text that is suggested for at the start
 _SNAPSHOT_SECONDS = 10.0  # from a change to the next snapshot, …
-_SNAPSHOT_REST = 20  # … or this many times as long as the last one took
+_SNAPSHOT_REST = 5  # … or this many times as long as the last one took, which runs beside changes
 _BACKUP_TIME = "%Y%m%dT%H%M%S.%fZ"  # in the name of a backup
 _log = logging.getLogger("ripml.server")
 
