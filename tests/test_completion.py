@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,7 @@ def parts(name: str) -> list[str]:
 def in_order(labels: list[str], counts: Any, prefix: str) -> list[str]:
     """The labels that are called so, begin so, and have such a word, each by counts: the definition."""
     typed, found = prefix.casefold(), dict[str, None]()
-    stages = (
+    stages: tuple[Callable[[str], bool], ...] = (
         lambda name: parts(name)[0] == typed,
         lambda name: parts(name)[0].startswith(typed),
         lambda name: any(part.startswith(typed) for part in parts(name)[1:]),
