@@ -16,6 +16,7 @@ from ripml.base.errors import ParameterError
 from ripml.datasets import documents_given
 from ripml.model.estimator import RIPML
 from ripml.store import Store, StoreError, database
+from ripml.store import store as store_module
 from ripml.store.journal import Snapshot
 from ripml.store.versions import Version
 from ripml.tagging.documents import DocumentModel
@@ -152,6 +153,33 @@ def test_writers_go_on_while_a_snapshot_is_written(tmp_path: Path, monkeypatch: 
         store.snapshot()
         assert store._database.read(Snapshot.read).change == store.version
         assert [path.name for path in folder.glob("model-*")] == [Snapshot(store.version).folder]
+
+
+@pytest.mark.parametrize("written_before", [False, True])
+def test_writers_go_on_while_a_refit_reads_the_documents(
+    written_before: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Store.create(tmp_path / "store", example(), settings()).close()
+    with Store.open(tmp_path / "store") as store:
+        if written_before:
+            store.forget(["7"])
+        read, n_reads = store_module._documents_and_labels, list[int]()
+
+        def read_while_others_write(connection: Any) -> Any:
+            n_reads.append(store.version)
+            if len(n_reads) == 1:
+                with ThreadPoolExecutor(1) as pool:
+                    pool.submit(store.learn, [{"id": "x", "text": "word3", "labels": ["brand new"]}]).result(60)
+                    pool.submit(store.rename_label, "label 0", "another").result(60)
+            return read(connection)
+
+        monkeypatch.setattr(store_module, "_documents_and_labels", read_while_others_write)
+        store.refit()
+        kinds = [entry["kind"] for entry in store.history(3)]
+        assert kinds == ["refit", "rename label", "learn"]
+        assert {"another", "brand new"} <= set(store.model.model.classes_)
+        assert store.check(full=True).ok
+        assert_is_that_of_its_documents(store)
 
 
 @pytest.mark.parametrize("meanwhile", ["learn", "forget"])

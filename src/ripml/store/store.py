@@ -18,7 +18,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -783,11 +783,10 @@ class Store:
 
     def _refit(self, actor: str | None) -> bool:
         """Fit on the current documents and learn what changed meanwhile; False, with no effect, if that fails."""
-        with self._writing():
-            start, before = self._version.change, self.model
-            documents, labels = self._database.read(_documents_and_labels)
-            self._refitting = True
+        self._refitting = True
         try:
+            with self._saving:  # `compact` waits, which cannot rewrite the database beside a reader
+                start, before, documents, labels = self._read_all()
             refit = Recipe.of(before).refit(start, documents, labels)
             with self._saving, self._writing():
                 if self._database.read(Snapshot.read).change > start:  # the journal before the snapshot was cut
@@ -802,6 +801,22 @@ class Store:
             return True
         finally:
             self._refitting = False
+
+    def _read_all(self) -> tuple[int, DocumentModel, list[tuple[int, State]], list[Label]]:
+        """All documents and labels after one change, its number and its model. Others write while they are read."""
+        while True:
+            with ExitStack() as turn:
+                turn.enter_context(self._writing())
+                start, before = self._version.change, self.model
+
+                def query(connection: sqlite3.Connection) -> tuple[int, list[tuple[int, State]], list[Label]]:
+                    last = journal.last_change(connection)
+                    turn.close()  # this transaction goes on to see the documents as they are now
+                    return last, *_documents_and_labels(connection)
+
+                last, documents, labels = self._database.read(query)
+            if last == start:  # else the first write since the store was opened made `read` begin again
+                return start, before, documents, labels
 
     def compact(self, *, keep_history: float = 0, actor: str | None = None) -> None:
         """Remove every trace of what was deleted: no byte of it is left in any file of the folder.
