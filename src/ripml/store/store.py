@@ -788,12 +788,20 @@ class Store:
             with self._saving:  # `compact` waits, which cannot rewrite the database beside a reader
                 start, before, documents, labels = self._read_all()
             refit = Recipe.of(before).refit(start, documents, labels)
+            del documents, labels
+            try:
+                # Learn what was written during the fit, which takes what every first change does; then, while nobody
+                # writes, the little that was written since.
+                refit = refit.advanced(self._database.read(lambda c: journal.delta_since(c, start)))
+            except RipmlError:  # such as labels that do not fit into Phi
+                return False
             with self._saving, self._writing():
                 if self._database.read(Snapshot.read).change > start:  # the journal before the snapshot was cut
                     return False
                 try:
-                    refit = refit.advanced(self._database.read(lambda c: journal.delta_since(c, start)))
-                except RipmlError:  # such as labels that do not fit into Phi
+                    learnt = refit.version.change
+                    refit = refit.advanced(self._database.read(lambda c: journal.delta_since(c, learnt)))
+                except RipmlError:
                     return False
                 version = refit.version
                 self._save(replace(version, change=version.change + 1), "refit", refit.write, actor, documents_of=start)
