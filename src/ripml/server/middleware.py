@@ -51,8 +51,13 @@ def install_middleware(app: FastAPI, access: AccessControl, settings: Settings, 
     app.add_middleware(HostAndOriginCheck, settings=settings)
     app.add_middleware(RequestMonitor, metrics=metrics, access_log=settings.access_log)
     if settings.origins:
-        methods, headers = ("GET", "POST", "PUT", "DELETE"), ("Authorization", "Content-Type")
-        app.add_middleware(CORSMiddleware, allow_origins=settings.origins, allow_methods=methods, allow_headers=headers)
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.origins,
+            allow_methods=("GET", "POST", "PUT", "DELETE"),
+            allow_headers=("Authorization", "Content-Type", "Ripml-Min-Version"),
+            expose_headers=("Ripml-Version",),
+        )
 
 
 class RequestMonitor:
