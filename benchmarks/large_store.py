@@ -21,6 +21,7 @@ import shutil
 import tempfile
 import threading
 import time
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -193,9 +194,13 @@ def complete_many(n: int) -> list[Row]:
     labels = list(dict.fromkeys(f"{' '.join(words[w] for w in row[: 1 + i % 3])} {i}" for i, row in enumerate(chosen)))
     vocabulary = Vocabulary.of(np.array([*labels, None], object)[:-1])
     counts, made = rng.zipf(1.5, n).clip(max=10**6), list[LabelCompletion]()
-    before = memory()["RssAnon"]
     seconds, cpu = timed(lambda: made.append(LabelCompletion(vocabulary)))
-    size = 1e9 * (memory()["RssAnon"] - before) / n
+    few = Vocabulary.of(vocabulary.names[: n // 20])
+    tracemalloc.start()
+    kept = LabelCompletion(few)
+    size = tracemalloc.get_traced_memory()[0] / len(few)
+    tracemalloc.stop()
+    del kept
     rows: list[Row] = [
         (f"completion of {n:,} labels: seconds to make the index", seconds, ""),
         ("  the same, CPU seconds", cpu, ""),
