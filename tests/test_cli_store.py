@@ -399,9 +399,9 @@ def test_the_history_is_printed_newest_first(store: Path, capfd: pytest.CaptureF
         expected = opened.history(3)
     out, _ = run(capfd, "history", store, "-n", "3", "--json")
     assert [json.loads(line) for line in out.splitlines()] == expected
-    out, _ = run(capfd, "history", store, "-n", "2", "--before", expected[0]["number"], "--json")
+    out, _ = run(capfd, "history", store, "-n", "2", "--before", str(expected[0]["number"]), "--json")
     assert [json.loads(line) for line in out.splitlines()] == expected[1:]
-    assert run(capfd, "history", store, "--before", 1)[0] == f"{store} has no changes before 1\n"
+    assert run(capfd, "history", store, "--before", "1")[0] == f"{store} has no changes before 1\n"
     before = expected[0]["before"]
     assert before
     lines = run(capfd, "history", store)[0].splitlines()
