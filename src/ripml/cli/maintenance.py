@@ -40,6 +40,28 @@ def backup(
     output.print_result(asdict(made), f"{store} after change {made.change:,} copied to {target}; {size}", json)
 
 
+@app.command(short_help="Copy a store for readers on other machines.")
+def publish(
+    store: options.Store,
+    target: Annotated[Path, Argument(metavar="TARGET", help="The link to make or to replace, in a shared folder.")],
+    json: options.Json = False,
+) -> None:
+    """Make TARGET a link to a copy of a store as it is at one moment, which servers on other machines read.
+
+    ripml serve TARGET --read-only follows the copies without a restart. The copy before the new one stays, and older
+    ones are removed. Nothing is copied if nothing has changed.
+
+    Example: ripml publish store/ /shared/store
+    """
+    from ripml.store import maintenance
+
+    with output.warnings_as_lines(), output.working("copying"):
+        made = maintenance.publish(store, target)
+    values = {"change": None} if made is None else asdict(made)
+    sentence = "nothing has changed" if made is None else f"{target} is {store} after change {made.change:,}"
+    output.print_result(values, sentence, json)
+
+
 @app.command(short_help="Make a store from a backup.")
 def restore(
     backup: Backup,

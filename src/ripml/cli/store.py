@@ -350,6 +350,7 @@ def refit(store: options.Store, json: options.Json = False) -> None:
 def history(
     store: options.Store,
     n: Annotated[int, Option("--last", "-n", min=1, help="Maximum number of changes.")] = 20,
+    before: Annotated[int | None, Option(metavar="NUMBER", min=1, help="Only changes before this one.")] = None,
     language: options.Language = None,
     json: options.Json = False,
 ) -> None:
@@ -361,12 +362,12 @@ def history(
     Example: ripml history store/ -n 5
     """
     opened = open_store(store, readonly=True)
-    entries, languages = opened.history(n), options.reader_languages(language)
+    entries, languages = opened.history(n, before), options.reader_languages(language)
     if json:
         for entry in entries:
             output.print_json(entry)
     elif not entries:
-        print(f"{store} has no changes yet")
+        print(f"{store} has no changes yet" if before is None else f"{store} has no changes before {before:,}")
     else:
         rows = [_history_row(entry, lambda labels: opened.model.names(labels, *languages)) for entry in entries]
         output.print_table(
