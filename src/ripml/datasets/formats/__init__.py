@@ -36,7 +36,7 @@ from scipy.sparse import csr_array
 from ripml.base import registry
 from ripml.base.errors import DataError, ParameterError
 from ripml.datasets.dataset import Dataset, join
-from ripml.datasets.source import UTF_16, Place, Source, open_source, open_target
+from ripml.datasets.source import Place, Source, open_source, open_target
 
 __all__ = ["format_of", "iter_blocks", "read", "read_source", "suffix_format", "write", "write_blocks"]
 
@@ -174,8 +174,6 @@ def format_of(source: Source, format: str | None) -> str:
     head = source.head()  # raises if this is a folder
     if not head:
         raise DataError(f"{source.name}: the file is empty.")
-    if head.startswith(UTF_16):
-        raise DataError(f"{source.name}: this is UTF-16; save the file as UTF-8.")
     for word in reversed(by_suffix or formats):
         if _module(word).recognises(source):
             return word
