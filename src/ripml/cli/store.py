@@ -85,6 +85,9 @@ def update(
     format: options.Format = None,
     text_column: options.TextColumn = None,
     labels_column: options.LabelsColumn = None,
+    tag_separator: options.TagSeparator = None,
+    encoding: options.Encoding = None,
+    sheet: options.Sheet = None,
     json: options.Json = False,
 ) -> None:
     """Learn the rows of a file; a row with the id of a stored document replaces the document.
@@ -98,7 +101,9 @@ def update(
     from ripml.cli.summaries import describe_updates
 
     with open_store(store) as opened:
-        rows = _rows_to_learn(opened.model, data, options.FileOptions(format, text_column, labels_column))
+        rows = _rows_to_learn(
+            opened.model, data, options.FileOptions(format, text_column, labels_column, tag_separator, encoding, sheet)
+        )
         result = _learn_rows(opened, rows)
     learnt = f"{output.count(result['learnt'], 'document')} learnt, {result['replaced']:,} replaced"
     unchanged = f", {result['unchanged']:,} unchanged" if result["unchanged"] else ""

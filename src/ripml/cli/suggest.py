@@ -54,6 +54,8 @@ def suggest(
     data: RowsOption = None,
     format: options.Format = None,
     text_column: options.TextColumn = None,
+    encoding: options.Encoding = None,
+    sheet: options.Sheet = None,
     n: Annotated[int | None, Option("--top", "-n", min=1, help="Maximum number of labels. Default: 5.")] = None,
     threshold: Annotated[
         Any,
@@ -81,7 +83,9 @@ def suggest(
     """
     from ripml.cli.inputs import open_queries
 
-    trained, _, queries = open_queries(model, texts, files, data, options.FileOptions(format, text_column))
+    trained, _, queries = open_queries(
+        model, texts, files, data, options.FileOptions(format, text_column, encoding=encoding, sheet=sheet)
+    )
     trained.model.set_params(n_jobs=jobs)
     changes = {"n": n, "threshold": threshold, "min_count": min_count, "max_count": max_count}
     rules, n_empty = trained.rules.but(**{name: value for name, value in changes.items() if value is not None}), 0
@@ -124,6 +128,8 @@ def predict(
     data: options.Data,
     format: options.Format = None,
     text_column: options.TextColumn = None,
+    encoding: options.Encoding = None,
+    sheet: options.Sheet = None,
     n: Annotated[int, Option("--top", "-n", min=1, help="Maximum number of labels per row.")] = 5,
     sets: Annotated[bool, Option("--sets", help="All labels above the threshold, not the best few.")] = False,
     probabilities: Annotated[bool, Option("--probabilities", help="Calibrated probabilities, not scores.")] = False,
@@ -145,7 +151,7 @@ def predict(
         held = type(trained.model).__name__
         raise ParameterError(f"--probabilities requires a RIPML model; {model} holds {held}.")
     trained.model.set_params(n_jobs=jobs)
-    rows = read_rows(data, options.FileOptions(format, text_column), trained, test=True)
+    rows = read_rows(data, options.FileOptions(format, text_column, encoding=encoding, sheet=sheet), trained, test=True)
     queries, rules = Queries(rows, rows.ids), Rules(None if sets else n, "auto" if sets else None, min_count=0)
     answers = queries.answers(lambda block: _predictions(trained, block, rules, probabilities), _BLOCK_ROWS)
     value_name, n_unknown = "probability" if probabilities else "score", 0
@@ -186,6 +192,9 @@ def evaluate(
     format: options.Format = None,
     text_column: options.TextColumn = None,
     labels_column: options.LabelsColumn = None,
+    tag_separator: options.TagSeparator = None,
+    encoding: options.Encoding = None,
+    sheet: options.Sheet = None,
     jobs: options.Jobs = None,
     json: options.Json = False,
 ) -> None:
@@ -200,7 +209,12 @@ def evaluate(
 
     trained, _ = open_model(model)
     trained.model.set_params(n_jobs=jobs)
-    rows = read_rows(data, options.FileOptions(format, text_column, labels_column), trained, test=True)
+    rows = read_rows(
+        data,
+        options.FileOptions(format, text_column, labels_column, tag_separator, encoding, sheet),
+        trained,
+        test=True,
+    )
     start = time.perf_counter()
     with output.working("predicting"):
         report = trained.evaluate(rows)
@@ -238,6 +252,8 @@ def explain(
     data: RowsOption = None,
     format: options.Format = None,
     text_column: options.TextColumn = None,
+    encoding: options.Encoding = None,
+    sheet: options.Sheet = None,
     n: Annotated[int, Option("--top", "-n", min=1, help="Maximum number of labels per text.")] = 3,
     examples: Annotated[int, Option(min=1, help="Maximum number of examples per label.")] = 3,
     features: Annotated[int, Option(min=1, help="Maximum number of words or features per label.")] = 8,
@@ -260,8 +276,8 @@ def explain(
     """
     from ripml.cli.inputs import open_queries
 
-    file = options.FileOptions(format, text_column)
-    trained, store, queries = open_queries(model, texts, files, data, file, text_can_be_data=True)
+    file = options.FileOptions(format, text_column, encoding=encoding, sheet=sheet)
+    trained, store, queries = open_queries(model, texts, files, data, file)
     if not hasattr(trained.model, "explain"):
         held = type(trained.model).__name__
         raise ParameterError(f"only RIPML models can be explained; {model} holds {held}, which cannot.")

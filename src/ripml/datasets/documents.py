@@ -8,15 +8,15 @@ names, or one string:
     ["sport", "news"]      JSON
     sport|news             separated by |
     sport; news            separated by ; if there is no |
-
     sport, news            separated by commas, or by line breaks, if the first cells of the column show it
 
 Blanks around a separated name are dropped, and so are empty names. A number is the name that it prints as. A comma may
 also be a part of names ("London, Ontario"). It is read as a separator where the same names stand before and after
 commas, in cells without | and ; (`separators_in`); `tag_separator` says it outright.
 
-Tables are read with `Row`, `rows_of` and `blocks`; `documents_given` takes lists and tables in memory. A table is recognised by its columns: a DataFrame of pandas or polars, a Table of pyarrow, a Dataset of Hugging
-Face. None of these packages is imported here; their columns are accessed by name and turned into lists.
+Tables are read with `Cells`, `rows_of` and `blocks`; `documents_given` takes lists and tables in memory. A table is
+recognised by its columns: a DataFrame of pandas or polars, a Table of pyarrow, a Dataset of Hugging Face. None of these
+packages is imported here; their columns are accessed by name and turned into lists.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _SAMPLE_ROWS: Final = 1000  # whose labels show what separates them
 _SAMPLE_CHARACTERS: Final = 2**22  # of their texts, which are in memory meanwhile
 _LONGEST_TAG: Final = 60  # characters: between the commas of a sentence there are often more
 
-_log = logging.getLogger("ripml")
+_log = logging.getLogger("ripml.reading")
 
 
 class Row(NamedTuple):

@@ -47,7 +47,7 @@ _GZIP_MAGIC: Final = b"\x1f\x8b"
 _INSIDE_WORDS: Final = frozenset("’‘´·\xad–—\xa0…")  # marks of Windows-1252 that can stand between two letters
 _ODD_SHARE: Final = 0.25  # of the characters that are not ASCII: with more that are odd, it is another encoding
 
-_log = logging.getLogger("ripml")
+_log = logging.getLogger("ripml.reading")
 
 
 def fault(name: str, line: int | None, sentence: str) -> DataError:
@@ -204,11 +204,13 @@ class _Recoded(io.RawIOBase):
             raise fault(self._name, None, f"{place}; save the file as UTF-8.") from None
 
 
-def text_lines(source: Source, encoding: str | None = None) -> Iterator[tuple[int, str]]:
+def text_lines(
+    source: Source, encoding: str | None = None, remedy: str = "save the file as UTF-8"
+) -> Iterator[tuple[int, str]]:
     """Yield (line number, line as text): UTF-8, or Windows-1252 if a line is not UTF-8 and all before it are ASCII.
 
     Windows-1252 gives a character for nearly every byte, so text of another encoding would be read as other letters:
-    what does not look like words of Windows-1252 is an error that asks for `encoding`.
+    what does not look like words of Windows-1252 is an error with this remedy.
 
     >>> lines = io.BytesIO("a\\ncafé\\n".encode("cp1252"))
     >>> with open_source(lines) as source:
@@ -230,12 +232,28 @@ def text_lines(source: Source, encoding: str | None = None) -> Iterator[tuple[in
                 wide = True
                 continue
             words = _Windows1252()
-            _log.info("%s: read as Windows-1252, because line %d is not UTF-8", source.name, number)
+        is_first = not words.n_wide
         text = None if _is_utf8(line) else words.decoded(line)
         if text is None:
-            remedy = "save the file as UTF-8, or name its encoding with encoding=…."
-            raise fault(*where, f"the line is neither UTF-8 nor, as it seems, Windows-1252; {remedy}")
+            raise fault(*where, f"the line is neither UTF-8 nor, as it seems, Windows-1252; {remedy}.")
+        if is_first:
+            _log.info("%s: read as Windows-1252, because line %d is not UTF-8", source.name, number)
         yield number, text
+
+
+def text_of(name: str, content: bytes, encoding: str | None) -> str:
+    """Return bytes as text: of this encoding if they can be, else as `text_lines` reads them.
+
+    >>> text_of("a message", "café".encode("cp1252"), "us-ascii")
+    'café'
+    """
+    try:
+        if encoding is not None and encoding not in ("us-ascii", "ascii", "iso-8859-1", "latin-1"):
+            return content.decode(encoding)
+    except (LookupError, UnicodeError):
+        pass
+    source = Source(name, io.BufferedReader(io.BytesIO(content)))
+    return "\n".join(line for _, line in text_lines(source))
 
 
 def _is_utf8(line: bytes) -> bool:
@@ -250,7 +268,7 @@ class _Windows1252:
     """Decodes lines of Windows-1252 as long as they look like words."""
 
     def __init__(self) -> None:
-        self._n_odd = self._n_wide = 0
+        self._n_odd = self.n_wide = 0
 
     def decoded(self, line: bytes) -> str | None:
         """The line as text; None if this or the lines before look like another encoding."""
@@ -264,7 +282,7 @@ class _Windows1252:
             if char.isascii():
                 run = 0
                 continue
-            self._n_wide += 1
+            self.n_wide += 1
             is_letter = unicodedata.category(char)[0] == "L" and char not in "ªºÿƒ"
             run = run + 1 if is_letter else 0
             # Cyrillic, Greek and Asian text gives rows of such letters, Polish and text of DOS signs between letters,
@@ -272,7 +290,7 @@ class _Windows1252:
             between = not is_letter and before.isalpha() and after.isalpha() and char not in _INSIDE_WORDS
             capital = is_letter and char.isupper() and before.islower()
             self._n_odd += run >= 3 or between or capital or char == "ÿ"
-        return None if self._n_odd > _ODD_SHARE * self._n_wide else text
+        return None if self._n_odd > _ODD_SHARE * self.n_wide else text
 
 
 def _max_line_bytes() -> int:
@@ -357,5 +375,5 @@ def _wide_encoding(first: bytes) -> str | None:
     for mark, encoding in _WIDE_MARKS:
         if first.startswith(mark):
             return encoding
-    zeros = [byte == 0 for byte in first]  # Latin letters in UTF-16 have one byte of zero
-    return {(False, True, False, True): "utf-16-le", (True, False, True, False): "utf-16-be"}.get(tuple(zeros))
+    zeros = "".join("0" if byte == 0 else "x" for byte in first)  # Latin letters in UTF-16 have one byte of zero
+    return {"x0x0": "utf-16-le", "0x0x": "utf-16-be"}.get(zeros)

@@ -9,7 +9,7 @@ A format is a module named in the table `ripml.base.registry`, one line for each
     write_blocks(blocks, file, *, …)  writes blocks of rows whose matrices are canonical, one after the other; or
     write(dataset, file, *, …)        writes a whole data set, where a file cannot be written in blocks
 
-and, where the format needs it,
+(or none of the two if it is only read) and, where the format needs it,
 
     read(source, *, …)                reads the whole file; without it the blocks are joined
     WRITTEN_SUFFIXES                  suffixes that choose the format for `write`, if they are not SUFFIXES
@@ -17,6 +17,7 @@ and, where the format needs it,
     check(dataset)                    raises if a data set cannot be written, before a file is opened
     is_folder(path)                   whether a folder is in this format
     write_folder(dataset, path, *, …) writes a folder; `write` calls it for names without one of the SUFFIXES
+    iter_table(source, *, …)          yields where each row begins and all its cells, the names of the columns first
 
 When a file's name does not tell its format, `recognises` of the format registered last is tried first.
 """
@@ -42,18 +43,18 @@ __all__ = ["format_of", "iter_blocks", "read", "read_source", "suffix_format", "
 
 
 def read(place: Place, format: str | None = None, **options: Any) -> Dataset:
-    """Read a whole file, or a folder in Annif's format.
+    """Read a whole file, or a folder of documents.
 
     Parameters
     ----------
     place : path, "-" or binary file
         "-" is standard input. Gzip is recognised and decompressed.
-    format : "xmc", "arff", "svmlight", "jsonl", "csv", "parquet", "annif", or None
+    format : "xmc", "arff", "svmlight", "jsonl", "csv", "parquet", "xlsx", "files", "annif", or None
         None: chosen by the suffix of the name, otherwise by the first line.
     **options
         Options of the format: `xml` (arff); `zero_based`, `n_features`, `n_labels` (svmlight); `feature_names`
-        (jsonl); the columns or keys `text`, `labels`, `id` (csv, parquet, jsonl); `vocabulary` (annif); `label_names`
-        (jsonl, csv, parquet, annif).
+        (jsonl); the columns or keys `text`, `labels`, `id`, and `tag_separator` (csv, parquet, xlsx, jsonl);
+        `encoding` (csv); `sheet` (xlsx); `vocabulary` (annif); `label_names` (formats of texts).
 
     Examples
     --------
@@ -123,6 +124,8 @@ def write(dataset: Dataset, place: Place, format: str | None = None, **options: 
         check_options(format, module.write_folder, options)
         module.write_folder(_writable(dataset, format), Path(name), **options)
         return
+    if not hasattr(module, "write") and not hasattr(module, "write_blocks"):
+        raise ParameterError(f"the format {format} can only be read; write jsonl, csv or parquet.")
     dataset = _writable(dataset, format)  # raises before a file is opened
     if hasattr(module, "write"):
         _write(module.write, dataset, place, format, options)

@@ -7,8 +7,8 @@
     a2,"He said ""no"".","[""news""]"
 
 RFC 4180: a cell in double quotes may hold delimiters, line breaks and quotes, which are doubled. The delimiter is the
-comma, tab, semicolon or |, whichever the header has most of outside of quotes; in a file named .tsv it is the tab, and a
-first line such as "sep=;" names it. The text is UTF-8, UTF-16 or Windows-1252. How a cell holds labels is in
+comma, tab, semicolon or |, whichever the header has most of outside of quotes; in a file named .tsv it is the tab, and
+a first line such as "sep=;" names it. The text is UTF-8, UTF-16 or Windows-1252. How a cell holds labels is in
 `ripml.datasets.documents`. Other columns and blank lines are ignored.
 """
 
@@ -32,9 +32,10 @@ CONTENT: Final = "texts"
 _DELIMITERS: Final = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "|"}  # the first of those that are as many
 _QUOTED: Final = re.compile(r'"[^"]*"')
 _SEP: Final = re.compile(r'"?sep=(.)"?\s*')
+_REMEDY: Final = "save the file as UTF-8, or name its encoding with encoding=…"
 _MAX_CELL: Final = MAX_LINE_BYTES  # characters; the default of Python, 2¹⁷, is less than a long document has
 
-_log = logging.getLogger("ripml")
+_log = logging.getLogger("ripml.reading")
 
 
 def recognises(source: Source) -> bool:
@@ -77,7 +78,7 @@ def iter_blocks(
 def iter_table(source: Source, *, encoding: str | None = None) -> Iterator[tuple[Where, list[str]]]:
     """Yield where a row begins and its cells, the names of the columns first; all rows have the same length."""
     csv.field_size_limit(_MAX_CELL)  # of the process; to reset it would be a race with other readers
-    lines = ((number, line + "\n") for number, line in text_lines(source, encoding))
+    lines = ((number, line + "\n") for number, line in text_lines(source, encoding, _REMEDY))
     number, first = next(lines, (0, None))
     if (named := _named_delimiter(first or "")) is not None:
         number, first = next(lines, (0, None))

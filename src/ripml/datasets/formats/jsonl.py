@@ -107,9 +107,9 @@ def iter_blocks(
         if separators is None and strings:
             separators = separators_in(strings)
             say_separators(source.name, separators)
-        for where, found in carried:
-            names = _split(found, separators, where) if isinstance(found, str) else _checked_labels(found, where)
-            Y.add(label_columns.row(names, where))
+        for place, found in carried:
+            names = _split(found, separators, place) if isinstance(found, str) else _checked_labels(found, place)
+            Y.add(label_columns.row(names, place))
         yield Dataset(
             X=X.csr(len(feature_columns) if width is None else width) if "features" in forms else None,
             Y=Y.csr(len(label_columns)),
