@@ -7,6 +7,7 @@ model or of a store.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import os
 import sys
@@ -132,6 +133,13 @@ def open_model(folder: Path) -> tuple[DocumentModel, Store | None]:
     with warnings_as_lines():
         store = Store.open(folder, readonly=True)
     return store.model, store
+
+
+def model_version(folder: Path, store: Store | None) -> str:
+    """What tells the model in a folder from its predecessors."""
+    if store is not None:
+        return str(store.version)
+    return hashlib.sha256((folder / "manifest.json").read_bytes()).hexdigest()
 
 
 def folder_megabytes(folder: Path) -> float:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Sequence
 from glob import escape, glob
 from pathlib import Path
@@ -162,7 +163,7 @@ _OPTIONS = {
 }  # fmt: skip
 _RENAMED = {"random_state": "--seed", "text": "--text-column", "labels": "--labels-column"}
 _QUOTED = re.compile(r"`([a-z_]+)`")
-_ASSIGNED = re.compile(r"\b([a-z_]+)=(?:'([\w-]+)'|…)")
+_ASSIGNED = re.compile(r"\b([a-z_]+)=(?:'((?:[^'\\\s]|\\[nt])+)'|…)")
 
 
 def option_name(parameter: str) -> str | None:
@@ -182,6 +183,8 @@ def use_option_names(message: str) -> str:
     "--dims must be 'auto' or an integer ≥ 1; got 0."
     >>> use_option_names("use decoder='votes', or name the format with format=….")
     'use --decoder votes, or name the format with --format.'
+    >>> use_option_names("tag_separator=','"), use_option_names("tag_separator=';'")
+    ('--tag-separator ,', "--tag-separator ';'")
     """
     message = message.replace("Store.create", "ripml train DATA FOLDER --store")
     message = _QUOTED.sub(lambda match: option_name(match[1]) or match[0], message)
@@ -190,4 +193,7 @@ def use_option_names(message: str) -> str:
 
 def _as_option(match: re.Match[str]) -> str:
     option = option_name(match[1])
-    return match[0] if option is None else option + (f" {match[2]}" if match[2] else "")
+    if option is None:
+        return match[0]
+    value = (match[2] or "").replace("\\n", "\n").replace("\\t", "\t")
+    return f"{option} {shlex.quote(value)}" if value else option

@@ -147,9 +147,11 @@ def _logged(name: str, show: Callable[[logging.LogRecord], object]) -> Iterator[
 def reading_notes() -> Iterator[None]:
     """Print how files are read, as far as it had to be found: their separators and encodings, and what is left out."""
 
+    from ripml.cli.options import use_option_names
+
     def show(record: logging.LogRecord) -> None:
         word = "warning: " if record.levelno >= logging.WARNING else ""
-        print(f"ripml: {word}{printable(record.getMessage())}", file=sys.stderr)
+        print(f"ripml: {word}{printable(use_option_names(record.getMessage()))}", file=sys.stderr)
 
     with _logged("ripml.reading", show):
         yield

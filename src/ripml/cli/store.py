@@ -135,11 +135,14 @@ def _learn_rows(store: Store, rows: Dataset) -> dict[str, Any]:
 def _rows_to_learn(model: DocumentModel, data: str, file: options.FileOptions) -> Dataset:
     """The rows to learn, without the fields that a store does not keep, checked before any of them is learnt."""
     from ripml.cli.inputs import read_rows
+    from ripml.cli.summaries import warn_about
+    from ripml.datasets import check
     from ripml.store.documents import check_ids
 
     rows = read_rows(data, file, model)
     if not len(rows):
         raise DataError(f"{rows.name} has no rows.")
+    warn_about(check(rows, known=set(map(str, model.model.classes_.tolist())), quick=True))
     rows = replace(rows, X=None, feature_names=None) if model.text is not None else replace(rows, texts=None)
     model.check(model.same_form(rows))
     check_ids(rows.ids or [])

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -120,6 +121,53 @@ def _print_suggestions(
         name = [] if names is None else [names.get(label, "")]
         line = [*([id] if len(queries) > 1 else []), label, f"{score:.4f}", *name]
         print("\t".join(map(output.printable, line)))
+
+
+@app.command(short_help="Add suggested labels to a table.")
+def tag(
+    model: options.Model,
+    data: options.Data,
+    target: Annotated[Path, Argument(metavar="FILE", help="A new file: .csv, .tsv or .jsonl.")],
+    format: options.Format = None,
+    text_column: options.TextColumn = None,
+    encoding: options.Encoding = None,
+    sheet: options.Sheet = None,
+    n: Annotated[int | None, Option("--top", "-n", min=1, help="Maximum number of labels. Default: 5.")] = None,
+    threshold: Annotated[
+        Any,
+        Option(metavar="X|auto", parser=_parse_threshold, help="Minimum score; auto for the threshold of the model."),
+    ] = None,
+    min_count: MinCountOption = None,
+    max_count: MaxCountOption = None,
+    language: options.Language = None,
+    jobs: options.Jobs = None,
+    json: options.Json = False,
+) -> None:
+    """Write the rows of a table to a new one, with suggested labels in the column tags and their scores in scores.
+
+    DATA is a table (CSV, Excel, JSONL, Parquet), whose columns are kept, or a folder of documents (PDF, DOCX, HTML,
+    e-mail, text), whose names are in the column id. In CSV, labels and scores are separated by |. After an
+    interruption, repeat the command: finished rows are in FILE.part, and each row is written once, in order.
+
+    Example: ripml tag model/ tickets.xlsx tagged.csv --text-column Title --text-column Body
+    """
+    from ripml.cli.inputs import model_version, open_model
+    from ripml.tagging.batch import tag_file
+
+    trained, store = open_model(model)
+    trained.model.set_params(n_jobs=jobs)
+    changes = {"n": n, "threshold": threshold, "min_count": min_count, "max_count": max_count}
+    rules = trained.rules.but(**{name: value for name, value in changes.items() if value is not None})
+    file = options.FileOptions(format, text_column, encoding=encoding, sheet=sheet)
+    version, languages = model_version(model, store), options.reader_languages(language)
+    with output.warnings_as_lines(), output.reading_notes(), output.progress_bar("tagging", None) as advance:
+        tagged = tag_file(
+            trained, data, target, format, rules=rules, version=version, languages=languages, progress=advance,
+            **file.columns(),
+        )  # fmt: skip
+    resumed = f", {tagged.resumed:,} of them by an earlier run" if tagged.resumed else ""
+    empty = f"; {tagged.without_labels:,} without labels" if tagged.without_labels else ""
+    output.print_result(asdict(tagged), f"{output.count(tagged.rows, 'row')} written to {target}{resumed}{empty}", json)
 
 
 @app.command(short_help="Print the labels of each row of a file.")

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from ripml.base import registry
-from ripml.cli.options import stage_word
-from ripml.cli.output import count, print_facts, print_json
+from ripml.cli.options import stage_word, use_option_names
+from ripml.cli.output import count, print_facts, print_json, printable
 from ripml.datasets import Dataset
+from ripml.datasets.checks import Report
 from ripml.model.estimator import RIPML
 from ripml.tagging.documents import DocumentModel
 from ripml.tagging.rules import Rules
@@ -149,6 +151,29 @@ def describe_updates(updates: dict[str, Any]) -> str:
     share = f"{updates['relabelled']:,} relabelled ({100 * updates['changed']:.1f} % of the fitted rows)"
     advice = "; refit recommended" if updates["refit_pays"] else ""
     return f"{rows}, {share}, {count(updates['labels_added'], 'label')} added, drift {updates['drift']:.1g}{advice}"
+
+
+def print_check(report: Report, name: str, as_json: bool) -> None:
+    """Print what `ripml.datasets.check` found, each finding with its remedy."""
+    findings = [{**asdict(finding), "remedy": use_option_names(finding.remedy)} for finding in report.findings]
+    if as_json:
+        print_json({**report.to_json(), "findings": findings})
+        return
+    facts = f"{count(report.rows, 'row')}, {count(report.labels, 'label')}, {report.labels_per_row:g} per row"
+    print(f"{printable(report.name or name)}: {facts}")
+    for finding in findings:
+        word = "wrong?" if finding["is_warning"] else "note"
+        print(f"{word:<8}{printable(finding['message'])}: {'; '.join(map(printable, finding['examples']))}")
+        print(f"{'':<8}{printable(finding['remedy'])}")
+    if not report.warnings:
+        print("nothing looks wrong")
+
+
+def warn_about(report: Report) -> None:
+    """Print the findings from which a model would suffer, one per line, on standard error."""
+    for finding in report.warnings:
+        line = f"{finding.message}, such as {finding.examples[0]!r}; {use_option_names(finding.remedy)}."
+        print(f"ripml: warning: {printable(line)}", file=sys.stderr)
 
 
 def dataset_statistics(data: Dataset) -> dict[str, Any]:

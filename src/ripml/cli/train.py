@@ -235,11 +235,14 @@ def _fit_in_memory(
 ) -> tuple[str, float, DocumentModel]:
     """Read all rows, fit the model and save it; return the name of the data, the start of the fit, and the model."""
     from ripml.cli import inputs
+    from ripml.cli.summaries import warn_about
+    from ripml.datasets import check
     from ripml.datasets.vocabularies import with_ids
     from ripml.store import Store
     from ripml.tagging.documents import DocumentModel, distinct
 
     rows, first_feature = inputs.training_rows(run.data, run.file)
+    warn_about(check(rows, quick=True))
     rows = rows if concepts is None else with_ids(rows, concepts)
     if run.features is not None:
         if rows.texts is None:

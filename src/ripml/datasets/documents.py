@@ -163,6 +163,8 @@ def rows_of(name: str, documents: Iterable[Cells], *, has_id: bool, tag_separato
             if has_id and _is_missing(id):
                 raise ValueError("the id is missing, but there is a column of ids.")
             text, names = joined(list(map(_parse_text, texts))), parse_labels(labels, separators)
+            if tag_separator is not None:  # the names of a list may hold several, too
+                names = [one for name in names for one in _divided(name, tag_separator)]
             row = Row(where, text, names, _parse_name(id, "an id") if has_id else None)
         except ValueError as error:
             raise fault(*where, str(error)) from None

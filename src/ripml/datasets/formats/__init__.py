@@ -87,10 +87,14 @@ def iter_blocks(place: Place, format: str | None = None, **options: Any) -> Iter
     [(2, 4)]
     """
     with open_source(place) as source:
-        format = format_of(source, format)
-        module = _module(format)
-        check_options(format, module.iter_blocks, options)
-        yield from module.iter_blocks(source, **options)
+        yield from iter_source(source, format_of(source, format), **options)
+
+
+def iter_source(source: Source, format: str, **options: Any) -> Iterator[Dataset]:
+    """Yield an open file in a known format as blocks of rows, with the options of that format."""
+    module = _module(format)
+    check_options(format, module.iter_blocks, options)
+    yield from module.iter_blocks(source, **options)
 
 
 def write(dataset: Dataset, place: Place, format: str | None = None, **options: Any) -> None:

@@ -63,7 +63,7 @@ def _rows(folder: Path) -> Iterator[Row]:
         )
     if left_out := sorted(set(_files(folder)).difference(paths, (path.with_suffix(_LABELS) for path in paths))):
         names = ", ".join(str(path.relative_to(folder)) for path in left_out)[:200]
-        _log.warning("%s: %d files are not documents and left out: %s", folder, len(left_out), names)
+        _log.warning("%s: left out, because they are not documents: %s (%d)", folder, names, len(left_out))
     if any(path.parent != folder for path in paths):
         _log.info("%s: the names of folders are labels", folder)
     for path in paths:

@@ -109,6 +109,8 @@ def iter_blocks(
             say_separators(source.name, separators)
         for place, found in carried:
             names = _split(found, separators, place) if isinstance(found, str) else _checked_labels(found, place)
+            if tag_separator is not None:
+                names = [one for name in names for one in parse_labels(name, [tag_separator])]
             Y.add(label_columns.row(names, place))
         yield Dataset(
             X=X.csr(len(feature_columns) if width is None else width) if "features" in forms else None,
@@ -121,6 +123,14 @@ def iter_blocks(
         )
     if forms is None:
         raise fault(source.name, None, "the file is empty.")
+
+
+def iter_records(source: Source) -> Iterator[tuple[Where, dict[str, Any]]]:
+    """Yield where each object is, and the object with all its keys."""
+    for number, line in source.lines():
+        where = (source.name, number)
+        if (line.removeprefix(BOM) if number == 1 else line).strip():
+            yield where, _parse_object(line, where)
 
 
 def write_blocks(blocks: Iterable[Dataset], file: IO[bytes]) -> None:
