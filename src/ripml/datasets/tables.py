@@ -33,6 +33,7 @@ def iter_rows(source: Source, format: str, text: str | Sequence[str] = "text", *
     [{'id': '7', 'text': 'Rain.'}]
     """
     module = registry.named("format", format)
+    where: Where
     texts = [text] if isinstance(text, str) else list(text)
     if hasattr(module, "iter_table"):
         named = {"text": text, **options} if format == "xlsx" else options
@@ -42,9 +43,9 @@ def iter_rows(source: Source, format: str, text: str | Sequence[str] = "text", *
         if twice := [name for name in header if header.count(name) > 1]:
             raise fault(*where, f"two columns are called '{twice[0]}'; give them different names.")
         places = column_places(header, where, texts, "labels", "id").texts
-        for where, row in table:
+        for place, row in table:
             cells = dict(zip(header, row, strict=True))
-            yield TableRow(where, cells, joined([_text(row[place], where) for place in places]))
+            yield TableRow(place, cells, joined([_text(row[column], place) for column in places]))
     elif format == "jsonl":
         for where, record in module.iter_records(source):
             found = [record[name] for name in texts if record.get(name) is not None]

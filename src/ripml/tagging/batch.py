@@ -16,7 +16,7 @@ import io
 import json
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -116,7 +116,11 @@ def tag_file(
 
 def _new_cells(added: Sequence[str], labels: Sequence[Suggestion], names: Mapping[str, str]) -> dict[str, list[Any]]:
     found = [label for label, _ in labels]
-    values = [found, [round(score, 4) for _, score in labels], [names.get(label, label) for label in found]]
+    values: list[list[Any]] = [
+        found,
+        [round(score, 4) for _, score in labels],
+        [names.get(label, label) for label in found],
+    ]
     return dict(zip(added, values, strict=False))
 
 
@@ -196,7 +200,9 @@ class _Part:
             for row, given in zip(rows, block, strict=True):
                 if new := [name for name in row if name not in self._columns]:
                     raise fault(*given.where, f"'{new[0]}' is not in the first row; write a file with .jsonl.")
-            cells = {name: [self._cell(name, row.get(name)) for row in rows] for name in self._columns}
+            cells: dict[str, Iterable[str]] = {
+                name: [self._cell(name, row.get(name)) for row in rows] for name in self._columns
+            }
             table = io.BytesIO()
             delimiter = "\t" if self._target.suffix.lower() == ".tsv" else ","
             write_table(cells, table, delimiter, header=not self.rows)
