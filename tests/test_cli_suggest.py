@@ -183,6 +183,8 @@ def test_rules_without_effect_are_warned_about(made: Path, tmp_path: Path, capfd
     rules = ("--stop-labels", tmp_path / "never", "--allowed-labels", tmp_path / "only", "--min-count", "17")
     _, err = run(capfd, "train", made / "docs.jsonl", tmp_path / "m", *PAPER, *rules)
     assert [line for line in err.splitlines() if line.startswith("ripml: ")] == [
+        "ripml: warning: 1 row repeats the text of another row, 1 of them with other labels, such as 'row 0 = row 31'; "
+        "delete the copies, and give both the same labels where they differ.",
         "ripml: warning: --stop-labels: no row has the label 'fax'.",
         "ripml: warning: --allowed-labels: no row has the label 'ant' or 1 more of these labels.",
         "ripml: warning: --min-count 17: no label has more than 16 rows, so none is suggested.",

@@ -268,6 +268,13 @@ def evaluate(
         report = trained.evaluate(rows)
     output.print_rate("predicting", len(rows), len(rows) / max(time.perf_counter() - start, 1e-9))
     n_labelled = int((rows.Y.indptr[1:] > rows.Y.indptr[:-1]).sum())
+    carried = {rows.label_names[column] for column in set(rows.Y.indices.tolist())}
+    if unknown := sorted(carried.difference(map(str, trained.model.classes_.tolist()))):
+        what = f"the model does not know {len(unknown):,} of the {output.count(len(carried), 'label')}"
+        print(
+            f"ripml: warning: {what}, such as {output.printable(repr(unknown[0]))}; they count as missed.",
+            file=sys.stderr,
+        )
     if json:
         output.print_json({"rows": n_labelled, "rows_without_labels": len(rows) - n_labelled, **report})
         return

@@ -114,14 +114,22 @@ def format_short(summary: dict[str, Any]) -> dict[str, str]:
     facts = {name.replace("_", " "): f"{summary[name]:,}" for name in names if name in summary}
     if summary["rows_without_labels"]:
         facts["rows"] += f", and {summary['rows_without_labels']:,} without labels"
-    is_measured = summary["rows"] >= _ENOUGH_ROWS and summary["left_out"]
-    facts["on held-out rows"] = _format(summary["left_out"]) if is_measured else "too few rows to measure"
+    facts["on held-out rows"] = format_left_out(summary)
     return facts | {"seconds": f"{summary['seconds']:g}"}
 
 
 def format_summary(summary: dict[str, Any]) -> dict[str, str]:
     """A whole summary, for people."""
-    return {_TITLES.get(name, name.replace("_", " ")): _format(value) for name, value in summary.items()}
+    shown = {name: _format(value) for name, value in summary.items()}
+    if "left_out" in summary:
+        shown["left_out"] = format_left_out(summary)
+    return {_TITLES.get(name, name.replace("_", " ")): value for name, value in shown.items()}
+
+
+def format_left_out(summary: dict[str, Any]) -> str:
+    """The precision on held-out rows, if there are enough rows."""
+    is_measured = summary["rows"] >= _ENOUGH_ROWS and summary["left_out"]
+    return _format(summary["left_out"]) if is_measured else "too few rows to measure"
 
 
 def print_summary(title: str, summary: dict[str, Any], as_json: bool) -> None:

@@ -256,7 +256,10 @@ def _fit_in_memory(
             ) as store:
                 trained = store.model
         else:
-            rows = distinct(rows) if rows.X is None and rows.texts is not None else rows
+            if rows.X is None and rows.texts is not None:
+                given, rows = rows, distinct(rows)
+                if len(given) and not len(rows):
+                    raise DataError(f"{given.name}: all texts are empty; name their column or key with --text-column.")
             trained = DocumentModel.fit(
                 rows, first_feature, estimator, features=features, rules=rules, concepts=concepts
             )

@@ -106,6 +106,8 @@ class Tagger(Estimator):
         """
         data = documents_given(documents, tags, **columns)
         kept = distinct(data)
+        if len(data) and not len(kept):
+            raise DataError(f"there is nothing to learn from: the {len(data):,} texts are empty.")
         if self.model is not None and not isinstance(self.model, Multilabel):
             raise ParameterError(f"`model` must be an estimator of ripml; got {self.model!r}.")
         model = RIPML(random_state=0) if self.model is None else self.model.cloned()
