@@ -118,6 +118,9 @@ def test_features_are_checked_for_their_labels_alone() -> None:
     X = csr_array(np.eye(2, dtype=np.float32))
     data = Dataset(X=X, Y=csr_array(np.eye(2, dtype=np.float32)), label_names=["nan", "a"], name="x")
     assert list(found(data)) == ["missing", "one row"]
+    twice = found(data.take([0, 1, 0]))["copies"]
+    assert twice.message == "1 row repeats the features of another row, 0 of them with other labels"
+    assert twice.examples == ["row 0 = row 2"]
 
 
 # --------------------------------------------------------------------------------------------------------------- shell

@@ -157,6 +157,35 @@ def test_an_error_is_one_sentence(
     assert (out, err.count("\n")) == ("", 1)
 
 
+def test_a_text_that_names_a_file_stands_for_the_file(
+    made: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "letter.txt").write_text(f"{TEXT}\n")
+    (tmp_path / "page.html").write_text(f"<p>{TEXT}</p>")
+    expected = run(capfd, "suggest", made / "model", TEXT)[0]
+    for name in ("letter.txt", "page.html"):
+        assert run(capfd, "suggest", made / "model", name)[0] == expected
+    both, _ = run(capfd, "suggest", made / "model", "letter.txt", "page.html", "--json")
+    assert [json.loads(line)["id"] for line in both.splitlines()] == ["letter.txt", "page.html"]
+    rows, _ = run(capfd, "suggest", made / "model", made / "rows.jsonl")
+    assert rows == run(capfd, "suggest", made / "model", "--data", made / "rows.jsonl")[0]
+    for words, sentence in (
+        (["no.pdf"], "no.pdf: cannot be read (no such file)."),
+        (["letter.txt", str(made / "rows.jsonl")], f"{made / 'rows.jsonl'} is a file of rows; give nothing beside it."),
+    ):
+        assert run(capfd, "suggest", made / "model", *words, code=2)[1].splitlines()[-1] == f"ripml: {sentence}"
+
+
+def test_evaluate_names_labels_that_the_model_does_not_know(
+    made: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"text": "purr", "labels": ["cat", "zebra"]}\n')
+    _, err = run(capfd, "evaluate", made / "model", tmp_path / "rows.jsonl")
+    assert "ripml: warning: the model does not know 1 of the 2 labels, such as 'zebra'; they count as missed." in err
+    assert "on held-out rows     too few rows to measure" in run(capfd, "inspect", made / "model")[0]
+
+
 # --------------------------------------------------------------------------------------------------------------- train
 
 
@@ -184,7 +213,7 @@ def test_rules_without_effect_are_warned_about(made: Path, tmp_path: Path, capfd
     _, err = run(capfd, "train", made / "docs.jsonl", tmp_path / "m", *PAPER, *rules)
     assert [line for line in err.splitlines() if line.startswith("ripml: ")] == [
         "ripml: warning: 1 row repeats the text of another row, 1 of them with other labels, such as 'row 0 = row 31'; "
-        "delete the copies, and give both the same labels where they differ.",
+        "delete the copies, or the precision on held-out rows may be too high; where labels differ, find the right.",
         "ripml: warning: --stop-labels: no row has the label 'fax'.",
         "ripml: warning: --allowed-labels: no row has the label 'ant' or 1 more of these labels.",
         "ripml: warning: --min-count 17: no label has more than 16 rows, so none is suggested.",

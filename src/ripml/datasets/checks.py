@@ -17,6 +17,7 @@ import zlib
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -192,6 +193,7 @@ def _singular(word: str) -> str:
 
 def _check_texts(data: Dataset, quick: bool) -> Iterator[Finding]:
     if data.texts is None:
+        yield from _copies(data, _row_keys(data.X), "{s} the features of another row")
         return
     normal = [" ".join(text.split()) for text in data.texts]
     empty = [row for row, text in enumerate(normal) if not text]
@@ -199,20 +201,32 @@ def _check_texts(data: Dataset, quick: bool) -> Iterator[Finding]:
         message = f"{_count(len(empty), 'text')} {_is(len(empty))} empty"
         remedy = "fill or delete the rows; the option text=… names the column of texts"
         yield Finding("empty", len(empty), message, [_row(data, row) for row in empty[:_EXAMPLES]], remedy)
-    first: dict[str, int] = {}
-    copies = [(first[text], row) for row, text in enumerate(normal) if text and first.setdefault(text, row) != row]
-    if copies:
-        yield _pairs_found("copies", data, copies, "repeat{s} the text of another row", "")
+    yield from _copies(data, normal, "{s} the text of another row")
     yield from _tag_lines(data)
     if quick:
         return
-    rows = list(first.values())[:_MOST_ROWS]
+    first = {text: row for row, text in reversed(list(enumerate(normal))) if text}
+    rows = sorted(first.values())[:_MOST_ROWS]
     if near := _near_duplicates([normal[row] for row in rows]):
         pairs = [(rows[a], rows[b]) for a, b in near]
         left = "" if len(first) <= _MOST_ROWS else f" among the first {_MOST_ROWS:,}"
         yield _pairs_found("near copies", data, pairs, "nearly repeat{s} the text of another row", left)
     yield from _leaks(data, rows)
     yield from _languages([normal[row] for row in rows])
+
+
+def _copies(data: Dataset, keys: Iterable[Any], what: str) -> Iterator[Finding]:
+    """Rows with the key of an earlier row; rows with an empty key are not compared."""
+    first: dict[Any, int] = {}
+    copies = [(first[key], row) for row, key in enumerate(keys) if key and first.setdefault(key, row) != row]
+    if copies:
+        yield _pairs_found("copies", data, copies, f"repeat{what}", "")
+
+
+def _row_keys(X: Any) -> Iterator[bytes]:
+    """What is the same for rows with the same features; empty for rows without any."""
+    for start, end in pairwise(X.indptr.tolist()):
+        yield X.indices[start:end].tobytes() + X.data[start:end].tobytes()
 
 
 def _pairs_found(name: str, data: Dataset, pairs: Sequence[tuple[int, int]], what: str, where: str) -> Finding:
@@ -222,7 +236,7 @@ def _pairs_found(name: str, data: Dataset, pairs: Sequence[tuple[int, int]], wha
     message = f"{_count(len(pairs), 'row')} {what}{where}, {len(different):,} of them with other labels"
     shown = list(dict.fromkeys([*different, *pairs]))[:_EXAMPLES]
     examples = [f"{_row(data, a)} = {_row(data, b)}" for a, b in shown]
-    remedy = "delete the copies, and give both the same labels where they differ"
+    remedy = "delete the copies, or the precision on held-out rows may be too high; where labels differ, find the right"
     return Finding(name, len(pairs), message, examples, remedy, is_warning=name == "copies" or bool(different))
 
 
