@@ -86,7 +86,7 @@ lock: ## resolve the newest versions into requirements-dev.lock and deploy/requi
 	$(PYTHON) -m venv "$$folder"; \
 	"$$folder/bin/python" $(PIP) install uv; \
 	"$$folder/bin/uv" $(LOCK) --upgrade --all-extras requirements-dev.in pyproject.toml -o requirements-dev.lock; \
-	"$$folder/bin/uv" $(LOCK) --upgrade --extra fast --extra index --extra parquet --extra serve --extra skos --extra text --extra words pyproject.toml \
+	"$$folder/bin/uv" $(LOCK) --upgrade --extra fast --extra files --extra index --extra parquet --extra serve --extra skos --extra text --extra words pyproject.toml \
 		--constraint requirements-dev.lock -o deploy/requirements.lock; \
 	printf 'build\nhatchling\n' | "$$folder/bin/uv" $(LOCK) --upgrade - --constraint requirements-dev.lock -o deploy/build.lock
 
