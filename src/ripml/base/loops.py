@@ -373,7 +373,8 @@ def _reach(values, k):
 
 @_loop
 def _likely_by_bits(
-    signs, both, factors, last_signs, last_both, last_factors, planes, unit, halves, gone, own, n_first, n_kept, scores, highest, places, refined
+    signs, both, factors, last_signs, last_both, last_factors, planes, unit, halves, gone, own, n_first, n_kept, scores,
+    highest, places, refined
 ):  # fmt: skip
     """The places of about `n_kept` rows that are likely to have the largest ⟨z, q⟩ − half, and how many these are.
 

@@ -190,7 +190,7 @@ class BitCodes:
             other._whole = self._whole
         return other
 
-    def arrays(self, n_jobs: int | None = 1) -> tuple[NDArray[Any], ...]:
+    def arrays(self, n_jobs: int | None = None) -> tuple[NDArray[Any], ...]:
         """The flips F; of full blocks of 64 rows the signs (n // 64, D/64, 64), both bits of each row side by side
         (n // 64, 64, 2, D/64), and the factors ‖z‖² / ⟨b, z'⟩ of signs and of both; then the same of the last block."""
         with self._lock:

@@ -1,8 +1,8 @@
 """The choice of an index by the number of rows, the installed packages and the free memory.
 
 1. Storage is float32 where all embeddings take at most a quarter of the free memory, else float16, else int8.
-2. Search is exact up to `EXACT_VALUES` numbers that a query has to read, n·m: 120 MB as float32. In a batch it runs near
-   the speed of a matrix product; no index here is clearly faster at a recall of 0.95.
+2. Search is exact up to `EXACT_VALUES` numbers that a query has to read, n·m: 120 MB as float32. In a batch it runs
+   near the speed of a matrix product; up to there no index here is clearly faster at a recall of 0.95.
 3. Above that, a scan of bits if Numba is installed, else exact.
 """
 

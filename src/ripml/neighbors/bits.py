@@ -1,9 +1,9 @@
 """A scan of two bits per dimension: it proposes candidates, float64 distances rank them.
 
 The nearest rows have the largest score ⟨z, q⟩ − ½‖z‖². `ripml.base.products.BitCodes` estimates the product of a query
-with all rows from the signs of turned entries, an eighth of the bytes that exact search reads. The rows with the largest
-estimates (2,000 for k = 50) are estimated again by two bits per dimension, and the distances of the best of these (325)
-are computed.
+with all rows from the signs of turned entries, an eighth of the bytes that exact search reads. The rows with the
+largest estimates (2,000 for k = 50) are estimated again by two bits per dimension, and the distances of the best of
+these (325) are computed.
 
 The code of a row depends on that row alone, and whether search is exact on the number of rows: what is found does not
 depend on how the rows came here. Search is exact up to `EXACT_VALUES` numbers that a query has to read, n·m, without
@@ -17,7 +17,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from ripml.base.compiled import loops
-from ripml.base.errors import check_count
 from ripml.base.parallel import blocks, map_blocks
 from ripml.base.products import BitCodes
 from ripml.neighbors.base import Floats, Index, Ints, Neighbours, Searcher, Stored
