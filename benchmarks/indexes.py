@@ -8,9 +8,9 @@ to length 1, as for the other decoders. 200,000 rows (--quick: 20,000). Time is 
 the same queries, in a batch and one at a time; recall@20 is the share of the 20 nearest rows that were found.
 
 With RIPML_DATA and without --quick also, on one thread: the 200 most similar rows of sparse rows, the tf-idf of
-`msdocs`, by the largest terms compared with all terms, for 25,000, 50,000 and all rows; and the same of dense rows, 300 components
-of these by latent semantic analysis, by bits compared with all rows, in times of the processor, which other work on
-the machine affects less.
+`msdocs`, by the largest terms compared with all terms, for 25,000, 50,000 and all rows; and the same of dense rows, 300
+components of these by latent semantic analysis, by bits compared with all rows, in times of the processor, which other
+work on the machine affects less.
 """
 
 from __future__ import annotations
