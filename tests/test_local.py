@@ -391,7 +391,12 @@ class TestModelsOfManyDenseRowsAndLabelSets:
         monkeypatch.setattr(BitCodes, "counts", staticmethod(lambda k: (2 * k, k + 3)))
 
     def fitted(self, n: int) -> RIPML:
-        settings: dict[str, Any] = {"kernel": Local(0.5, 0.1, 20), "n_neighbors": 5, "ensemble": "gaussian", "n_dims": 40}
+        settings: dict[str, Any] = {
+            "kernel": Local(0.5, 0.1, 20),
+            "n_neighbors": 5,
+            "ensemble": "gaussian",
+            "n_dims": 40,
+        }
         return RIPML(normalize=True, random_state=0, **settings).fit(ZIPF.X[:n], ZIPF.Y[:n])
 
     def test_the_shares_that_are_found_are_measured(self, caplog: pytest.LogCaptureFixture) -> None:
