@@ -13,13 +13,14 @@ from typing import Any
 Row = tuple[str, float, str]  # name, figure, and the bound or rival to compare it with
 
 
-def options(description: str, **counts: int) -> argparse.Namespace:
-    """Parse --quick and --json PATH, and options that are counts, with their defaults."""
+def options(description: str, **values: int | str) -> argparse.Namespace:
+    """Parse --quick and --json PATH, and options that are counts or words, with their defaults."""
     parser = argparse.ArgumentParser(description=description.split("\n", maxsplit=1)[0])
     parser.add_argument("--quick", action="store_true", help="smaller and faster")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
-    for name, default in counts.items():
-        parser.add_argument(f"--{name}", type=int, default=None, help=f"how many {name} (default {default})")
+    for name, default in values.items():
+        what = f"how many {name} (default {default})" if isinstance(default, int) else f"one {name} alone"
+        parser.add_argument(f"--{name}", type=type(default), default=None, help=what)
     return parser.parse_args()
 
 

@@ -19,12 +19,12 @@ from ripml.base.arrays import GrowingArray
 from ripml.base.errors import DataError, ParameterError
 from ripml.labels.ensembles import Ensemble
 from ripml.labels.projection import Projection
-from ripml.neighbors import HNSW, IVF, LSH, Auto, Exact, Searcher
+from ripml.neighbors import HNSW, IVF, LSH, Auto, Bits, Exact, Searcher
 from ripml.regression import RidgeSolver
 from ripml.regression.regression import LinearRegression
 
 Array = NDArray[Any]
-Index = Auto | Exact | HNSW | IVF | LSH  # rows can be added to these and removed
+Index = Auto | Bits | Exact | HNSW | IVF | LSH  # rows can be added to these and removed
 
 # ------------------------------------------------------------------------------------------------------- ensembles
 

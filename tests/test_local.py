@@ -19,6 +19,7 @@ import ripml
 from ripml import RIPML
 from ripml.base import registry
 from ripml.base.errors import DataError, ParameterError
+from ripml.base.products import BitCodes
 from ripml.decoding.calibration import mean_precision
 from ripml.decoding.decoders import Blend
 from ripml.decoding.fitted import LeftOut
@@ -31,7 +32,7 @@ from ripml.labels.label_sets import distinct_sets
 from ripml.model import fitting
 from ripml.model.cluster import Cluster
 from ripml.model.fitting import ClusterFit
-from ripml.neighbors import Exact
+from ripml.neighbors import Exact, bits
 from ripml.regression import kernels
 from ripml.regression.kernels import RBF, Linear, Local, Rows, squared_lengths
 from ripml.regression.regression import LinearRegression
@@ -377,6 +378,55 @@ class TestModelsOfManySparseRows:
     def test_explanations_add_up(self) -> None:
         fitted, query = self.fitted(150), scipy.sparse.csr_array(self.X_new[:9])
         laws.contributions_add_up_to_the_score(fitted, query)
+
+
+class TestModelsOfManyDenseRowsAndLabelSets:
+    """Models of more dense rows, and more label sets, than a query is compared with; few of them are candidates."""
+
+    @pytest.fixture(autouse=True)
+    def many(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(kernels, "_EXACT_ROWS", 50)
+        monkeypatch.setattr(kernels, "_EXACT_DENSE", 0)
+        monkeypatch.setattr(bits, "EXACT_VALUES", 0)
+        monkeypatch.setattr(BitCodes, "counts", staticmethod(lambda k: (2 * k, k + 3)))
+
+    def fitted(self, n: int) -> RIPML:
+        settings: dict[str, Any] = {
+            "kernel": Local(0.5, 0.1, 20),
+            "n_neighbors": 5,
+            "ensemble": "gaussian",
+            "n_dims": 40,
+        }
+        return RIPML(normalize=True, random_state=0, **settings).fit(ZIPF.X[:n], ZIPF.Y[:n])
+
+    def test_the_shares_that_are_found_are_measured(self, caplog: pytest.LogCaptureFixture) -> None:
+        with caplog.at_level("INFO", "ripml"):
+            (solution,) = self.fitted(150).solutions_
+        assert 0.5 < solution["similar_recall"] < 1
+        assert 0.5 < solution["set_recall"] < 1
+        assert re.search(r"of the 20 most similar of 150 rows, \d\d\.\d % are found", caplog.text)
+        assert re.search(r"of the 5 nearest of \d+ label sets, \d\d\.\d % are found", caplog.text)
+
+    def test_saved_equals_loaded_and_one_by_one_equals_batch(self, tmp_path: Path) -> None:
+        fitted = self.fitted(150)
+        laws.saved_equals_loaded(fitted, ZIPF.X_new, tmp_path / "model")
+        laws.one_by_one_equals_batch(fitted, ZIPF.X_new[:40])
+
+    def test_learn_then_forget_is_never_learnt(self, tmp_path: Path) -> None:
+        fitted = self.fitted(130)
+        before = fitted.decision_function(ZIPF.X_new)
+        fitted.partial_fit(ZIPF.X[130:150], ZIPF.Y[130:150]).forget(ZIPF.X[130:150], ZIPF.Y[130:150])
+        laws.assert_scores_agree(fitted, fitted.decision_function(ZIPF.X_new), before)
+        fitted.save(tmp_path / "model")  # without the places of what was forgotten
+        laws.assert_scores_agree(fitted, ripml.load(tmp_path / "model").decision_function(ZIPF.X_new), before)
+
+    def test_explanations_add_up(self) -> None:
+        laws.contributions_add_up_to_the_score(self.fitted(150), ZIPF.X_new[:9])
+
+    def test_without_numba_all_are_compared(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for module in (kernels, bits):
+            monkeypatch.setattr(module, "loops", lambda: None)
+        assert not {"similar_recall", "set_recall"} & self.fitted(150).solutions_[0].keys()
 
 
 def test_the_local_signal_of_candidates_is_kernel_ridge_near_the_query() -> None:

@@ -12,6 +12,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+import scipy.linalg
 import scipy.sparse
 from numpy.typing import NDArray
 
@@ -19,6 +20,7 @@ from ripml import RIPML, load
 from ripml.base import compiled
 from ripml.base.arrays import as_bytes, as_half, from_bytes, from_half, packed_indices, unpacked_indices
 from ripml.base.products import (
+    BitCodes,
     RoundedRows,
     dense_rows_product,
     gram_of,
@@ -298,6 +300,98 @@ def test_rows_with_few_terms_of_different_lengths_or_signs_are_compared_with_all
     for other in (negative, longer):
         assert not rows_of(other).X.misses
         assert rows_of(other).recall(X[1:3], 5) is None
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("k", [1, 30, 399])
+def test_coded_dense_rows_are_the_nearest_where_all_are_candidates(
+    seed: int, k: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = np.random.default_rng(seed)
+    X, queries, late = (random.standard_normal((n, 70), np.float32) for n in (400, 9, 20))
+    X[::97] = 0
+    own, nothing = random.integers(0, 420, 9), np.zeros(0, np.int64)
+
+    def nearest(left_out: Any) -> Any:
+        learnt = np.zeros(20, np.int64), 400 + np.arange(20)
+        rows = rows_of(X).changed(np.array([3, 60]), nothing, nothing, late, *learnt)
+        return rows.X.misses, *rows.nearest(queries, k, left_out)
+
+    monkeypatch.setattr(kernels, "_EXACT_DENSE", 0)
+    for left_out in (None, own):
+        monkeypatch.setattr(kernels, "_EXACT_ROWS", 400)
+        misses, ids, values = nearest(left_out)
+        assert not misses
+        monkeypatch.setattr(kernels, "_EXACT_ROWS", 399)
+        misses, coded_ids, coded_values = nearest(left_out)
+        assert misses
+        np.testing.assert_allclose(coded_values, values, atol=1e-4)
+        for one, other, some in zip(coded_ids, ids, np.isfinite(values), strict=True):
+            assert set(one[some].tolist()) == set(other[some].tolist())
+
+
+def test_coded_dense_rows_are_different_present_rows_of_the_right_likeness(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "_EXACT_DENSE", 0)
+    monkeypatch.setattr(kernels, "_EXACT_ROWS", 100)
+    random = np.random.default_rng(0)
+    centres = random.standard_normal((50, 48), np.float32)
+    X = centres[random.integers(50, size=5000)] + random.standard_normal((5000, 48), np.float32)
+    queries, alive = X[:8] + np.float32(0.1), random.random(5000) < 0.7
+    rows = rows_of(X, alive=alive)
+    ids, values = rows.nearest(queries, 20)
+    assert alive[ids].all()
+    assert all(len(set(line)) == 20 for line in ids.tolist())
+    assert (np.diff(values, axis=1) <= 0).all()
+    np.testing.assert_allclose(values, np.take_along_axis(rows.likeness(queries, 1), ids, axis=1), atol=1e-3)
+    alone = [rows.nearest(queries[i : i + 1], 20)[0] for i in range(8)]
+    np.testing.assert_array_equal(np.vstack(alone), ids)
+    recall = rows.recall(queries, 20)
+    assert recall is not None
+    assert 0.9 < recall <= 1
+    own = rows.nearest(queries, 20, np.arange(8))[0]
+    assert not (own == np.arange(8)[:, None]).any()
+    # Rows that came and went leave no trace in what is found.
+    nothing, more = np.zeros(0, np.int64), random.standard_normal((400, 48), np.float32)
+    learnt = rows.changed(nothing, nothing, nothing, more, np.zeros(400, np.int64), 5000 + np.arange(400))
+    forgotten = learnt.changed(5000 + np.arange(400), nothing, nothing, more[:0], nothing, nothing)
+    np.testing.assert_array_equal(forgotten.nearest(queries, 20)[0], ids)
+
+
+def test_few_dense_rows_and_very_long_ones_are_compared_with_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "_EXACT_ROWS", 100)
+    X = np.random.default_rng(0).standard_normal((200, 30), np.float32)
+    assert not rows_of(X).X.misses
+    monkeypatch.setattr(kernels, "_EXACT_DENSE", 0)
+    assert rows_of(X).X.misses
+    X[7] *= np.float32(1e15)
+    assert not rows_of(X).X.misses
+    assert rows_of(X).recall(X[:2], 5) is None
+
+
+@pytest.mark.parametrize("m", [1, 70, 256])
+def test_codes_estimate_products(m: int) -> None:
+    """Against NumPy: signs and steps of turned rows, and factors that make a row's product with itself exact."""
+    Z = np.random.default_rng(m).standard_normal((130, m), np.float32)
+    flips, signs, pairs, factors, *last = BitCodes(Z).arrays()
+    D = flips.shape[1]
+    H = scipy.linalg.hadamard(D)
+    padded = np.zeros((130, D))
+    padded[:, :m] = Z
+    turned = (H @ (flips[1][:, None] * (H @ (flips[0][:, None] * padded.T)))).T / D
+    np.testing.assert_allclose(np.linalg.norm(turned, axis=1), np.linalg.norm(Z, axis=1), rtol=1e-5)
+    assert (len(signs), len(last[0])) == (2, 1)
+    signs, pairs, factors = (np.concatenate([a, b]) for a, b in zip((signs, pairs, factors), last, strict=True))
+    first, second = (
+        2.0 * np.unpackbits(pairs[:, :, bit].reshape(-1, D // 64).view(np.uint8), axis=1, bitorder="little") - 1
+        for bit in (0, 1)
+    )
+    np.testing.assert_array_equal(signs.transpose(0, 2, 1), pairs[:, :, 0])
+    clear = np.abs(turned) > 1e-5
+    np.testing.assert_array_equal(first[:130][clear], np.sign(turned)[clear])
+    fine = (2 * first + second)[:130]
+    for bits, factor in ((first[:130], factors[:, 0]), (fine, factors[:, 1])):
+        products = (bits * turned).sum(axis=1) * factor.reshape(-1)[:130]
+        np.testing.assert_allclose(products, np.square(Z).sum(axis=1), rtol=1e-4)
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 120])

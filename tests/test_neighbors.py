@@ -326,5 +326,7 @@ def test_words_name_indices_and_others_are_refused() -> None:
     assert resolve("index", "exact") == Exact()
     assert resolve("index", Exact()) == Exact()
     for wrong in ("flat", None, 3, Exact):
-        with pytest.raises(ParameterError, match="`index` must be one of exact, auto, ivf, hnsw, lsh or an Index; got"):
+        with pytest.raises(
+            ParameterError, match="`index` must be one of auto, exact, bits, ivf, hnsw, lsh or an Index; got"
+        ):
             resolve("index", wrong)

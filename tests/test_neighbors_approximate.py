@@ -13,19 +13,20 @@ from numpy.typing import NDArray
 
 from ripml.base.errors import DataError, MissingExtraError, ParameterError
 from ripml.base.registry import from_json, resolve, to_json
-from ripml.neighbors import HNSW, IVF, LSH, Auto, Exact, approximate, auto, choose_index
+from ripml.neighbors import HNSW, IVF, LSH, Auto, Bits, Exact, approximate, auto, bits, choose_index
 from ripml.neighbors.lsh import LSHSearcher
 
 Floats = NDArray[np.float32]
 NONE = np.empty(0, np.int64)
 
-APPROXIMATE: list[Index] = [LSH(), HNSW(), IVF(), IVF(n_lists=16, n_probe=8)]
+APPROXIMATE: list[Index] = [LSH(), HNSW(), IVF(), IVF(n_lists=16, n_probe=8), Bits(), Auto()]
 subjects = pytest.mark.parametrize("index", APPROXIMATE, ids=repr)
 
 
 @pytest.fixture(autouse=True)
 def _structures_from_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(approximate, "LEAST", 100)
+    monkeypatch.setattr(bits, "EXACT_VALUES", 0)
 
 
 def topics(n: int, m: int = 16, seed: int = 0) -> Floats:
@@ -305,7 +306,14 @@ def test_options_out_of_range_are_refused(make: Any, message: str) -> None:
 
 
 def test_words_name_indices() -> None:
-    for word, index in {"exact": Exact(), "lsh": LSH(), "hnsw": HNSW(), "ivf": IVF(), "auto": Auto()}.items():
+    for word, index in {
+        "exact": Exact(),
+        "lsh": LSH(),
+        "hnsw": HNSW(),
+        "ivf": IVF(),
+        "bits": Bits(),
+        "auto": Auto(),
+    }.items():
         assert resolve("index", word) == index
 
 
@@ -365,16 +373,44 @@ def test_small_sets_are_searched_exactly_by_auto() -> None:
     laws.restored_equals_built(Auto(), Z, Q, 5)
 
 
-def test_large_sets_are_searched_by_lists_if_faiss_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_sets_are_searched_by_bits_if_numba_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auto, "EXACT_VALUES", 1000)
-    laws.restored_equals_built(Auto(), topics(500), shrunken(20), 5, least=0.9)
     index, reason = choose_index(500, 16, 1, 10**9)
-    assert index == IVF()
+    assert index == Bits()
     assert "more than 1,000" in reason
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr(auto, "loops", lambda: None)
     index, reason = choose_index(500, 16, 1, 10**9)
     assert index == Exact()
-    assert "faiss is not installed" in reason
+    assert "Numba is not installed" in reason
+
+
+def test_without_numba_and_for_few_rows_bits_are_not_scanned(monkeypatch: pytest.MonkeyPatch) -> None:
+    Z, Q = np.random.default_rng(0).standard_normal((9000, 64)).astype(np.float32), shrunken(20, 64)
+    searcher = Bits().build(Z)
+    missed = searcher.recall(Q, 50)
+    assert missed is not None
+    assert 0.5 < missed < 1
+    for name, value in (("EXACT_VALUES", Z.size), ("loops", lambda: None)):
+        with monkeypatch.context() as patched:
+            patched.setattr(bits, name, value)
+            assert searcher.recall(Q, 50) is None
+            laws.agree(searcher.query(Q, 50), Exact().build(Z).query(Q, 50))
+
+
+def test_what_bits_find_does_not_depend_on_how_rows_came() -> None:
+    """Rows that came and went do not change which others are missed, and codes are shared by later searchers."""
+    Z, Q = np.random.default_rng(0).standard_normal((9100, 64)).astype(np.float32), shrunken(20, 64)
+    at_once, step_by_step = Bits().build(Z[:9000]), Bits().build(Z[:8001])
+    step_by_step.query(Q, 50)
+    for end in (8002, 8500, 9000):
+        step_by_step = step_by_step.changed(Z[:end], NONE)
+        step_by_step.query(Q, 50)
+    found = at_once.query(Q, 50)
+    laws.agree(step_by_step.query(Q, 50), found)
+    later = step_by_step.changed(Z, NONE)
+    assert np.shares_memory(later.codes.arrays()[1], step_by_step.codes.arrays()[1])
+    laws.agree(later.changed(Z, np.arange(9000, 9100)).query(Q, 50), found)
+    laws.agree(step_by_step.query(Q, 50), found)
 
 
 def test_storage_shrinks_with_the_memory_that_is_free() -> None:

@@ -52,6 +52,16 @@ def _to_half(typing: Any, value: Any) -> Any:
     return types.uint16(types.float32), generate
 
 
+@intrinsic
+def _count_ones(typing: Any, word: Any) -> Any:
+    """The number of ones among 64 bits; the processor has an instruction for that."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.ctpop(arguments[0])
+
+    return types.uint64(types.uint64), generate
+
+
 # ------------------------------------------------------------------------------------------------------------- features
 
 
@@ -286,6 +296,232 @@ def best_rows(queries, Z, penalty, rounded, units, cut, longest, by_distance, k,
         first = _order(exact)
         for p in range(k):
             ids[i, p], costs[i, p] = places[first[p]], exact[first[p]]
+
+
+@_ordered_loop
+def _turned(row, flips, out):
+    """A row, filled up with zeros, in other axes: twice signs ±1 (2, D) and a Walsh–Hadamard transform."""
+    n_bits = len(out)
+    out[:] = 0
+    for j in range(len(row)):
+        out[j] = np.float32(row[j])
+    for flip in flips:
+        for j in range(n_bits):
+            out[j] *= flip[j]
+        half = 1
+        while half < n_bits:
+            for start in range(0, n_bits, 2 * half):
+                for j in range(start, start + half):
+                    out[j], out[j + half] = out[j] + out[j + half], out[j] - out[j + half]
+            half *= 2
+    for j in range(n_bits):
+        out[j] /= np.float32(n_bits)
+
+
+@_ordered_loop
+def bit_codes(Z, flips, signs, both, factors):
+    """Two bits for each entry of turned rows: its sign, and whether it is the larger of two steps upwards
+    (`ripml.base.products.BitCodes`). `signs` are in blocks of 64 rows. `factors` turn products with bits into products
+    with the rows."""
+    turned, one = np.empty(flips.shape[1], np.float32), np.uint64(1)
+    for r in range(len(Z)):
+        _turned(Z[r], flips, turned)
+        square, total, coarse = 0.0, 0.0, 0.0
+        for value in turned:
+            square += np.float64(value) * np.float64(value)
+        step = np.sqrt(square / len(turned))  # between the values 1 and 3 of normal entries
+        block, place = r // 64, r % 64
+        for w in range(signs.shape[1]):
+            sign, large = np.uint64(0), np.uint64(0)
+            for j in range(64):
+                value = turned[64 * w + j]
+                far = abs(value) > step
+                total += abs(value)
+                coarse += abs(value) * (3 if far else 1)
+                if value >= 0:
+                    sign |= one << np.uint64(j)
+                if (value >= 0) == far:
+                    large |= one << np.uint64(j)
+            signs[block, w, place] = sign
+            both[block, place, 0, w], both[block, place, 1, w] = sign, large
+        factors[block, 0, place] = square / total if total > 0 else 0.0
+        factors[block, 1, place] = square / coarse if total > 0 else 0.0
+
+
+@_ordered_loop
+def _bit_planes(turned, planes):
+    """Entries as ±u ± 2u ± 4u: the bits (3, W) of the signs, and u. The largest entries are cut off at 7u."""
+    largest = np.float32(0)
+    for value in turned:
+        largest = max(largest, abs(value))
+    unit = largest * np.float32(0.1) + np.float32(1e-30)
+    planes[:] = 0
+    for j in range(len(turned)):
+        steps = np.int64(min(max(np.rint((turned[j] / unit + np.float32(7)) / np.float32(2)), 0), 7))
+        for p in range(3):
+            planes[p, j // 64] |= np.uint64((steps >> p) & 1) << np.uint64(j % 64)
+    return unit
+
+
+@_loop
+def _reach(values, k):
+    """The k-th largest of values (n,); −∞ where there are fewer."""
+    if k > len(values):
+        return np.float32(-np.inf)
+    return np.partition(values, len(values) - k)[len(values) - k]
+
+
+@_loop
+def _likely_by_bits(
+    signs, both, factors, last_signs, last_both, last_factors, planes, unit, halves, gone, own, n_first, n_kept, scores,
+    highest, places, refined
+):  # fmt: skip
+    """The places of about `n_kept` rows that are likely to have the largest ⟨z, q⟩ − half, and how many these are.
+
+    The signs of all rows propose `n_first` rows, both bits of these the others. (b XOR p) counts the entries in which
+    row and query differ in sign, of which a product of signs loses 2. The block behind the full ones is apart.
+    """
+    n, n_words, group = len(halves), signs.shape[1], 16
+    whole, counts, line = np.float32(7 * 64 * n_words), np.empty(64, np.uint64), np.empty(64, np.float32)
+    for block in range(-(-n // 64)):
+        for i in range(64):
+            counts[i] = 0
+        for w in range(n_words):
+            bits = signs[block, w] if block < len(signs) else last_signs[block - len(signs), w]
+            one, two, four = planes[0, w], planes[1, w], planes[2, w]
+            for i in range(64):
+                counts[i] += (
+                    _count_ones(bits[i] ^ one)
+                    + (_count_ones(bits[i] ^ two) << np.uint64(1))
+                    + (_count_ones(bits[i] ^ four) << np.uint64(2))
+                )
+        factor = factors[block, 0] if block < len(signs) else last_factors[block - len(signs), 0]
+        half = halves[64 * block : 64 * block + 64]
+        for i in range(64):
+            line[i] = (whole - np.float32(2) * np.float32(np.int32(counts[i]))) * unit * factor[i]
+        for i in range(len(half)):
+            line[i] -= np.float32(half[i])
+        line[len(half) :] = -np.inf
+        if len(gone):
+            for i in range(len(half)):
+                line[i] = -np.inf if gone[64 * block + i] else line[i]
+        if own // 64 == block:
+            line[own % 64] = -np.inf
+        scores[block] = line
+        for g in range(64 // group):
+            best = np.float32(-np.inf)
+            for i in range(group * g, group * g + group):
+                best = max(best, line[i])
+            highest[block, g] = best
+    # The `n_first` largest maxima of groups bound the `n_first` largest scores.
+    tops, flat = highest.ravel(), scores.ravel()
+    least, count = _reach(tops, n_first), 0
+    for g in range(len(tops)):
+        if tops[g] >= least:
+            for r in range(group * g, group * g + group):
+                places[count] = r
+                count += 1 if flat[r] >= least and flat[r] > -np.inf else 0
+    if count > n_first:
+        for p in range(count):
+            refined[p] = flat[places[p]]
+        least, found, count = _reach(refined[:count], n_first), count, 0
+        for p in range(found):
+            places[count] = places[p]
+            count += 1 if refined[p] >= least else 0
+    if count <= n_kept:
+        return count
+    for p in range(count):
+        row = places[p]
+        block, i, lost = row // 64, row % 64, np.uint64(0)
+        bits = both[block, i] if block < len(signs) else last_both[block - len(signs), i]
+        factor = factors[block, 1, i] if block < len(signs) else last_factors[block - len(signs), 1, i]
+        sign, large = bits[0], bits[1]
+        for w in range(n_words):
+            one, two, four = planes[0, w], planes[1, w], planes[2, w]
+            lost += (
+                (_count_ones(sign[w] ^ one) << np.uint64(1))
+                + (_count_ones(sign[w] ^ two) << np.uint64(2))
+                + (_count_ones(sign[w] ^ four) << np.uint64(3))
+                + _count_ones(large[w] ^ one)
+                + (_count_ones(large[w] ^ two) << np.uint64(1))
+                + (_count_ones(large[w] ^ four) << np.uint64(2))
+            )
+        product = np.float32(3) * whole - np.float32(2) * np.float32(np.int32(lost))
+        refined[p] = product * unit * factor - np.float32(halves[row])
+    least, found, count = _reach(refined[:count], n_kept), count, 0
+    for p in range(found):
+        places[count] = places[p]
+        count += 1 if refined[p] >= least else 0
+    return count
+
+
+@_loop
+def nearest_by_bits(
+    queries, Z, half_norms, flips, signs, both, factors, last_signs, last_both, last_factors, n_first, n_kept, k, ids,
+    distances
+):  # fmt: skip
+    """The k nearest of the rows Z that bits propose, and their squared distances (`ripml.neighbors.bits`).
+
+    Half the squared length of a removed row is ∞.
+    """
+    n_bits, n_blocks = flips.shape[1], len(signs) + len(last_signs)
+    turned, planes = np.empty(n_bits, np.float32), np.empty((3, n_bits // 64), np.uint64)
+    scores, highest = np.empty((n_blocks, 64), np.float32), np.empty((n_blocks, 4), np.float32)
+    places, refined = np.empty(64 * n_blocks + 1, np.int64), np.empty(64 * n_blocks, np.float32)
+    gone = np.empty(0, np.bool_)
+    for i in range(len(queries)):
+        _turned(queries[i], flips, turned)
+        unit = _bit_planes(turned, planes)
+        count = _likely_by_bits(
+            signs, both, factors, last_signs, last_both, last_factors, planes, unit, half_norms, gone, -1, n_first,
+            n_kept, scores, highest, places, refined
+        )  # fmt: skip
+        exact = np.empty(count)
+        for p in range(count):
+            exact[p] = _squared_distance(Z[places[p]], queries[i])
+        first = _order(exact)
+        for p in range(k):
+            ids[i, p], distances[i, p] = places[first[p]], exact[first[p]]
+
+
+@_loop
+def similar_by_bits(
+    queries, Z, halves, flips, signs, both, factors, last_signs, last_both, last_factors, gone, left_out, late, numbers,
+    n_first, n_kept, k, tied, ids, found
+):  # fmt: skip
+    """The k nearest of the dense rows that bits propose (`TrainingRows.nearest`). The other arguments are those of
+    `nearest_rows`. Where fewer than k rows count, others follow."""
+    n, n_bits, n_blocks, n_late = len(halves), flips.shape[1], len(signs) + len(last_signs), late.shape[1]
+    turned, planes = np.empty(n_bits, np.float32), np.empty((3, n_bits // 64), np.uint64)
+    scores, highest = np.empty((n_blocks, 64), np.float32), np.empty((n_blocks, 4), np.float32)
+    places, refined = np.empty(64 * n_blocks + 1, np.int64), np.empty(64 * n_blocks, np.float32)
+    best_ids, best = np.empty((1, k), np.int64), np.empty((1, k), np.float32)
+    for i in range(len(queries)):
+        _turned(queries[i], flips, turned)
+        unit = _bit_planes(turned, planes)
+        own = left_out[i] if len(left_out) else -1
+        count = _likely_by_bits(
+            signs, both, factors, last_signs, last_both, last_factors, planes, unit, halves, gone[:n],
+            own if own < n else -1, n_first, n_kept, scores, highest, places, refined
+        )  # fmt: skip
+        near, likeness = np.empty(max(count, k) + n_late, np.int64), np.empty(max(count, k) + n_late, np.float32)
+        for p in range(count):
+            near[p], likeness[p] = places[p], _dot(queries[i], Z[places[p]]) - halves[places[p]]
+        if count < k:  # all rows that count are among these
+            listed = np.zeros(n, np.bool_)
+            for p in range(count):
+                listed[places[p]] = True
+            for r in range(n):
+                if count < k and not listed[r]:
+                    near[count], likeness[count] = r, -np.inf
+                    count += 1
+        for e in range(n_late):
+            near[count] = n + e
+            likeness[count] = -np.inf if own == n + e or (len(gone) and gone[n + e]) else late[i, e]
+            count += 1
+        most_similar(likeness[:count].reshape(1, count), numbers[near[:count]], k, tied, best_ids, best)
+        for p in range(k):
+            ids[i, p], found[i, p] = near[best_ids[0, p]], best[0, p]
 
 
 @_loop

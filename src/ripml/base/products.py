@@ -6,6 +6,7 @@ dense products are used where they are faster: for features that many rows have,
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,6 +23,7 @@ from ripml.base.workspace import RowBlocks, Workspace, read_rows, release, relea
 __all__ = [
     "BLAS_GAIN",
     "FREQUENT",
+    "BitCodes",
     "FactoredEmbedding",
     "IndexedEmbedding",
     "RoundedRows",
@@ -50,6 +52,7 @@ _FEATURE_BLOCKS = 32  # in which rare features are multiplied, by sparse product
 _LINES = 256  # lines of a result that compiled loops add up at a time
 _EMBEDDED_ROWS = 1 << 16  # whose labels' columns are held at a time
 _TARGETS, _LONG_TARGETS = 64, 128  # columns of V that a sparse matrix is multiplied with at a time, at most
+_CODED_ROWS = 1 << 12  # that a thread turns into bits at a time; whole blocks of 64
 _CACHED_LINES = 1 << 16  # of 64 columns: 16 MB
 
 
@@ -157,6 +160,74 @@ class RoundedRows:
             release(Z)
         self._copy = rounded, units, cut
         return rounded.view, units.view, cut
+
+
+class BitCodes:
+    """Rows Z (n, m) in two bits for each of D dimensions, D the power of two from m on, by which a scan proposes the
+    rows that may be nearest to a query.
+
+    A row is turned, z' = HF₂HF₁z/D with F random signs and H the Walsh–Hadamard transform, so that its entries are like
+    normal ones whatever they were. Of each entry its sign b and whether it is the larger of two steps are kept. With
+    q' the turned query, in three bits per entry, ⟨z, q⟩ ≈ ⟨b, q'⟩ ‖z‖² / ⟨b, z'⟩, an estimate whose error is about
+    ¾ ‖z‖ ‖q‖ / √D, or ⅓ by both bits (RaBitQ: Gao and Long 2024). Products of signs are counts of equal bits.
+
+    The code of a row is a function of that row alone. Codes are made when they are first needed, and continued when
+    rows follow; only where loops are compiled.
+    """
+
+    def __init__(self, Z: NDArray[Any]) -> None:
+        self.Z = Z
+        n_bits = max(64, 1 << (Z.shape[1] - 1).bit_length())
+        self.flips = np.random.default_rng(n_bits).choice(np.array([-1, 1], np.float32), (2, n_bits))
+        self._whole = tuple(GrowingArray(array) for array in self._empty(0))  # blocks of 64 rows that are full
+        self._made: tuple[NDArray[Any], ...] | None = None
+        self._lock = threading.Lock()
+
+    def followed(self, Z: NDArray[Any]) -> BitCodes:
+        """Of rows that begin with the present ones."""
+        other = BitCodes(Z)
+        with self._lock:
+            other._whole = self._whole
+        return other
+
+    def arrays(self, n_jobs: int | None = None) -> tuple[NDArray[Any], ...]:
+        """The flips F; of full blocks of 64 rows the signs (n // 64, D/64, 64), both bits of each row side by side
+        (n // 64, 64, 2, D/64), and the factors ‖z‖² / ⟨b, z'⟩ of signs and of both; then the same of the last block."""
+        with self._lock:
+            if self._made is None:
+                known = 64 * self._whole[0].size
+                more, n_whole = self._of(self.Z[known:], n_jobs), (len(self.Z) - known) // 64
+                self._whole = tuple(old.appended(new[:n_whole]) for old, new in zip(self._whole, more, strict=True))
+                # The block that is not full is not in the memory that is shared with later values.
+                last = (new[n_whole:].copy() for new in more)
+                self._made = (self.flips, *(array.view for array in self._whole), *last)
+            return self._made
+
+    @staticmethod
+    def counts(k: int) -> tuple[int, int]:
+        """How many rows signs propose so that k are found, and how many of these both bits.
+
+        >>> BitCodes.counts(200)
+        (2400, 400)
+        """
+        return 800 + 8 * k, 100 + 3 * k // 2
+
+    def _empty(self, n_blocks: int) -> tuple[NDArray[Any], ...]:
+        n_words = self.flips.shape[1] // 64
+        shapes = (n_blocks, n_words, 64), (n_blocks, 64, 2, n_words), (n_blocks, 2, 64)
+        return tuple(np.zeros(shape, dtype) for shape, dtype in zip(shapes, "QQf", strict=True))
+
+    def _of(self, Z: NDArray[Any], n_jobs: int | None) -> tuple[NDArray[Any], ...]:
+        made = self._empty(-(-len(Z) // 64))
+
+        def fill(rows: slice) -> None:
+            at = slice(rows.start // 64, -(-rows.stop // 64))
+            some = np.ascontiguousarray(Z[rows], np.float32)
+            loops().bit_codes(some, self.flips, *(array[at] for array in made))
+            release(Z[rows])
+
+        map_blocks(fill, blocks(len(Z), _CODED_ROWS), n_jobs)
+        return made
 
 
 def dense(matrix: Any) -> Floats:

@@ -49,8 +49,9 @@ _STAGES: dict[str, dict[str, str]] = {
         "gd": "ripml.regression.iterative:GradientDescent",
     },
     "index": {
-        "exact": "ripml.neighbors.exact:Exact",
         "auto": "ripml.neighbors.auto:Auto",
+        "exact": "ripml.neighbors.exact:Exact",
+        "bits": "ripml.neighbors.bits:Bits",
         "ivf": "ripml.neighbors.ivf:IVF",
         "hnsw": "ripml.neighbors.hnsw:HNSW",
         "lsh": "ripml.neighbors.lsh:LSH",

@@ -279,6 +279,13 @@ class DirectionIndex(LabelSetIndex):
         rows = self.counts[ids] if left_out is None else self.counts[ids] - (ids == left_out[:, None])
         return NearSets(ids, 1 - distances / 2, rows)
 
+    def recall(self, queries: Floats, k: int, n_jobs: int | None) -> float | None:
+        """The share of the k sets of nearest direction that `nearest` finds; None where that is always all."""
+        if not 0 < k <= self.n_sets or not len(queries) or not self.search_shape[1]:
+            return None
+        step = storage_scale(1.0, self.index.storage)
+        return self.searchers.get()[0].recall(_unit(queries) / np.float32(step), k, n_jobs)
+
 
 class Searchers:
     """The searchers of an index, made when they are first needed."""

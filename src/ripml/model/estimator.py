@@ -80,8 +80,9 @@ class RIPML(Updatable):
         The family of random matrices. "auto" is "identity" where `n_dims` allows it, else "gaussian".
     solver : {"auto", "primal", "dual", "cg", "gd"} or RidgeSolver
         How a linear regression is solved; see `ripml.regression.choose_solver` for the rule of "auto".
-    index : {"exact", "auto", "ivf", "hnsw", "lsh"} or Index
-        How neighbours are searched.
+    index : {"auto", "exact", "bits", "ivf", "hnsw", "lsh"} or Index
+        How neighbours among label sets are searched. "auto" compares a query with all of them up to 30,000,000 numbers
+        (117,000 label sets of 256 dimensions), and past that scans two bits per dimension; see `solutions_`.
     decoder : {"blend", "votes", "weighted", "sketch", "least-squares"} or Decoder
         How a predicted embedding becomes scores; see `ripml.decoding.decoders`.
     tail : float
@@ -120,7 +121,8 @@ class RIPML(Updatable):
         The expected calibration error of `predict_proba` on left-out rows.
     solutions_ : list of dict
         For each cluster: the solver and the reason for it, whether it converged, steps and residual; and for very
-        many sparse rows `similar_recall`, the share of the most similar rows that are found, on left-out rows.
+        many rows and label sets `similar_recall` and `set_recall`, the shares of the most similar rows and of the
+        nearest label sets that are found, on left-out rows.
     n_rows_, n_unlabelled_, n_seen_ : int
         Training rows, rows that were skipped because they have no label, and all rows ever learnt, in whose order
         rows are numbered.
@@ -148,7 +150,7 @@ class RIPML(Updatable):
         ridge: float | str = "auto",
         ensemble: str | Ensemble = "auto",
         solver: str | RidgeSolver = "auto",
-        index: str | Index = "exact",
+        index: str | Index = "auto",
         decoder: str | Decoder = "blend",
         tail: float = 0.0,
         normalize: bool | str = "auto",
@@ -184,7 +186,8 @@ class RIPML(Updatable):
         >>> RIPML.paper(n_dims=50, n_neighbors=3).decoder
         'votes'
         """
-        paper = {"n_learners": 5, "kernel": "linear", "relevance": 0.0, "ensemble": "gaussian", "decoder": "votes"}
+        paper = {"n_learners": 5, "kernel": "linear", "relevance": 0.0, "ensemble": "gaussian", "index": "exact"}
+        paper["decoder"] = "votes"
         return cls(n_dims=n_dims, n_neighbors=n_neighbors, **{**paper, **settings})
 
     @classmethod

@@ -28,10 +28,10 @@ from ripml.base.products import IndexedEmbedding, column_counts, dense, predict_
 from ripml.base.workspace import RowBlocks, Workspace, read_rows, release, release_rows, row_slice
 from ripml.decoding.calibration import Calibration, mean_precision
 from ripml.decoding.decoders import Decoder, DecoderParts
-from ripml.decoding.embedding import LabelEmbedding
+from ripml.decoding.embedding import LabelEmbedding, SketchEmbedding
 from ripml.decoding.evidence import Evidence, FeatureRows, apart
 from ripml.decoding.fitted import FittedDecoder, LeftOut
-from ripml.decoding.label_set_index import LabelSetIndex, as_stored, storage_scale, wide
+from ripml.decoding.label_set_index import DirectionIndex, LabelSetIndex, as_stored, storage_scale, wide
 from ripml.decoding.names import NameModel
 from ripml.decoding.training_rows import TrainingRows
 from ripml.decoding.votes import tally
@@ -703,20 +703,33 @@ class SignalsFitting(ClusterFitting):
             rows = TrainingRows(Rows(X), of_row, of_row[:0], kernel, searched=False)
         said = None if self.evidence is None else self.evidence[numbers[asked]]
         held = LeftOut(index.sets[of_row[asked]], None, X[asked], left_out, asked, of_row[asked], said)
-        facts = {**solution.facts(ridge, reason), **self._recall(rows, held)}
+        facts = {**solution.facts(ridge, reason), **self._recall(index, rows, held)}
         return ClusterFit(Cluster(regression, index, rows), facts, held)
 
-    def _recall(self, rows: TrainingRows | None, held: LeftOut) -> dict[str, float]:
-        """How many of the rows most similar to a row that is left out are found, where some may be missed."""
-        local = self.choice.kernel.nearby
-        if rows is None or not rows.searched:
-            return {}
-        k = local.n_rows if local else self.draft.choices.n_similar
-        recall = rows.recall(held.X[:_ROWS_TO_MEASURE_RECALL], k, held.rows[:_ROWS_TO_MEASURE_RECALL])
-        if recall is None:
-            return {}
-        _log.info("of the %d most similar of %s rows, %.1f %% are found", k, f"{len(rows):,}", 100 * recall)
-        return {"similar_recall": round(recall, 4)}
+    def _recall(self, index: LabelSetIndex, rows: TrainingRows | None, held: LeftOut) -> dict[str, float]:
+        """How many of the rows most similar to a row that is left out are found, and of the label sets nearest to what
+        is predicted for it, where some may be missed."""
+        local, choices, few, facts = (
+            self.choice.kernel.nearby,
+            self.draft.choices,
+            held[:_ROWS_TO_MEASURE_RECALL],
+            dict[str, float](),
+        )
+        if rows is not None and rows.searched:
+            k = local.n_rows if local else choices.n_similar
+            recall = rows.recall(few.X, k, few.rows)
+            if recall is not None:
+                _log.info("of the %d most similar of %s rows, %.1f %% are found", k, f"{len(rows):,}", 100 * recall)
+                facts["similar_recall"] = round(recall, 4)
+        if not choices.n_neighbors:
+            return facts
+        queries = cast(SketchEmbedding, self.embedding).queries(few.Z, index.search_shape[1])
+        recall = cast(DirectionIndex, index).recall(queries, choices.n_neighbors, self.settings.n_jobs)
+        if recall is not None:
+            found = choices.n_neighbors, f"{index.n_sets:,}", 100 * recall
+            _log.info("of the %d nearest of %s label sets, %.1f %% are found", *found)
+            facts["set_recall"] = round(recall, 4)
+        return facts
 
     def _by_kernel(
         self, index: LabelSetIndex, X: Any, targets: Any, of_row: Ints, numbers: Ints, rank: Ints

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from ripml.neighbors.auto import Auto, choose_index
 from ripml.neighbors.base import Index, Searcher
+from ripml.neighbors.bits import Bits
 from ripml.neighbors.exact import Exact
 from ripml.neighbors.hnsw import HNSW
 from ripml.neighbors.ivf import IVF
 from ripml.neighbors.lsh import LSH
 
-__all__ = ["HNSW", "IVF", "LSH", "Auto", "Exact", "Index", "Searcher", "choose_index"]
+__all__ = ["HNSW", "IVF", "LSH", "Auto", "Bits", "Exact", "Index", "Searcher", "choose_index"]

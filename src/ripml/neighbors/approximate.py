@@ -147,6 +147,13 @@ class ApproximateSearcher(Searcher):
         distances[~short] = distance[kept].reshape(-1, k)
         return short, ids, distances
 
+    def recall(self, Q: Floats, k: int, n_jobs: int | None = None) -> float | None:
+        """The share of the k nearest rows that is found; None while there are too few rows for a structure."""
+        if not self.built:
+            return None
+        found, nearest = self.query(Q, k, n_jobs)[1], self.exact.query(Q, k, n_jobs)[1]
+        return float(np.mean(found <= nearest[:, -1:]))
+
     def changed(self, Z: Stored, removed: Ints) -> ApproximateSearcher:
         """Share the structure; make a new one where the tail is long, or half of the structure's rows are removed."""
         exact = self.exact.changed(Z, removed)

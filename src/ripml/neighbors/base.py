@@ -35,6 +35,10 @@ class Searcher(ABC):
         removed.
         """
 
+    def recall(self, Q: Floats, k: int, n_jobs: int | None = None) -> float | None:
+        """The share of the k nearest rows of each query that `query` finds; None where it finds all of them."""
+        return None
+
     def changed(self, Z: Stored, removed: Ints) -> Searcher:
         """A searcher of the embeddings Z, which begin with the present ones, without the rows `removed` and those
         removed before.

@@ -121,7 +121,7 @@ class ExactSearcher(Searcher):
         if not np.isfinite(Q).all():
             raise DataError("the embeddings to search for must be finite; got NaN or infinity.")
         ids, distances = np.empty((len(Q), k), np.int64), np.empty((len(Q), k))
-        if len(Q) <= _FEW and self.Z.dtype == np.float32 and loops() is not None and _usual(Q, self._reach()):
+        if len(Q) <= _FEW and self.Z.dtype == np.float32 and loops() is not None and self.in_usual_range(Q):
             return self._rounded.best(Q, self.half_norms, self._reach(), k, by_distance=True)
         queries = blocks(len(Q), -(-len(Q) // max(1, -(-len(Q) // _QUERIES))) or 1)
         threads = thread_count(n_jobs)
@@ -137,6 +137,11 @@ class ExactSearcher(Searcher):
                 place, distance = place[first], distance[first]
             ids[block], distances[block] = place.reshape(-1, k), distance.reshape(-1, k)
         return ids, distances
+
+    def in_usual_range(self, Q: Floats) -> bool:
+        """Whether queries and rows are far from the ends of the range of float32."""
+        largest = np.abs(Q).max(axis=1, initial=0)
+        return bool(1e-15 < self._reach() < 1e15 and ((largest > 1e-15) & (largest < 1e15)).all())
 
     def _reach(self) -> float:
         """max ‖z‖ of the rows that are not removed."""
@@ -214,12 +219,6 @@ class ExactSearcher(Searcher):
             difference -= Q[query[part]]
             distance[part] = np.einsum("ij,ij->i", difference, difference)
         return distance
-
-
-def _usual(Q: Floats, longest: float) -> bool:
-    """Whether queries, and rows of at most this length, are far from the ends of the range of float32."""
-    largest = np.abs(Q).max(axis=1, initial=0)
-    return bool(1e-15 < longest < 1e15 and ((largest > 1e-15) & (largest < 1e15)).all())
 
 
 def _joined(found: list[Found]) -> Found:

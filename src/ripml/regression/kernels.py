@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from ripml.base.compiled import loops
 from ripml.base.errors import ParameterError, check_count, check_positive
 from ripml.base.parallel import blocks, map_blocks, thread_count
-from ripml.base.products import FREQUENT
+from ripml.base.products import FREQUENT, BitCodes
 from ripml.base.workspace import Workspace, row_slice
 
 __all__ = ["RBF", "Kernel", "Linear", "Local", "Rows", "most_alike", "squared_lengths"]
@@ -42,6 +42,8 @@ _DENSE = 1 / 5  # share of rows past which adding a line of all rows is faster t
 _MANY_ROWS = 24  # rows among a few hundred that have a feature, from which it goes through a dense matrix
 _FREQUENT_LAST = 0.3  # share of rows past which a feature is multiplied only with rows that may be nearest
 _EXACT_ROWS = 20_000  # sparse rows up to which a query is compared with all: as many as have a kernel matrix
+_EXACT_DENSE = 16_000_000  # numbers of dense rows up to which a query is compared with all
+_LONGEST = 1e28  # squared length of a row up to which scores of bits stay in the range of float32
 _EXACT_TERMS = 1_500_000  # of the products of a query with all rows, on average, up to which all are added up
 _TERMS = 256_000  # that are added up where there are more
 _COMPARED = 3  # likely rows that are compared exactly, for each row to be found
@@ -60,7 +62,7 @@ class Rows:
 
     X: Any  # dense or CSR, float32
     more: Rows | None = None
-    prepared: _Prepared | None = field(default=None, repr=False, compare=False)  # sparse X, if that is known already
+    prepared: _Prepared | None = field(default=None, repr=False, compare=False)  # if that is known already
 
     @classmethod
     def in_workspace(cls, X: Any, workspace: Workspace) -> Rows:
@@ -90,7 +92,7 @@ class Rows:
         if late.shape[0] > max(_LATE, self.X.shape[0] // 16):
             rows = Rows(_stacked([self.X, late]))
         else:
-            rows = Rows(self.X, Rows(late), self._prepared if scipy.sparse.issparse(self.X) else None)
+            rows = Rows(self.X, Rows(late), self._prepared)
         return rows
 
     def prepare(self) -> None:
@@ -98,8 +100,7 @@ class Rows:
         if self.more is not None:
             self.more.prepare()
         _ = self.squares
-        if scipy.sparse.issparse(self.X):
-            self._prepared.prepare()
+        self._prepared.prepare()
 
     @cached_property
     def _prepared(self) -> _Prepared:
@@ -122,10 +123,7 @@ class Rows:
             late = out[:, self.X.shape[0] :]
             self.more.products(X, late)
             out = out[:, : self.X.shape[0]]
-        if not scipy.sparse.issparse(self.X):
-            np.matmul(X.toarray() if scipy.sparse.issparse(X) else X, self.X.T, out=out)
-        else:
-            self._prepared.products(X, out)
+        self._prepared.products(X, out)
 
     def nearest(
         self,
@@ -142,14 +140,12 @@ class Rows:
 
         Rows whose values differ by at most `tied` are equal, and those of the lowest `numbers` are taken. None where
         the values of all rows have to be computed first. Of very many rows a few may be missed, see
-        `_LargestFirst`, unless it is to be `exact`.
+        `_LargestFirst` and `_Coded`, unless it is to be `exact`.
         """
-        if not scipy.sparse.issparse(self.X):
-            return None
         n, prepared = int(self.X.shape[0]), self._prepared
-        if not isinstance(prepared, _Lists):
+        if not prepared.searches or (exact and not scipy.sparse.issparse(self.X)):
             return None
-        X = X if scipy.sparse.issparse(X) else scipy.sparse.csr_array(X)
+        X = prepared.as_queries(X)
         late = np.empty((X.shape[0], len(self) - n), np.float32)
         if self.more is not None:
             self.more.prepare()
@@ -164,7 +160,7 @@ class Rows:
     @property
     def misses(self) -> bool:
         """Whether `nearest` may miss some rows."""
-        return scipy.sparse.issparse(self.X) and self._prepared.misses
+        return self._prepared.misses
 
     def products_among(self, ids: Ints) -> Floats:
         """⟨row, row'⟩ for all pairs of these rows, (k, k)."""
@@ -194,9 +190,10 @@ class Rows:
 
 
 class _Prepared(ABC):
-    """Sparse rows, prepared for products with others."""
+    """Rows, prepared for products with others."""
 
     misses: ClassVar[bool] = False  # whether the search of near rows may miss some
+    searches: ClassVar[bool] = False  # whether there is a search, `nearest`, that does not compute all products
 
     @abstractmethod
     def products(self, X: Any, out: Floats) -> None:
@@ -206,13 +203,93 @@ class _Prepared(ABC):
     def prepare(self) -> None:
         """Make what products need, before threads start."""
 
+    def as_queries(self, X: Any) -> Any:
+        """Rows as `nearest` takes them."""
+        return X if scipy.sparse.issparse(X) else scipy.sparse.csr_array(X)
+
+    def nearest(
+        self,
+        X: Any,
+        halves: Floats,
+        gone: NDArray[np.bool_],
+        left_out: Ints,
+        late: Floats,
+        numbers: Ints,
+        tied: np.float32,
+        exact: bool,
+        ids: Ints,
+        likeness: Floats,
+    ) -> None:
+        """Write the nearest rows of rows X, and their likeness (`ripml.base.loops.nearest_rows`)."""
+        raise NotImplementedError
+
     @staticmethod
     def of(X: Any, workspace: Workspace | None = None) -> _Prepared:
-        """By lists where loops are compiled, else split by features."""
+        """Dense rows as they are, or coded where they are many; sparse ones by lists where loops are compiled, else
+        split by features."""
+        if not scipy.sparse.issparse(X):
+            return _Coded(X, BitCodes(X)) if _Coded.suits(X) else _Dense(X)
         if loops() is None:
             return _Split.made(X)
         kind = _LargestFirst if _LargestFirst.suits(X) else _Lists
         return kind.made(X, workspace or Workspace())
+
+
+@dataclass(frozen=True)
+class _Dense(_Prepared):
+    """Dense rows."""
+
+    X: Floats
+
+    def prepare(self) -> None:
+        """Nothing."""
+
+    def products(self, X: Any, out: Floats) -> None:
+        np.matmul(self.as_queries(X), self.X[: out.shape[1]].T, out=out)
+
+    def as_queries(self, X: Any) -> Any:
+        return X.toarray() if scipy.sparse.issparse(X) else X
+
+
+@dataclass(frozen=True)
+class _Coded(_Dense):
+    """Dense rows with a code of two bits for each dimension, by which rows are proposed and then compared exactly.
+
+    A search reads a sixteenth of the bytes, and may miss rows whose products with a query are nearly the same as those
+    of many others.
+    """
+
+    codes: BitCodes
+
+    misses: ClassVar[bool] = True
+    searches: ClassVar[bool] = True
+
+    @staticmethod
+    def suits(X: Any) -> bool:
+        """Whether comparing all rows with a query takes longer than to scan their codes."""
+        if loops() is None or X.dtype != np.float32 or len(X) <= _EXACT_ROWS or X.size <= _EXACT_DENSE:
+            return False
+        return bool(squared_lengths(X).max() < _LONGEST)
+
+    def nearest(
+        self,
+        X: Any,
+        halves: Floats,
+        gone: NDArray[np.bool_],
+        left_out: Ints,
+        late: Floats,
+        numbers: Ints,
+        tied: np.float32,
+        exact: bool,
+        ids: Ints,
+        likeness: Floats,
+    ) -> None:
+        """See `ripml.base.loops.similar_by_bits`; never `exact`."""
+        k, X = ids.shape[1], np.ascontiguousarray(X, np.float32)
+        loops().similar_by_bits(
+            X, self.X, halves, *self.codes.arrays(), gone, left_out, late, numbers, *BitCodes.counts(k), k, tied, ids,
+            likeness,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -224,6 +301,8 @@ class _Lists(_Prepared):
     rows: NDArray[Any]
     values: Floats
     X: Any  # the rows themselves
+
+    searches: ClassVar[bool] = True
 
     @classmethod
     def made(cls, X: Any, workspace: Workspace) -> _Lists:
