@@ -75,8 +75,8 @@ class Killing(Workers):
 
     at = ""
 
-    def each(self, function: Any, *arguments: Any) -> list[Any]:
-        futures = super().each(function, *arguments)
+    def each(self, function: Any, *arguments: Any, name: str | None = None) -> list[Any]:
+        futures = super().each(function, *arguments, name=name)
         if getattr(function, "func", function).__name__ == Killing.at:
             Killing.at = ""
             wait(futures, return_when="FIRST_COMPLETED")

@@ -16,11 +16,14 @@ import numpy as np
 import pytest
 import scipy.sparse
 from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 
 from ripml import RIPML, datasets, load
 from ripml.base.errors import DataError, MemoryLimitError, MissingExtraError, NoLabelsError, ParameterError
 from ripml.cli import main
 from ripml.datasets import Dataset
+from ripml.decoding import Blend
 from ripml.distributed import decision_function, fit, tasks, train_files
 from ripml.distributed import label_sets as index_module
 from ripml.distributed import partitions as partitions_module
@@ -28,6 +31,7 @@ from ripml.distributed.partitions import Head, merged_heads
 from ripml.distributed.workers import Workers, reused_memory
 from ripml.lab.generated import generate
 from ripml.model.cluster import Cluster
+from ripml.regression import ConjugateGradient, GradientDescent, Local
 from ripml.regression.regression import LinearRegression
 from ripml.tagging.documents import DocumentModel
 
@@ -186,6 +190,162 @@ def test_a_saved_model_needs_neither_the_folder_nor_the_workers(tmp_path: Path, 
     np.testing.assert_array_equal(loaded.decision_function(X[:40]).toarray(), expected)
 
 
+# ------------------------------------------------------------------------------------------- default and linear models
+
+MANY = generate(700, n_features=12, n_labels=3000, labels_per_row=4.0, n_topics=5)[1]
+WORDS = scipy.sparse.csr_array(np.hstack([np.where(X > 0.8, X, 0), np.where(X < -0.8, -X, 0)]))
+LOCAL: dict[str, Any] = {"kernel": Local(0.5, 0.3, 20)}
+LINEAR: dict[str, Any] = {"kernel": "linear", "decoder": Blend(n_similar=0)}
+CG: dict[str, Any] = {"solver": ConjugateGradient(max_steps=8), "ensemble": "gaussian", "n_dims": 64}
+
+
+@pytest.mark.parametrize(
+    ("rows", "settings"),
+    [
+        (X, {}),
+        (X, LOCAL),
+        (X, LINEAR),
+        (WORDS, LOCAL),
+        (WORDS, LINEAR),
+        (WORDS, {**LINEAR, **CG}),
+        (WORDS, {**LOCAL, **CG, "n_learners": 2}),
+        (X, {**LINEAR, **CG, "decoder": "least-squares"}),
+        (WORDS, {**LINEAR, **CG, "solver": GradientDescent(max_steps=5)}),
+        (X, {**LINEAR, "n_clusters": 3}),
+        (WORDS, {"n_clusters": 3, "decoder": "weighted"}),
+        (X, {**LINEAR, "views": (7, 5)}),
+        (X, {**LINEAR, "normalize": True, "decoder": "weighted"}),
+        (X, {**LINEAR, "normalize": False, "relevance": 0.5}),
+    ],
+    ids=lambda value: "" if isinstance(value, dict) else type(value).__name__,
+)
+@pytest.mark.filterwarnings("ignore:solver=.* stopped after")
+def test_workers_sum_what_one_fit_of_another_decoder_sums(
+    tmp_path: Path, client: Any, rows: Any, settings: dict[str, Any]
+) -> None:
+    model = RIPML(random_state=0, **settings)
+    spread, whole = fit(clone(model), cut(rows, MANY), client, tmp_path / "work"), clone(model).fit(rows, MANY)
+    assert spread.classes_.tolist() == whole.classes_.tolist()
+    assert spread.chosen_ == whole.chosen_
+    np.testing.assert_array_equal(spread.frequency_, whole.frequency_)
+    for one, other in zip(spread.clusters_, whole.clusters_, strict=True):
+        expected = other.regression.arrays()["Psi"]
+        assert np.abs(one.regression.arrays()["Psi"] - expected).max() <= 1e-5 * np.abs(expected).max()
+        np.testing.assert_array_equal(one.index.sets.toarray(), other.index.sets.toarray())
+    expected = whole.decision_function(rows[:50]).toarray()
+    np.testing.assert_allclose(spread.decision_function(rows[:50]).toarray(), expected, atol=1e-4)
+    spread.save(tmp_path / "model")
+    loaded = load(tmp_path / "model").decision_function(rows[:50]).toarray()
+    np.testing.assert_array_equal(loaded, spread.decision_function(rows[:50]).toarray())
+
+
+def test_sparse_rows_by_conjugate_gradients_give_the_model_of_one_fit_to_the_bit(tmp_path: Path, client: Any) -> None:
+    model = RIPML(random_state=0, **LOCAL, **{**CG, "solver": ConjugateGradient(tol=0.01)})
+    spread, whole = fit(clone(model), cut(WORDS, MANY), client, tmp_path), clone(model).fit(WORDS, MANY)
+    one, other = (some.decision_function(WORDS[:50]).toarray() for some in (spread, whole))
+    np.testing.assert_array_equal(one, other)
+
+
+def test_features_are_not_held_in_the_memory_of_the_client(tmp_path: Path, client: Any) -> None:
+    spread = fit(RIPML(random_state=0, **LOCAL), cut(X, MANY), client, tmp_path)
+    rows = spread.clusters_[0].rows
+    assert rows is not None
+    assert isinstance(rows.X.X, np.memmap)
+    assert str(tmp_path) in str(rows.X.X.filename)
+
+
+# ---------------------------------------------------------------------------------------------------------- input
+
+
+def test_data_frames_bags_futures_and_lists_of_parts_are_learnt_from(tmp_path: Path, client: Any) -> None:
+    pandas, frames = pytest.importorskip("pandas"), pytest.importorskip("dask.dataframe")
+    features, labels = pandas.DataFrame(X, columns=[f"f{j}" for j in range(12)]), pandas.DataFrame(Y.toarray())
+    whole = paper().fit(features, labels)
+    spread_features = frames.from_pandas(features, npartitions=3)
+    pair = spread_features, frames.from_pandas(labels, npartitions=3)
+    same_model(fit(paper(), pair, client, tmp_path / "frames"), whole, features)
+    scores = scipy.sparse.vstack(list(decision_function(whole, spread_features, client)))
+    assert abs(scores - whole.decision_function(features)).max() <= 1e-6
+    with dask.config.set({"dataframe.convert-string": False}):
+        names = frames.from_pandas(pandas.Series(NAMES), npartitions=3)
+        named = fit(paper(), (spread_features, names), client, tmp_path / "names")
+    same_model(named, paper().fit(features, NAMES), features)
+    parts = [X[:300], X[300:]], [NAMES[:300], NAMES[300:]]
+    bag = pytest.importorskip("dask.bag").from_delayed([dask.delayed(part) for part in parts[1]])
+    for number, given in enumerate(
+        [
+            ([dask.delayed(part) for part in parts[0]], [dask.delayed(part) for part in parts[1]]),
+            ([dask.delayed(part) for part in parts[0]], bag),
+            client.scatter(list(zip(*parts, strict=True))),
+        ]
+    ):
+        same_model(fit(paper(), given, client, tmp_path / str(number)), paper().fit(X, NAMES))
+
+
+def test_lists_of_labels_that_dask_made_strings_are_refused(tmp_path: Path, client: Any) -> None:
+    pandas, frames = pytest.importorskip("pandas"), pytest.importorskip("dask.dataframe")
+    with dask.config.set({"dataframe.convert-string": True}):
+        names = frames.from_pandas(pandas.Series(NAMES), npartitions=2)
+        features = frames.from_pandas(pandas.DataFrame(X), npartitions=2)
+        with pytest.raises(DataError, match="lists of labels as strings; make it inside dask"):
+            fit(paper(), (features, names), client, tmp_path)
+
+
+def test_the_address_of_a_scheduler_stands_for_a_client(tmp_path: Path, client: Any) -> None:
+    address = client.scheduler.address
+    same_model(fit(paper(), cut(X, Y), address, tmp_path), whole := paper().fit(X, Y))
+    scores = scipy.sparse.vstack(list(decision_function(whole, cut(X, Y), address)))
+    assert abs(scores - whole.decision_function(X)).max() <= 1e-6
+
+
+def test_collections_of_dask_are_not_computed_in_this_process() -> None:
+    array = pytest.importorskip("dask.array")
+    features, labels = array.from_array(X, chunks=(200, -1)), array.from_array(Y.toarray(), chunks=(200, -1))
+    for learn in (RIPML().fit, RIPML().partial_fit):
+        with pytest.raises(DataError, match=r"X is a collection of Dask.*use ripml\.distributed\.fit to learn"):
+            learn(features, labels)
+    with pytest.raises(DataError, match="Y is a collection of Dask"):
+        RIPML().fit(X, labels)
+    with pytest.raises(DataError, match=r"ripml\.distributed\.decision_function to score it"):
+        paper().fit(X, Y).predict(features)
+
+
+@pytest.mark.parametrize(("found", "message"), [("0.0.1", "has ripml 0.0.1, and"), (None, "has no ripml, and")])
+def test_another_version_on_a_worker_is_a_clear_error(tmp_path: Path, found: str | None, message: str) -> None:
+    class Client:
+        @staticmethod
+        def get_versions(packages: list[str]) -> dict[str, Any]:
+            of_worker = {"packages": {"ripml": found}}
+            return {"client": {"packages": {"ripml": "0.1.0"}}, "workers": {"tcp://worker:1": of_worker}}
+
+    with pytest.raises(ParameterError, match=f"the worker tcp://worker:1 {message} this process has ripml 0.1.0"):
+        fit(paper(), cut(X, Y), Client(), tmp_path)
+
+
+@pytest.mark.filterwarnings("ignore:solver=.* stopped after")
+def test_dashboards_show_what_tasks_do(tmp_path: Path, client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: set[str] = set()
+    each, one = Workers.each, Workers.one
+
+    def noted(self: Workers, function: Any, *arguments: Any, name: str | None = None) -> Any:
+        futures = each(self, function, *arguments, name=name)
+        shown.update(dask.utils.key_split(future.key) for future in futures)
+        return futures
+
+    def noted_one(self: Workers, function: Any, *arguments: Any, name: str | None = None) -> Any:
+        future = one(self, function, *arguments, name=name)
+        shown.add(dask.utils.key_split(future.key))
+        return future
+
+    monkeypatch.setattr(Workers, "each", noted)
+    monkeypatch.setattr(Workers, "one", noted_one)
+    fit(RIPML(random_state=0, **LINEAR), cut(WORDS, MANY), client, tmp_path / "sums")
+    assert shown >= {"rows", "rows to files", "relevance", "features", "features to files", "sums"}
+    shown.clear()
+    fit(RIPML(random_state=0, **LINEAR, **CG), cut(WORDS, MANY), client, tmp_path / "steps")
+    assert shown >= {"relevance", "features by frequency", "moment", "product"}
+
+
 # ---------------------------------------------------------------------------------------------------------- files
 
 
@@ -296,8 +456,8 @@ class Killing(Workers):
     killed = 0
     lock = threading.Lock()  # clusters ask for their neighbours at the same time
 
-    def each(self, function: Any, *arguments: Any) -> list[Any]:
-        futures = super().each(function, *arguments)
+    def each(self, function: Any, *arguments: Any, name: str | None = None) -> list[Any]:
+        futures = super().each(function, *arguments, name=name)
         with Killing.lock:
             if getattr(function, "func", function).__name__ == Killing.at and not Killing.killed:
                 distributed.wait(futures, return_when="FIRST_COMPLETED")
@@ -318,6 +478,47 @@ def test_a_worker_that_is_killed_changes_nothing(
     spread = fit(paper(n_clusters=2), cut(X, Y), client, tmp_path)
     assert Killing.killed
     same_model(spread, paper(n_clusters=2).fit(X, Y))
+
+
+class KillingByName(Workers):
+    """Kills a worker, once, when the first task that dashboards show by a name is done."""
+
+    at = ""
+    killed = 0
+    lock = threading.Lock()
+
+    def each(self, function: Any, *arguments: Any, name: str | None = None) -> list[Any]:
+        return self._kill(super().each(function, *arguments, name=name))
+
+    def one(self, function: Any, *arguments: Any, name: str | None = None) -> Any:
+        return self._kill([super().one(function, *arguments, name=name)])[0]
+
+    def _kill(self, futures: list[Any]) -> list[Any]:
+        with KillingByName.lock:
+            if dask.utils.key_split(futures[0].key) == KillingByName.at and not KillingByName.killed:
+                distributed.wait(futures, return_when="FIRST_COMPLETED")
+                KillingByName.killed = next(iter(self._client.run(os.getpid).values()))
+                os.kill(KillingByName.killed, signal.SIGKILL)
+        return futures
+
+
+@pytest.mark.parametrize(
+    "at", ["rows", "rows to files", "relevance", "features", "features to files", "moment", "product"]
+)
+def test_a_worker_that_is_killed_in_any_step_of_another_decoder_changes_nothing(
+    tmp_path: Path, client: Any, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    from ripml.distributed import fitting as engine
+
+    monkeypatch.setattr(engine, "Workers", KillingByName)
+    monkeypatch.setattr(KillingByName, "at", at)
+    monkeypatch.setattr(KillingByName, "killed", 0)
+    model = RIPML(random_state=0, **LINEAR, **CG)
+    with pytest.warns(ConvergenceWarning, match="stopped after 8 steps"):
+        spread, whole = fit(clone(model), cut(WORDS, MANY), client, tmp_path), clone(model).fit(WORDS, MANY)
+    assert KillingByName.killed
+    one, other = (some.decision_function(WORDS[:50]).toarray() for some in (spread, whole))
+    np.testing.assert_array_equal(one, other)
 
 
 def test_nothing_of_the_size_of_the_rows_reaches_the_client(
@@ -383,7 +584,6 @@ def test_free_memory_is_kept_only_while_a_task_runs(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"decoder": "weighted"}, "got decoder='weighted'"),
         ({"relevance": "auto"}, "got relevance='auto'"),
         ({"solver": "cg"}, "got solver='cg'"),
         ({"solver": "dual"}, "as in RIPML.paper; got solver='dual'"),
@@ -513,4 +713,18 @@ def test_the_shell_trains_on_the_workers(tmp_path: Path, client: Any) -> None:
     one, other = (load(tmp_path / name) for name in ("whole", "spread"))
     np.testing.assert_allclose(psi(other.clusters_[0]), psi(one.clusters_[0]), atol=1e-5)
     np.testing.assert_array_equal(other.decision_function(X[:20]).toarray(), one.decision_function(X[:20]).toarray())
+    assert not (tmp_path / "spread.work").exists()
+
+
+@pytest.mark.parametrize("preset", ["default", "linear"])
+def test_the_shell_trains_any_preset_on_the_workers(tmp_path: Path, client: Any, preset: str) -> None:
+    datasets.write(data_set(), tmp_path / "train.txt")
+    words = ["train", str(tmp_path / "train.txt"), "", "--preset", preset, "--json"]
+    for name, more in (("whole", []), ("spread", ["--dask", client.scheduler.address])):
+        with pytest.raises(SystemExit) as stop:
+            main([*words[:2], str(tmp_path / name), *words[3:], *more])
+        assert stop.value.code == 0
+    rows = data_set().X[:50]
+    one, other = (load(tmp_path / name).decision_function(rows).toarray() for name in ("whole", "spread"))
+    np.testing.assert_allclose(other, one, atol=1e-4)
     assert not (tmp_path / "spread.work").exists()

@@ -16,7 +16,16 @@ from typing import Any, ParamSpec, TypeVar, cast
 from ripml.base.errors import ConcurrentChangeError, MemoryLimitError, ParameterError
 from ripml.base.platform import after_fork_in_child, available_memory, usable_cores
 
-__all__ = ["available_memory", "blocks", "exclusive", "map_blocks", "one_blas_thread", "require_memory", "thread_count"]
+__all__ = [
+    "available_memory",
+    "blocks",
+    "exclusive",
+    "map_blocks",
+    "on_this_thread",
+    "one_blas_thread",
+    "require_memory",
+    "thread_count",
+]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -89,6 +98,17 @@ def map_blocks(function: Callable[[Item], Result], items: Iterable[Item], n_jobs
         for other in others:
             other.result()
         return results
+
+
+@contextmanager
+def on_this_thread() -> Iterator[None]:
+    """`map_blocks` on this thread alone, and BLAS on one."""
+    busy, _this_thread.busy = getattr(_this_thread, "busy", False), True
+    try:
+        with one_blas_thread():
+            yield
+    finally:
+        _this_thread.busy = busy
 
 
 _this_thread = threading.local()

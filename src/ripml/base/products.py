@@ -318,10 +318,7 @@ def by_frequency(X: Any, workspace: Workspace | None = None) -> tuple[Any, NDArr
     array([1, 0])
     """
     parts = X if isinstance(X, RowBlocks) else RowBlocks(X, max(X.shape[0], 1))
-    counts, lengths = np.zeros(X.shape[1], np.int64), [np.zeros(1, np.int64)]
-    for _, part in parts.blocks():
-        counts += np.bincount(part.indices, minlength=X.shape[1])
-        lengths.append(np.diff(part.indptr))
+    counts = parts.fold(_add_counts) if X.shape[0] else np.zeros(X.shape[1], np.int64)
     order = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
     place = np.zeros(X.shape[1], np.int32)
     place[order] = np.arange(len(order))
@@ -331,19 +328,31 @@ def by_frequency(X: Any, workspace: Workspace | None = None) -> tuple[Any, NDArr
         moved.sort_indices()
         return moved
 
+    if parts.elsewhere:
+        return parts.changed(ordered, "features by frequency"), order
     if workspace is None or workspace.in_memory:
         return ordered(parts[:]), order
-    ends = np.cumsum(np.concatenate(lengths))
-    values = workspace.empty("ordered-values", (int(ends[-1]),), X.dtype)
-    columns = workspace.empty("ordered-columns", (int(ends[-1]),), np.int32)
-    step = ["ordered", list(X.shape), int(ends[-1])]
+    n_entries = int(counts.sum())
+    values = workspace.empty("ordered-values", (n_entries,), X.dtype)
+    columns = workspace.empty("ordered-columns", (n_entries,), np.int32)
+    ends = workspace.empty("ordered-ends", (X.shape[0] + 1,), np.int64)
+    step = ["ordered", list(X.shape), n_entries]
     if workspace.load_checkpoint(step) is None:
+        ends[0] = 0
         for rows, part in parts.blocks():
-            moved, entries = ordered(part), slice(int(ends[rows.start]), int(ends[rows.stop]))
+            moved, start = ordered(part), int(ends[rows.start])
+            ends[rows.start + 1 : rows.stop + 1] = start + moved.indptr[1:]
+            entries = slice(start, start + len(moved.data))
             values[entries], columns[entries] = moved.data, moved.indices
             release(values, columns)
         workspace.save_checkpoint(step, {})
     return workspace.csr("ordered", values, columns, ends, len(order)), order
+
+
+def _add_counts(total: NDArray[np.int64] | None, X: Any) -> NDArray[np.int64]:
+    """Add the entries in each column of a block of CSR rows."""
+    counts = np.bincount(X.indices, minlength=X.shape[1])
+    return counts if total is None else total + counts
 
 
 def transposed_product(X: Any, V: Any, n_jobs: int | None, XT: Any = None) -> Floats:

@@ -61,6 +61,16 @@ class Workspace:
         """How many rows of `row_bytes` each to work on at a time, at most `most`."""
         return most
 
+    def row_blocks(
+        self,
+        X: Any,
+        height: int,
+        numbers: NDArray[np.int64] | None = None,
+        change: Callable[[Any], Any] | None = None,
+    ) -> RowBlocks:
+        """Rows of X, see `RowBlocks`; summed where the rows are, if that is elsewhere."""
+        return RowBlocks(X, height, numbers, change)
+
     def take_rows(self, Y: Any, rows: NDArray[np.int64], name: str) -> Any:
         """These rows of a CSR indicator."""
         return Y[rows]
@@ -146,6 +156,16 @@ class DiskWorkspace(Workspace):
 
     def changed_rows(self, name: str, X: Any, change: Callable[[Any], Any]) -> Any:
         """The same in files; a sparse result has the indices of X."""
+        return self._written(name, X, change, lambda height: RowBlocks(X, height, None, change).blocks())
+
+    def _written(
+        self,
+        name: str,
+        X: Any,
+        change: Callable[[Any], Any],
+        parts: Callable[[int], Iterator[tuple[slice, Any]]],
+    ) -> Any:
+        """`change(X)` in files; `parts(height)` are its rows, so many at a time, and where they are."""
         n, sparse = X.shape[0], issparse(X)
         first = change(row_slice(X, slice(0, min(n, 1))))
         if sparse and issparse(first):
@@ -158,13 +178,11 @@ class DiskWorkspace(Workspace):
         if self.load_checkpoint(step) is not None:
             return out
         width = X.data.nbytes // max(n, 1) if sparse else X.shape[1] * X.dtype.itemsize
-        for rows in blocks(n, self.rows_per_block(4 * width, _ROW_BLOCK)):
-            part = change(row_slice(X, rows))
+        for rows, part in parts(self.rows_per_block(4 * width, _ROW_BLOCK)):
             if issparse(out):
                 out.data[X.indptr[rows.start] : X.indptr[rows.stop]] = part.data
             else:
                 out[rows] = part
-            release_rows(X)
             release_rows(out)
         self.save_checkpoint(step, {})
         return out
@@ -299,6 +317,8 @@ class RowBlocks:
     shape: tuple[int, int] = field(init=False)
     dtype: Any = field(init=False)
     sparse: bool = field(init=False)
+    elsewhere: ClassVar[bool] = False  # whether rows are summed where they are, and not here
+    n_places: ClassVar[int] = 1  # where they are summed at the same time
 
     def __post_init__(self) -> None:
         some = self[:0]
@@ -321,6 +341,26 @@ class RowBlocks:
         for rows in blocks(self.shape[0], self.height):
             yield rows, self[rows]
             self.release()
+
+    def fold(self, add: Callable[..., Any], *beside: RowBlocks, total: Any = None, in_order: bool = False) -> Any:
+        """`add(total, block, …)` for one block after the other, with the same rows of `beside`, from None.
+
+        Totals are arrays, or tuples of arrays. Rows elsewhere are summed at the same time and their totals added,
+        or `in_order` one after the other, for sums that are rounded row by row as on one machine. `add` is a named
+        function, or a partial of one, which can be pickled.
+
+        >>> RowBlocks(np.eye(3), 2).fold(lambda total, block: block.sum(axis=0) + (0 if total is None else total))
+        array([1., 1., 1.])
+        """
+        for rows, part in self.blocks():
+            total = add(total, part, *(other[rows] for other in beside))
+            for other in beside:
+                other.release()
+        return total
+
+    def changed(self, change: Callable[[Any], Any], name: str) -> RowBlocks:
+        """These rows after another change, which is made once if they are elsewhere, by tasks of this name."""
+        return RowBlocks(self, self.height, None, change)
 
     def release(self) -> None:
         """Drop the memory pages of mapped rows."""

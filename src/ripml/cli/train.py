@@ -89,7 +89,8 @@ def train(
         str | None, Option(help="Read the file in blocks and use about this much memory beside one, e.g. 500MB or 4GB.")
     ] = None,
     dask: Annotated[
-        str | None, Option(metavar="ADDRESS", help="Train on the workers of a Dask scheduler, tcp://host:port.")
+        str | None,
+        Option(metavar="ADDRESS", help="Train on features with the workers of a Dask scheduler, tcp://host:port."),
     ] = None,
     store: Annotated[bool, Option("--store", help="Create a store, which keeps the documents for updates.")] = False,
     compact: Annotated[bool, Option("--compact", help="Save only what answers need: no updates.")] = False,
@@ -112,8 +113,9 @@ def train(
     With --store, MODEL becomes a store in a new folder. ripml update, forget and relabel change it, ripml serve serves
     it, and every command that takes a model takes a store, too. With --memory, the rows and the large arrays of the
     model are files in MODEL.work until the model is saved; an interrupted run continues from its last block when the
-    command is repeated. --memory and --dask are intended for --preset paper. With --compact, the model is smaller, but
-    cannot be updated.
+    command is repeated. --memory is intended for --preset paper. With --dask, the workers of a cluster fit any preset;
+    they must see the file, and unless the preset is paper, its rows are in MODEL.work, too. With --compact, the model
+    is smaller, but cannot be updated.
 
     Example: ripml train tickets.jsonl model/
 

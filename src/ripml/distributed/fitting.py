@@ -25,14 +25,16 @@ from ripml.decoding.label_set_index import PointIndex
 from ripml.distributed import label_sets, tasks
 from ripml.distributed.label_sets import BUCKET_BYTES, Buckets
 from ripml.distributed.partitions import Head, dask_modules, delayed_partitions, finished, merged_heads
-from ripml.distributed.workers import Workers
+from ripml.distributed.rows import ClusterWorkspace, Shards
+from ripml.distributed.workers import Workers, connected
 from ripml.labels.encoding import check_names
 from ripml.labels.projection import Projection
 from ripml.labels.vocabulary import Vocabulary
 from ripml.model.estimator import RIPML
 from ripml.model.fitting import ClusterFit, Settings, VotesFitting, assemble, choose_embedding
+from ripml.model.streaming import RowFiles
 from ripml.model.tuning import Choice
-from ripml.regression import Primal, RidgeSolver, Sums, resolve_solver
+from ripml.regression import Dual, Primal, RidgeSolver, Sums, resolve_solver
 from ripml.regression.kernels import Linear
 from ripml.tagging.documents import DocumentModel
 
@@ -43,6 +45,7 @@ _log = logging.getLogger("ripml")
 Ints = NDArray[np.int64]
 
 _TABLE_BYTES = 1 << 30  # columns of Phi that a worker keeps, at most a quarter of its memory
+_PIECE_BYTES = 1 << 25  # of rows on their way to the client
 _MEMORY = 1 << 30  # memory of the client's workspace, in addition to one bucket
 _CLUSTERS_AT_A_TIME = 4  # clusters fitted at the same time: most of that is waiting for workers
 
@@ -54,20 +57,23 @@ def fit(
     folder: str | PathLike[str],
     label_names: Sequence[str] | None = None,
 ) -> RIPML:
-    """Fit the paper's model on the workers of `client`; the result is the model that `RIPML.fit` finds.
+    """Fit a model on the workers of `client`; the result is the model that `RIPML.fit` finds.
 
     Parameters
     ----------
     model : RIPML
-        With `decoder="votes"`, `kernel="linear"`, `relevance=0` and closed-form ridge on at most 12,000 features, as
-        in `RIPML.paper`. It is fitted in place and returned.
-    partitions : pair of Dask arrays, list of dask.delayed, or paths
-        Two Dask arrays (X, Y) with the same chunks of rows, where chunks of Y are dense or CSR indicators; or delayed
-        objects that give one pair (X, Y) each, as for `RIPML.fit`; or files that all workers see, in a format of
-        `ripml.datasets`. Each partition is one task and must fit into a worker's memory with its embeddings.
-    client : distributed.Client
+        Of any preset, with any solver but "dual". With `decoder="votes"`, as in `RIPML.paper`, only `kernel="linear"`,
+        `relevance=0` and closed-form ridge on at most 12,000 features. It is fitted in place and returned.
+    partitions : pair of Dask collections, list of dask.delayed or futures, or paths
+        Dask arrays, data frames or bags (X, Y) with the same partitions of rows, where Y has dense or CSR indicators,
+        or label names; or delayed objects or futures that give one pair (X, Y) each, as for `RIPML.fit`, or two lists
+        of them, of X and of Y; or files that all workers see, in a format of `ripml.datasets`. Each partition is one
+        task and must fit into a worker's memory several times.
+    client : distributed.Client or str
+        Or the address of a scheduler, such as "tcp://10.0.0.5:8786".
     folder : path
-        Where the client writes the index. The fitted model reads it from there: call `save` before you delete it.
+        Where the client writes the index and, unless the decoder is "votes", all rows, which answers need. The fitted
+        model reads it from there: call `save` before you delete it.
     label_names : sequence of str, optional
         Names of the columns of an indicator.
 
@@ -78,9 +84,9 @@ def fit(
     >>> from ripml import RIPML
     >>> rows = [([[1, 0], [0.9, 0.1]], [["tea"], ["tea", "hot"]]), ([[0, 1], [0.1, 0.9]], [["ice"], ["ice", "cold"]])]
     >>> with Client(processes=False, dashboard_address=":0") as client, tempfile.TemporaryDirectory() as folder:
-    ...     model = fit(RIPML.paper(n_dims=8, n_neighbors=1), [dask.delayed(pair) for pair in rows], client, folder)
-    >>> model.classes_.tolist()
-    ['cold', 'hot', 'ice', 'tea']
+    ...     model = fit(RIPML(random_state=0), [dask.delayed(pair) for pair in rows], client, folder)
+    ...     model.recommend([[1, 0.05]], n=1)[0][0][0]
+    'tea'
     """
     _fit(model, partitions, client, Path(folder), label_names, None)
     return model
@@ -95,31 +101,24 @@ def train_files(
 ) -> DocumentModel:
     """Fit from files on the workers of the scheduler at `address`; the result knows the columns of the files.
 
-    >>> train_files(RIPML(), "rows.svm", None, "tcp://127.0.0.1:8786", "work")
+    >>> train_files(RIPML(solver="dual"), "rows.svm", None, "tcp://127.0.0.1:8786", "work")
     Traceback (most recent call last):
-    ripml.base.errors.ParameterError: workers fit the paper's model only, ...; got decoder='blend'.
+    ripml.base.errors.ParameterError: solver='dual' factorises XXᵀ of all rows, ...; use solver='auto', ...
     """
-    _, distributed = dask_modules()
+    dask_modules()
     _check_settings(model)
-    try:
-        client = distributed.Client(address)
-    except (OSError, ValueError) as error:
-        raise ParameterError(
-            f"no Dask scheduler answers at {address!r} ({error}); start one, or check the address."
-        ) from error
-    with client:
-        head = _fit(model, path, client, Path(folder), None, format)
+    head = _fit(model, path, address, Path(folder), None, format)
     return DocumentModel(model, None, head.features, head.first_feature)
 
 
 def _fit(
     model: RIPML, partitions: Any, client: Any, folder: Path, label_names: Sequence[str] | None, format: str | None
 ) -> Head:
-    with _plain_errors():
-        _check_settings(model)
+    _check_settings(model)
+    with _plain_errors(), connected(client) as opened:
         folder.mkdir(parents=True, exist_ok=True)
         fitted = model._unfitted()  # a copy, so that a fit that fails leaves the model unchanged
-        fitting = _Fit(fitted, client, folder)
+        fitting = _Fit(fitted, opened, folder)
         try:
             head = fitting.run(partitions, label_names, format)
         finally:
@@ -132,8 +131,13 @@ def _check_settings(model: RIPML) -> None:
     model.check_settings()
     settings = model.stages()
     solver = resolve_solver(settings.solver, 1, 1)[0]
+    if settings.decoder.tunes_ridge:
+        if solver.word == Dual.word:
+            raise ParameterError(
+                "solver='dual' factorises XXᵀ of all rows, which no worker holds; use solver='auto', 'primal' or 'cg'."
+            )
+        return
     supported = {
-        "decoder": not settings.decoder.tunes_ridge,
         "kernel": settings.kernel is None or settings.kernel.linear,
         "relevance": settings.relevance == 0,
         "solver": solver == Primal(),
@@ -141,8 +145,8 @@ def _check_settings(model: RIPML) -> None:
     for name, is_supported in supported.items():
         if not is_supported:
             raise ParameterError(
-                "workers fit the paper's model only, decoder='votes', kernel='linear', relevance=0 and solver 'auto' "
-                f"or 'primal', as in RIPML.paper; got {name}={getattr(model, name)!r}."
+                "with decoder='votes', workers fit the paper's model only: kernel='linear', relevance=0 and solver "
+                f"'auto' or 'primal', as in RIPML.paper; got {name}={getattr(model, name)!r}."
             )
 
 
@@ -170,9 +174,38 @@ class _Fit:
 
     def run(self, partitions: Any, label_names: Sequence[str] | None, format: str | None) -> Head:
         """Fit the model, and return the description of its rows."""
+        # Load the partitions, and find the columns of all.
+        head, names, loaded, columns = self._rows(partitions, label_names, format)
+        if self.settings.decoder.tunes_ridge:
+            self._fit_shards(head, names, loaded, columns)
+        else:
+            self._fit_votes(head, names, loaded, columns)
+        return head
+
+    def _fit_shards(self, head: Head, names: NDArray[Any], loaded: list[Any], columns: Any) -> None:
+        """Fit as from files, which the client writes; what is summed over rows is summed by the workers."""
+        shards = Shards.of(self.workers, loaded, columns, head)
+        # Write the rows to files of the client.
+        _log.info("%s rows in %d shards on the workers: writing them to files", f"{head.n_rows:,}", len(shards.futures))
+        settings = self.settings
+        about = f"normalize={settings.scales_at_once} shards={shards.starts.tolist()}"
+        files = RowFiles(self.folder / "rows", about)
+        width = max(1, head.n_bytes // max(head.rows))
+        for _, (X, Y) in shards.pieces(max(1, _PIECE_BYTES // width), "rows to files"):
+            files.append(X, Y)
+        X, Y = files.matrices()
+        workspace = ClusterWorkspace(3 * _MEMORY // 4, self.folder, _MEMORY)
+        workspace.hold(X, shards, "X")
+        workspace.hold(Y, shards, "Y")
+        del shards
+        self.model._fit_mapped(X, Y, names, head.n_unlabelled, workspace)
+
+    def _fit_votes(self, head: Head, names: NDArray[Any], loaded: list[Any], columns: Any) -> None:
+        """Fit the paper's model, of which the client never has an array with a line for each row."""
         settings, workers = self.settings, self.workers
-        # Load the partitions and give them the same columns.
-        head, names, seed, rows = self._rows(partitions, label_names, format)
+        seed = self.model._seed(head.n_rows, head.n_unlabelled)
+        rows = workers.each(tasks.settled, loaded, [columns] * len(loaded))
+        loaded.clear()
         sizes = [size for size in head.rows if size]
         n, d, L, P = head.n_rows, head.n_features, len(names), len(sizes)
         _log.info("%s rows in %d partitions", f"{n:,}", P)
@@ -247,12 +280,11 @@ class _Fit:
         self.model.model_ = assemble(
             settings, choice, draft, fits, centres, scaling, vocabulary, n, head.n_unlabelled, seed, written.workspace
         )
-        return head
 
     def _rows(
         self, partitions: Any, label_names: Sequence[str] | None, format: str | None
-    ) -> tuple[Head, NDArray[Any], int, list[Any]]:
-        """The merged head, the label names, the seed, and the loaded partitions that have rows."""
+    ) -> tuple[Head, NDArray[Any], list[Any], Any]:
+        """The merged head, the label names, the loaded partitions that have rows, and the future of the head."""
         workers, model = self.workers, self.model
         checker = model.cloned().set_params(n_jobs=1, random_state=0)
         loaded = workers.computed(delayed_partitions(partitions, tasks.load, checker, format))
@@ -271,9 +303,7 @@ class _Fit:
         if label_names is not None and head.names is not None:
             raise DataError("`label_names` names the columns of an indicator; the labels given here have names.")
         names = head.classes() if label_names is None else check_names(label_names, head.n_labels)
-        seed = model._seed(head.n_rows, head.n_unlabelled)
-        kept = [future for future, size in zip(loaded, head.rows, strict=True) if size]
-        return head, names, seed, workers.each(tasks.settled, kept, [future] * len(kept))
+        return head, names, [one for one, size in zip(loaded, head.rows, strict=True) if size], future
 
     def _plan(self, head: Head, projection: Projection) -> label_sets.Plan:
         """The settings of the pass over the rows; MemoryLimitError if a worker has too little memory for it."""

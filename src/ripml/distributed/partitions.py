@@ -1,4 +1,4 @@
-"""Partitions of the training rows, one task each: chunks of Dask arrays, delayed objects, or pieces of files.
+"""Partitions of the training rows, one task each: those of a Dask collection, delayed objects, or pieces of files.
 
 A `Head` describes the rows and columns of a partition. The heads of all partitions, merged in order, give the columns:
 
@@ -247,43 +247,42 @@ def delayed_partitions(
     """`function(partition, argument)` for each partition, delayed; a partition of a file is a `Piece`."""
     dask, _ = dask_modules()
     task = dask.delayed(function, pure=False)
-    members: list[Any] | None = None
-    if _is_array(partitions):
-        members = _row_chunks(partitions)
-    elif isinstance(partitions, tuple) and len(partitions) == 2 and all(_is_array(array) for array in partitions):
-        X, Y = partitions
-        if X.numblocks[0] != Y.numblocks[0]:
-            raise DataError(
-                f"X has {X.numblocks[0]} chunks of rows and Y has {Y.numblocks[0]}; rechunk them to the same rows."
-            )
-        members = list(zip(_row_chunks(X), _row_chunks(Y), strict=True))
-    else:
-        if isinstance(partitions, (str, os.PathLike)):
-            partitions = [partitions]
-        if isinstance(partitions, (list, tuple)) and partitions:
-            if all(isinstance(member, (str, os.PathLike)) for member in partitions):
-                members = list(pieces_of([os.fspath(path) for path in partitions], format))
-            elif all(dask.is_dask_collection(member) for member in partitions):
-                members = list(partitions)
+    if isinstance(partitions, (str, os.PathLike)):
+        partitions = [partitions]
+    members = _parts(partitions)
+    if members is None and isinstance(partitions, (list, tuple)) and partitions:
+        if all(isinstance(member, (str, os.PathLike)) for member in partitions):
+            members = list(pieces_of([os.fspath(path) for path in partitions], format))
+        elif len(partitions) == 2 and (X := _parts(partitions[0])) and (Y := _parts(partitions[1])):
+            if len(X) != len(Y):
+                raise DataError(
+                    f"X has {len(X)} chunks of rows and Y has {len(Y)}; rechunk or repartition them to the same rows."
+                )
+            members = list(zip(X, Y, strict=True))
     if members is None:
         raise ParameterError(
-            "`partitions` must be a pair of Dask arrays, a list of dask.delayed objects, or paths of files; got "
-            f"{type(partitions).__name__}."
+            "`partitions` must be a pair (X, Y) of Dask arrays, data frames or lists of parts, a list of dask.delayed "
+            f"objects or futures, or paths of files; got {type(partitions).__name__}."
         )
     return [task(member, argument) for member in members]
 
 
-def _is_array(value: Any) -> bool:
-    return hasattr(value, "to_delayed") and hasattr(value, "numblocks")
+def _parts(value: Any) -> list[Any] | None:
+    """The partitions of a Dask collection, or of a list of delayed objects or futures; None for anything else."""
+    _, distributed = dask_modules()
+    from dask.delayed import Delayed
 
-
-def _row_chunks(array: Any) -> list[Any]:
-    if array.ndim != 2 or array.numblocks[1] != 1:
+    if isinstance(value, (list, tuple)) and value:
+        return list(value) if all(isinstance(part, (Delayed, distributed.Future)) for part in value) else None
+    if isinstance(value, Delayed) or not hasattr(value, "to_delayed"):  # a Delayed claims to have any attribute
+        return None
+    if hasattr(value, "numblocks") and (value.ndim != 2 or value.numblocks[1] != 1):
         raise DataError(
-            f"a Dask array must have two dimensions and whole rows in a chunk; got chunks {array.numblocks}: "
+            f"a Dask array must have two dimensions and whole rows in a chunk; got chunks {value.numblocks}: "
             "rechunk({1: -1}) joins columns."
         )
-    return list(array.to_delayed().ravel())
+    parts = value.to_delayed()
+    return list(parts.ravel() if hasattr(parts, "ravel") else parts)
 
 
 def raw_of(partition: Any) -> Raw | None:
@@ -293,5 +292,10 @@ def raw_of(partition: Any) -> Raw | None:
     if not isinstance(partition, (tuple, list)) or len(partition) != 2:
         raise DataError(f"a partition must give a pair (X, Y); got {type(partition).__name__}.")
     X, Y = partition
+    if str(getattr(Y, "dtype", "")) in ("string", "str") and Y.str.fullmatch(r"\[.*\]").any():
+        raise DataError(
+            "a data frame of Dask has lists of labels as strings; make it inside dask.config.set({"
+            "'dataframe.convert-string': False}), which keeps them."
+        )
     n = X.shape[0] if hasattr(X, "shape") else len(X)
     return Raw(X, Y) if n else None

@@ -8,13 +8,14 @@ import threading
 import uuid
 from collections import deque
 from collections.abc import Iterator
+from contextlib import ExitStack
 from os import PathLike
 from typing import Any
 
 from scipy.sparse import csr_array
 
 from ripml.distributed.partitions import Piece, dask_modules, delayed_partitions
-from ripml.distributed.workers import Workers, alone
+from ripml.distributed.workers import Workers, alone, connected
 from ripml.model.estimator import RIPML
 from ripml.tagging.documents import DocumentModel
 
@@ -32,10 +33,11 @@ def decision_function(model: RIPML | str | PathLike[str], partitions: Any, clien
     model : RIPML or path
         A fitted model, which is sent to all workers, or the folder of a saved model, which workers read themselves.
         All workers must see the folder; use it for large models.
-    partitions : Dask array, list of dask.delayed, or paths
-        A Dask array of rows (or a pair with labels, which are ignored), delayed objects that give X or (X, Y) each,
-        or files.
-    client : distributed.Client
+    partitions : Dask array or data frame, list of dask.delayed or futures, or paths
+        A Dask array or data frame of rows (or a pair with labels, which are ignored), delayed objects or futures that
+        give X or (X, Y) each, or files.
+    client : distributed.Client or str
+        Or the address of a scheduler, such as "tcp://10.0.0.5:8786".
 
     Examples
     --------
@@ -50,13 +52,22 @@ def decision_function(model: RIPML | str | PathLike[str], partitions: Any, clien
     ['tea', 'ice']
     """
     dask_modules()
+    source: Any = None
     if isinstance(model, (str, PathLike)):
-        path = os.path.abspath(model)
-        DocumentModel.load(path)  # report a bad folder here, not on every worker
-        source: Any = (path, uuid.uuid4().hex)
-    else:
-        source = client.scatter(DocumentModel(model), broadcast=True, hash=False)
-    return _in_order(delayed_partitions(partitions, _scores, source), Workers(client))
+        DocumentModel.load(model)  # report a bad folder here, not on every worker
+        source = os.path.abspath(model), uuid.uuid4().hex
+    with ExitStack() as stack:
+        opened = stack.enter_context(connected(client))
+        if isinstance(model, RIPML):
+            source = opened.scatter(DocumentModel(model), broadcast=True, hash=False)
+        delayed = delayed_partitions(partitions, _scores, source)
+        return _closing(stack.pop_all(), _in_order(delayed, Workers(opened)))
+
+
+def _closing(stack: ExitStack, results: Iterator[Any]) -> Iterator[Any]:
+    """The results; the stack is closed after the last one."""
+    with stack:
+        yield from results
 
 
 def _in_order(delayed: list[Any], workers: Workers) -> Iterator[Any]:

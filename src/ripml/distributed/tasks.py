@@ -46,7 +46,8 @@ def load(partition: Any, checker: RIPML) -> Block:
     X = raw.X
     if getattr(X, "shape", (1,))[0]:
         X = checker._scaled_part(checker._validated(X, reset=True))
-        X = checker._scaling_of_parts().weighted(X)
+        if not checker.stages().decoder.tunes_ridge:  # else the fit chooses how
+            X = checker._scaling_of_parts().weighted(X)
     Y, names = encode_labels(raw.Y)
     if X.shape[0] != Y.shape[0]:
         raise DataError(f"a partition has {X.shape[0]} rows of X and {Y.shape[0]} of Y; the numbers must be equal.")
@@ -78,6 +79,18 @@ def head_of(block: Block) -> Head:
     return block.head
 
 
+def shard(blocks: Sequence[Block], head: Head) -> Block:
+    """The rows of consecutive partitions as one block, with the columns of all partitions."""
+    parts = [settled(block, head) for block in blocks]
+    X, Y = (_stacked_rows([getattr(part, name) for part in parts]) for name in ("X", "Y"))
+    return Block(X.astype(head.dtype, copy=False), Y, Head((X.shape[0],)))
+
+
+def piece(block: Block, rows: slice) -> tuple[Any, Any]:
+    """Some rows of a block: X, and Y if it has labels."""
+    return block.X[rows], None if block.Y is None else block.Y[rows]
+
+
 def settled(block: Block, head: Head) -> Block:
     """The rows of a partition with the columns of all partitions, which `head` describes."""
     X, Y, local = block.X, block.Y, block.head
@@ -103,7 +116,8 @@ def frequency_of(block: Block) -> Ints:
 
 
 def added(terms: Sequence[Any]) -> Any:
-    """The sum of arrays, or of tuples of arrays member by member, from left to right."""
+    """The sum of arrays, or of tuples of arrays member by member, from left to right; None where there is no row."""
+    terms = [term for term in terms if term is not None] or [None]
     if isinstance(terms[0], tuple):
         return tuple(added(arrays) for arrays in zip(*terms, strict=True))
     total = terms[0]

@@ -163,6 +163,10 @@ class LabelVectors:
     keys: Keys
     _columns: GrowingArray | None = field(default=None, repr=False, compare=False)  # the table and what follows it
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Without the table, which is computed again."""
+        return LabelVectors, (self.projection, self.keys)
+
     @cached_property
     def table(self) -> Floats | None:
         """The columns of all labels, (L, M); None where they take more than a gigabyte."""

@@ -269,12 +269,16 @@ class RIPML(Updatable):
             Y, names = workspace.move_columns(Y, column, "labels"), names[order]
         if label_names is not None:
             names = check_names(label_names, Y.shape[1])
+        self._fit_mapped(X, Y, names, files.n_unlabelled, workspace)
+
+    def _fit_mapped(self, X: Any, Y: Any, names: NDArray[Any], n_unlabelled: int, workspace: DiskWorkspace) -> None:
+        """Learn from rows in files."""
         # Files of an interrupted run are used again only where the passes would be the same.
         independent = ("n_jobs", "ridge", "index", "n_probe", "n_neighbors", "tail")
         fixed = {name: value for name, value in self.get_params(deep=False).items() if name not in independent}
         workspace = replace(workspace, work_id=f"{fixed} {X.shape} {zlib.crc32(label_keys(names).tobytes())}")
         workspace.discard_stale_files()
-        self._fit_rows(X, Y, names, files.n_unlabelled, workspace)
+        self._fit_rows(X, Y, names, n_unlabelled, workspace)
 
     def _fit(self, data: TrainingData) -> None:
         self._fit_rows(data.X, data.Y, data.names, data.n_unlabelled, Workspace())

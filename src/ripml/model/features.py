@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -118,14 +119,16 @@ def _dense_parts(X: Any) -> Iterator[Any]:
         release(X[rows])
 
 
-def relevance(X: Any, Z: NDArray[Any], n_jobs: int | None = None) -> NDArray[np.float32]:
+def relevance(X: Any, Z: Any, n_jobs: int | None = None) -> NDArray[np.float32]:
     """ρ (d,) of the features of X (n, d), dense or CSR, for label embeddings Z (n, m); 1 for features of zeros.
+
+    Both may be `RowBlocks`.
 
     >>> X = np.array([[1.0, 1.0], [1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
     >>> relevance(X, np.array([[1.0], [1.0], [-1.0], [-1.0]])).tolist()
     [2.0, 1.0]
     """
-    if not len(Z):
+    if not X.shape[0]:
         return np.ones(X.shape[1], np.float32)
     if isinstance(X, RowBlocks):
         return _relevance_of_blocks(X, Z, n_jobs)
@@ -140,22 +143,32 @@ def relevance(X: Any, Z: NDArray[Any], n_jobs: int | None = None) -> NDArray[np.
     return _ratio(moment, squares, _spread(Z, mean))
 
 
-def _relevance_of_blocks(X: RowBlocks, Z: NDArray[Any], n_jobs: int | None) -> NDArray[np.float32]:
-    """The same in one pass over rows that are read block by block; of sparse rows to the last bit."""
-    mean = Z.mean(axis=0, dtype=np.float64).astype(Z.dtype)
-    squares = np.zeros((X.shape[1], 1), X.dtype)
+def _relevance_of_blocks(X: RowBlocks, Z: RowBlocks, n_jobs: int | None) -> NDArray[np.float32]:
+    """The same in two passes over rows that are summed block by block; of sparse rows to the last bit."""
+    mean = (Z.fold(_add_means) / Z.shape[0]).astype(Z.dtype)
+    moment, squares, spread = X.fold(partial(_add_relevance, mean=mean, n_jobs=n_jobs), Z, in_order=True)
+    return _ratio(moment.astype(X.dtype, copy=False), squares, float(spread) / Z.shape[0])
 
-    def parts() -> Iterator[tuple[Any, Any]]:
-        for rows, part in X.blocks():
-            if scipy.sparse.issparse(part):
-                squared = csr_of(part.data * part.data, part.indices, part.indptr, part.shape[1])
-                transposed_product_of_blocks([(squared, np.ones((part.shape[0], 1), part.dtype))], n_jobs, squares)
-            else:
-                squares[:, 0] += np.square(part).sum(axis=0)
-            yield part, Z[rows] - mean
-            release(Z[rows])
 
-    return _ratio(transposed_product_of_blocks(parts(), n_jobs), squares, _spread(Z, mean))
+def _add_means(total: NDArray[Any] | None, z: NDArray[Any]) -> NDArray[Any]:
+    """Σ z of rows, in float64."""
+    more: NDArray[Any] = z.sum(axis=0, dtype=np.float64)
+    return more if total is None else total + more
+
+
+def _add_relevance(total: Any, x: Any, z: NDArray[Any], mean: NDArray[Any], n_jobs: int | None) -> Any:
+    """Add Σ x_ij (z_i − z̄) (d, m), Σ x_ij² (d, 1) and Σ ‖z_i − z̄‖² of rows."""
+    moment, squares, spread = total or (None, np.zeros((x.shape[1], 1), x.dtype), np.zeros(()))
+    if scipy.sparse.issparse(x):
+        squared = csr_of(x.data * x.data, x.indices, x.indptr, x.shape[1])
+        transposed_product_of_blocks([(squared, np.ones((x.shape[0], 1), x.dtype))], n_jobs, squares)
+        moment = np.zeros((x.shape[1], z.shape[1]), x.dtype) if moment is None else moment
+    else:
+        squares[:, 0] += np.square(x).sum(axis=0)
+        moment = np.zeros((x.shape[1], z.shape[1])) if moment is None else moment  # of dense rows in float64
+    deviation = z - mean
+    spread = spread + np.einsum("ij,ij->", deviation, deviation, dtype=np.float64)
+    return transposed_product_of_blocks([(x, deviation)], n_jobs, moment), squares, spread
 
 
 def _spread(Z: NDArray[Any], mean: NDArray[Any]) -> float:

@@ -15,7 +15,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any, cast
 
@@ -330,23 +330,18 @@ def _tuned(
     height = rows_at_a_time(X, workspace)
     if weighs:
         projection = Projection(Gaussian(), _RELEVANCE_DIMS, 1, seed)
-        small = workspace.empty("relevance-targets", (len(seen), _RELEVANCE_DIMS), np.float32)
-        labels = RowBlocks(Y, max(len(seen), 1) if workspace.in_memory else _ROW_BLOCK, seen)
-        embedder = Embedder(projection, label_keys(names), column_counts(Y), workspace.table_bytes, n_jobs)
-        for rows, part in labels.blocks():
-            embedder.fill(small[rows], part)
-            release(small[rows])
+        small = _relevance_targets(projection, Y, label_keys(names), seen, height, workspace, n_jobs)
 
     def chosen(scaling: Scaling, n_rows: int) -> tuple[Choice, Scaling, Any]:
         written = Scaling(unit=False) if is_scaled else scaling
         scaled: Any = (
             written.unweighted(X, dtype, n_jobs)
             if workspace.in_memory
-            else RowBlocks(X, height, None, lambda part: written.unweighted(part, dtype, n_jobs))
+            else workspace.row_blocks(X, height, None, lambda part: written.unweighted(part, dtype, n_jobs))
         )
         choice = start
         if weighs:
-            learnt = scaled[seen] if workspace.in_memory else RowBlocks(scaled, height, seen)
+            learnt = scaled[seen] if workspace.in_memory else workspace.row_blocks(scaled, height, seen)
             relevant = _relevance(learnt, small, scaling, n_jobs, workspace)
             if settings.relevance is None and views:
                 filled = _filled_views(scaled, scaling)
@@ -379,7 +374,28 @@ def rows_at_a_time(X: Any, workspace: Workspace) -> int:
     return workspace.rows_per_block(4 * width, max(n, 1) if workspace.in_memory else _ROW_BLOCK)
 
 
-def _relevance(X: Any, Z: Floats, scaling: Scaling, n_jobs: int | None, workspace: Workspace) -> NDArray[np.float32]:
+def _relevance_targets(
+    projection: Projection,
+    Y: Any,
+    keys: NDArray[np.uint64],
+    seen: Ints,
+    height: int,
+    workspace: Workspace,
+    n_jobs: int | None,
+) -> Any:
+    """The embeddings of the labels Y of the rows `seen`: written once, or made where these rows are."""
+    labels = workspace.row_blocks(Y, max(len(seen), 1) if workspace.in_memory else _ROW_BLOCK, seen)
+    if labels.elsewhere:
+        return workspace.row_blocks(labels, height, None, partial(projection.embed, keys=keys, n_jobs=n_jobs))
+    small = workspace.empty("relevance-targets", (len(seen), projection.n_dims), np.float32)
+    embedder = Embedder(projection, keys, column_counts(Y), workspace.table_bytes, n_jobs)
+    for rows, part in labels.blocks():
+        embedder.fill(small[rows], part)
+        release(small[rows])
+    return small if workspace.in_memory else RowBlocks(small, height)
+
+
+def _relevance(X: Any, Z: Any, scaling: Scaling, n_jobs: int | None, workspace: Workspace) -> NDArray[np.float32]:
     """The relevance of features, which a workspace on disk keeps."""
     step = ["relevance", str(scaling), *X.shape]
     kept = workspace.load_checkpoint(step)
@@ -680,7 +696,8 @@ class SignalsFitting(ClusterFitting):
             to_learn = (wide, targets) if seen is None else (wide[seen], targets[seen])
         else:
             wide = RowBlocks(X, height, None, with_ones)
-            to_learn = RowBlocks(X, height, seen, with_ones), RowBlocks(targets, height, seen)
+            rows_of = workspace.row_blocks
+            to_learn = rows_of(X, height, seen, with_ones), rows_of(targets, height, seen)
         with warnings.catch_warnings():
             if settings.solver == "auto":  # stopped on purpose
                 from sklearn.exceptions import ConvergenceWarning

@@ -123,6 +123,7 @@ class Multilabel(Estimator, ABC):
         X = self._validated(X, reset=True)
         if label_names is not None and getattr(Y, "ndim", 1) != 2:
             raise DataError("`label_names` names the columns of an indicator; the labels given here have names.")
+        _refuse_dask(Y, "Y")
         Y, names = encode_labels(Y)
         if label_names is not None:
             names = check_names(label_names, n_labels=Y.shape[1])
@@ -142,6 +143,7 @@ class Multilabel(Estimator, ABC):
         """X as a CSR or dense float array, scaled; evidence comes along."""
         if isinstance(X, FeatureRows):
             return X.with_features(self._validated(X.X, reset))
+        _refuse_dask(X, "X")
         if reset or not self._is_plain(X):
             from sklearn.utils.validation import validate_data
 
@@ -214,3 +216,12 @@ class Multilabel(Estimator, ABC):
         tags.target_tags.required = True
         tags.target_tags.multi_output = True
         return tags
+
+
+def _refuse_dask(rows: Any, name: str) -> None:
+    """Raise `DataError` for a collection of Dask, which would be computed in this process."""
+    if hasattr(rows, "__dask_graph__"):
+        raise DataError(
+            f"{name} is a collection of Dask, which would be computed in this process; use ripml.distributed.fit to "
+            f"learn from it on its workers, ripml.distributed.decision_function to score it, or give {name}.compute()."
+        )

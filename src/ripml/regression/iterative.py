@@ -6,7 +6,7 @@ import numbers
 import warnings
 from abc import abstractmethod
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -32,6 +32,7 @@ __all__ = ["ConjugateGradient", "GradientDescent"]
 Floats = NDArray[np.floating[Any]]
 
 _ARRAYS = 6  # of the size of a block of targets that an iteration has
+_WAITING = 2  # blocks of targets that are at work here while others are elsewhere
 _NARROWEST = 8  # targets of a block, where memory is short
 _ROW_BYTES = 4096  # about what a sparse row takes
 _ENTRIES = 1 << 22  # of sparse rows that are squared at a time
@@ -71,7 +72,7 @@ class _Iterative(RidgeSolver):
         directions and residuals stay in the cache and threads do not wait for each other. In a workspace on disk, the
         solution is a file, and a block of targets that an interrupted run solved is not solved again.
         """
-        if not scipy.sparse.issparse(system.X):
+        if not system.sparse:
             return self._iterate(system, B)
         workspace = workspace or Workspace()
         # The solution stays zero for features that no row has: they are not in `order`.
@@ -79,8 +80,10 @@ class _Iterative(RidgeSolver):
         # Targets do not depend on each other, so their blocks may be as narrow as memory requires.
         columns_at_a_time = target_blocks(len(order), B.shape[1])
         if not workspace.in_memory:
-            target_bytes = _ARRAYS * len(order) * B.itemsize * thread_count(system.n_jobs)
+            target_bytes = _ARRAYS * len(order) * B.itemsize * system.n_threads
             widest = max(_NARROWEST, workspace.table_bytes // 2 // max(target_bytes, 1))
+            if system.n_places > 1:  # each place has a block of targets to work on
+                widest = min(widest, max(_NARROWEST, -(-B.shape[1] // system.n_places)))
             columns_at_a_time = blocks(B.shape[1], min(widest, columns_at_a_time[0].stop))
 
         def fill(columns: slice) -> tuple[int, float]:
@@ -94,7 +97,7 @@ class _Iterative(RidgeSolver):
             return steps, residual
 
         _ = system.diagonal  # fill the cache before threads start
-        results = map_blocks(fill, columns_at_a_time, system.n_jobs)
+        results = map_blocks(fill, columns_at_a_time, system.n_threads)
         return V, max((steps for steps, _ in results), default=0), max((worst for _, worst in results), default=0.0)
 
     def _prepare(self, X: Any, Z: Any, n_jobs: int | None, once: bool, workspace: Workspace) -> Solve:
@@ -127,8 +130,11 @@ class _Iterative(RidgeSolver):
         step = ["moment", X.shape[0], *out.shape]
         if workspace.load_checkpoint(step) is None:
             out[:] = 0
-            parts = ((part, Z[rows]) for rows, part in X.blocks())
-            transposed_product_of_blocks(parts, n_jobs, out)
+            if X.elsewhere:
+                out += X.fold(partial(_add_moment, n_jobs=n_jobs), Z, in_order=True)
+            else:
+                parts = ((part, Z[rows]) for rows, part in X.blocks())
+                transposed_product_of_blocks(parts, n_jobs, out)
             workspace.save_checkpoint(step, {})
         return out
 
@@ -155,14 +161,26 @@ class _System:
     n_jobs: int | None  # for dense X; sparse X is multiplied on the calling thread
     height: int  # rows of a sparse X that are multiplied at a time
 
+    @property
+    def sparse(self) -> bool:
+        return self.X.sparse if isinstance(self.X, RowBlocks) else scipy.sparse.issparse(self.X)
+
+    @property
+    def n_places(self) -> int:
+        return self.X.n_places if isinstance(self.X, RowBlocks) else 1
+
+    @property
+    def n_threads(self) -> int:
+        """Blocks of targets to iterate at a time: one for each place of rows, and some for what is done here."""
+        return thread_count(self.n_jobs) if self.n_places == 1 else self.n_places + _WAITING
+
     def __matmul__(self, V: Floats) -> Floats:
         if scipy.sparse.issparse(self.X):
             image = np.zeros_like(V)
             add_gram_product(self.X, V, image, self.height)
         elif isinstance(self.X, RowBlocks):
-            image = transposed_product_of_blocks(
-                ((part, product(part, V, self.n_jobs)) for _, part in self.X.blocks()), self.n_jobs
-            )
+            add = partial(_add_product, V=V, height=self.height, n_jobs=self.n_jobs)
+            image = self.X.fold(add, in_order=self.sparse)
         else:
             image = transposed_product(self.X, product(self.X, V, self.n_jobs), self.n_jobs)
         result: Floats = image.astype(V.dtype, copy=False)
@@ -179,10 +197,39 @@ class _System:
                 squares += np.bincount(indices, np.square(data, dtype=np.float64), self.X.shape[1])
                 release(indices, data)
         elif isinstance(self.X, RowBlocks):
-            squares = sum((np.square(part, dtype=np.float64).sum(axis=0) for _, part in self.X.blocks()), np.zeros(1))
+            squares = self.X.fold(_add_squares)
         else:
             squares = np.asarray((self.X**2).sum(axis=0))
         return squares + self.alpha
+
+
+def _add_moment(total: Floats | None, X: Any, Z: Any, n_jobs: int | None) -> Floats:
+    """Add XᵀZ of a block of rows."""
+    total = np.zeros((X.shape[1], Z.shape[1]), _summed_in(X)) if total is None else total
+    return transposed_product_of_blocks([(X, Z)], n_jobs, total)
+
+
+def _add_product(total: Floats | None, X: Any, V: Floats, height: int, n_jobs: int | None) -> Floats:
+    """Add XᵀXV of a block of rows."""
+    total = np.zeros(V.shape, _summed_in(X)) if total is None else total
+    if not scipy.sparse.issparse(X):
+        return transposed_product_of_blocks([(X, product(X, V, n_jobs))], n_jobs, total)
+    add_gram_product(X, V, total, height)
+    return total
+
+
+def _summed_in(X: Any) -> Any:
+    """The type in which products of rows are added up: that of sparse rows, float64 for dense ones."""
+    return X.dtype if scipy.sparse.issparse(X) else np.float64
+
+
+def _add_squares(total: Floats | None, X: Any) -> Floats:
+    """Add Σ x_ij² of a block of rows, (d,)."""
+    if scipy.sparse.issparse(X):
+        squares = np.asarray(np.bincount(X.indices, np.square(X.data, dtype=np.float64), X.shape[1]), np.float64)
+    else:
+        squares = np.square(X, dtype=np.float64).sum(axis=0)
+    return squares if total is None else total + squares
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -59,6 +60,9 @@ class Sums:
         They are kept about as often as they are smaller than the rows that were read since.
         """
         (n, d), n_targets = X.shape, Z.shape[1]
+        if X.elsewhere:
+            gram, moment, n_rows = X.fold(partial(_add_sums, dtype=np.dtype(dtype), n_jobs=n_jobs), Z)
+            return cls(gram, moment, int(n_rows))
         step = [f"sums-{np.dtype(dtype).name}", n, d, n_targets, X.height]
         kept, total, done = workspace.load_checkpoint(step), None, 0
         if kept is not None:
@@ -112,6 +116,14 @@ class Sums:
     def solve(self, alpha: float) -> Floats:
         """Psi (d, M)."""
         return Factor(self.gram, alpha).solve(self.moment)
+
+
+def _add_sums(total: Any, X: Any, Z: Any, dtype: np.dtype[Any], n_jobs: int | None) -> Any:
+    """Add XᵀX, XᵀZ and the number of rows of a block."""
+    more = Sums.of(X, dense(Z).astype(dtype, copy=False), n_jobs, dtype)
+    if total is not None:
+        more = Sums(*total).__iadd__(more)
+    return more.gram, more.moment, more.n_rows
 
 
 @dataclass(frozen=True)
