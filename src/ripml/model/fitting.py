@@ -394,11 +394,12 @@ def _filled_views(X: Any, scaling: Scaling) -> list[bool]:
     """Whether most features of each view of rows are not 0."""
     if not isinstance(X, RowBlocks):
         return [is_filled(view) for view in scaling.of_views(X)]
-    shares = [
-        [np.count_nonzero(dense(view)) / max(view.shape[0] * view.shape[1], 1) for view in scaling.of_views(part)]
-        for _, part in X.blocks()
-    ]
-    return [bool(share >= FILLED) for share in np.mean(shares, axis=0)]
+    filled = np.zeros(len(scaling.views), np.int64)
+    for _, part in X.blocks():
+        filled += [
+            view.nnz if scipy.sparse.issparse(view) else np.count_nonzero(view) for view in scaling.of_views(part)
+        ]
+    return [bool(share >= FILLED) for share in filled / (X.shape[0] * np.array(scaling.views))]
 
 
 def _most_asked(n: int) -> int:

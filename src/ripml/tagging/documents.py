@@ -38,6 +38,7 @@ from ripml.model.estimator import RIPML
 from ripml.model.explain import Explanation, explained
 from ripml.model.multilabel import Multilabel
 from ripml.tagging.rules import Rules, Suggestion
+from ripml.tagging.streaming import count_texts
 from ripml.tagging.words import LabelWords, MatchedName
 from ripml.text import Doc2Vec, Encoder, TextFeatures, TfIdf, Title, Views
 from ripml.text.encoder import is_encoder_name
@@ -211,7 +212,7 @@ class DocumentModel:
     ) -> DocumentModel:
         """Fit `model` on a file that may be larger than memory, working in `folder`; see `RIPML.fit_blocks`.
 
-        Texts are read once for each kind of `features`, to find its words, and once to learn from them. `columns` are
+        Texts are read twice: to count their words, and to learn from them; copies of a text are one row. `columns` are
         options of the format.
         Labels that are names in the vocabulary `concepts` become ids, see `with_ids`; names in texts are not evidence.
         """
@@ -220,19 +221,20 @@ class DocumentModel:
             is_svmlight = format_of(source, format) == "svmlight"
         if is_svmlight:
             options["zero_based"] = True
-        first = next(iter_blocks(place, format, **options), None)
-        first_feature, text = None, None
+
+        def read() -> Iterator[Dataset]:
+            found = iter_blocks(place, format, **options)
+            return found if concepts is None else (with_ids(block, concepts) for block in found)
+
+        first = next(read(), None)
+        first_feature, text, counted = None, None, None
         if first is None:
             raise DataError(f"{place} has no rows.")
         if first.X is None:
             _texts(first)
             text = text_features(features, model)
-            for part in text.parts:
-                if not isinstance(part, TfIdf):
-                    raise ParameterError(
-                        f"features of kind {part.kind!r} need all texts in memory; use 'tfidf' or 'title'."
-                    )
-                part.fit_blocks(block.texts or [] for block in iter_blocks(place, format, **options))
+            about = f"{_identity(place)} {format} {sorted(options.items())} {concepts is not None}"
+            counted = count_texts(read, text, folder / "texts", memory // 4, about)
             _tell_views(model, text)
         elif is_svmlight:
             zero = any((block.X.indices == 0).any() for block in iter_blocks(place, format, zero_based=True))
@@ -240,17 +242,20 @@ class DocumentModel:
             options = {"zero_based": zero}
         names: dict[str, list[str] | None] = {"labels": [], "features": None}
 
-        def blocks() -> Iterator[tuple[Any, Any]]:
-            for found in iter_blocks(place, format, **options):
-                block = found if concepts is None else with_ids(found, concepts)
+        def noted() -> Iterator[Dataset]:
+            for block in read():
                 names.update(labels=block.label_names, features=block.feature_names)
-                yield block.X if text is None else text.transform(block.texts or []), block.Y
+                yield block
 
         def label_names() -> list[str] | None:
             numbered = text is None and encode_names(names["labels"] or []).dtype != object
             return None if numbered else names["labels"]
 
-        model.fit_blocks(blocks(), folder, memory, label_names)
+        if counted is None or text is None:
+            rows: Iterator[tuple[Any, Any]] = ((block.X, block.Y) for block in noted())
+        else:
+            rows = counted.rows(noted(), text)
+        model.fit_blocks(rows, folder, memory, label_names)
         return cls(model, text, names["features"], first_feature, concepts=concepts or None)
 
     # --------------------------------------------------------------------------------------------------------- reading
@@ -621,6 +626,14 @@ def _load_languages(path: str | PathLike[str], text: NDArray[Any] | None) -> lis
     if not isinstance(languages, list) or not all(isinstance(language, str) for language in languages):
         raise ModelFolderError(f"{path}: the languages of its names are damaged (they must be a list of strings).")
     return languages
+
+
+def _identity(place: Any) -> str:
+    """A file, its size and the time of its last change; nothing of what is not the path of a file."""
+    if not isinstance(place, (str, PathLike)) or not Path(place).is_file():
+        return ""
+    status = Path(place).stat()
+    return f"{Path(place).resolve()} {status.st_size} {status.st_mtime_ns}"
 
 
 def _texts(data: Dataset) -> list[str]:

@@ -1,0 +1,188 @@
+"""Texts of a file larger than memory: words counted in one pass, and the model of a fit in memory."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ripml import RIPML
+from ripml.base.errors import DataError, ParameterError
+from ripml.datasets import Dataset, documents_given, read, source
+from ripml.datasets.dataset import join
+from ripml.lab.generated_texts import generate_texts
+from ripml.regression import Local
+from ripml.tagging import streaming
+from ripml.tagging.documents import DocumentModel, distinct
+from ripml.text import TfIdf
+from ripml.text.counts import Frequencies
+
+WORDS = [f"w{chr(97 + i)}{chr(97 + j)}" for i in range(12) for j in range(12)]
+
+
+def documents(n: int = 300) -> list[dict[str, Any]]:
+    """Texts of which some are blank or copies of others with other labels."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for number in range(n):
+        topic = int(rng.integers(8))
+        words = [*rng.choice(WORDS[12 * topic : 12 * topic + 40], 9), *rng.choice(WORDS, 4)]
+        rows.append({"text": f"{' '.join(words[:2])}\n{' '.join(words)}", "labels": [f"l{topic}", f"m{number % 5}"]})
+    rows[20] = {"text": "  ", "labels": ["l1"]}
+    rows[-1] = {"text": rows[3]["text"].replace(" ", "  "), "labels": ["only in a copy"]}
+    rows[150] = {"text": rows[3]["text"], "labels": ["l0", "l7"]}
+    return rows
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(source, "CHUNK_BYTES", 2000)
+    path = tmp_path / "texts.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in documents()))
+    return path
+
+
+def whole(file: Path, model: RIPML) -> DocumentModel:
+    return DocumentModel.fit(distinct(read(file)), None, model)
+
+
+def streamed(file: Path, model: RIPML, folder: Path, memory: int = 1 << 24) -> DocumentModel:
+    return DocumentModel.fit_blocks(file, None, model, folder, memory)
+
+
+SETTINGS: dict[str, Any] = {
+    "default": RIPML(random_state=0),
+    "local": RIPML(kernel=Local(0.5, 0.3, 20), random_state=0),
+    "linear": RIPML.linear(random_state=0),
+    "paper": RIPML.paper(n_dims=20, random_state=0),
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_texts_in_blocks_give_the_model_of_one_fit(file: Path, tmp_path: Path, name: str) -> None:
+    one = streamed(file, SETTINGS[name].__class__(**SETTINGS[name].get_params()), tmp_path / "work")
+    other = whole(file, SETTINGS[name].__class__(**SETTINGS[name].get_params()))
+    assert one.columns == other.columns
+    assert one.model.classes_.tolist() == other.model.classes_.tolist()
+    assert one.model.n_rows_ == other.model.n_rows_ == 297
+    rows = distinct(read(file)).take(list(range(60)))
+    np.testing.assert_allclose(one.scores(rows).toarray(), other.scores(rows).toarray(), atol=1e-4)
+
+
+@pytest.mark.parametrize("memory", [1 << 22, 1 << 30])
+def test_words_do_not_depend_on_how_many_are_held(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory: int
+) -> None:
+    monkeypatch.setattr(streaming, "TOKEN_BYTES", 1 << 14)
+    text = TfIdf(letters=3, max_features=120)
+    blocks = _blocks(file)
+    streaming.count_texts(lambda: blocks, text, tmp_path / "texts", memory, "")
+    expected = TfIdf(letters=3, max_features=120).fit(distinct(join(blocks)).texts or [])
+    assert text.feature_names == expected.feature_names
+    np.testing.assert_array_equal(text.to_state()[1]["idf"], expected.to_state()[1]["idf"])
+    assert len(list((tmp_path / "texts").glob("words-0-*.txt"))) > (1 if memory == 1 << 22 else 0)
+
+
+def _blocks(file: Path) -> list[Dataset]:
+    from ripml.datasets import iter_blocks
+
+    return list(iter_blocks(file))
+
+
+class Interrupted(Exception):
+    pass
+
+
+def test_counting_goes_on_after_the_last_part(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streaming, "_PART", 6000)
+    blocks, counted = _blocks(file), list[int]()
+    original = TfIdf.add_texts
+
+    def add_texts(self: TfIdf, texts: Any, counts: Any) -> None:
+        counted.append(len(texts))
+        if len(counted) == stop:
+            raise Interrupted
+        original(self, texts, counts)
+
+    monkeypatch.setattr(TfIdf, "add_texts", add_texts)
+    stop = 9
+    with pytest.raises(Interrupted):
+        streaming.count_texts(lambda: blocks, TfIdf(), tmp_path / "texts", 1 << 30, "a file")
+    stop, before = -1, len(counted)
+    again = TfIdf()
+    found = streaming.count_texts(lambda: blocks, again, tmp_path / "texts", 1 << 30, "a file")
+    assert before - 1 < before < len(counted) < before + len(blocks)
+    assert again.feature_names == TfIdf().fit_blocks([distinct(join(blocks)).texts or []]).feature_names
+    counted.clear()
+    assert streaming.count_texts(lambda: [], TfIdf(), tmp_path / "texts", 1 << 30, "a file").n_rows == found.n_rows
+    assert not counted
+
+
+def test_counts_of_another_file_are_not_used(file: Path, tmp_path: Path) -> None:
+    blocks = _blocks(file)
+    streaming.count_texts(lambda: blocks, TfIdf(), tmp_path / "texts", 1 << 30, "a file")
+    other = streaming.count_texts(lambda: blocks[:2], TfIdf(), tmp_path / "texts", 1 << 30, "another file")
+    assert other.n_rows == sum(map(len, blocks[:2]))
+
+
+def test_other_texts_than_those_of_the_run_before_are_refused(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streaming, "_PART", 1)
+    blocks = _blocks(file)
+
+    def some() -> Any:
+        yield from blocks[:2]
+        raise Interrupted
+
+    with pytest.raises(Interrupted):
+        streaming.count_texts(some, TfIdf(), tmp_path / "texts", 1 << 30, "")
+    with pytest.raises(DataError, match="the texts here are not those given now; remove the folder"):
+        streaming.count_texts(lambda: blocks[2:], TfIdf(), tmp_path / "texts", 1 << 30, "")
+
+
+def test_features_that_need_all_texts_are_refused(file: Path, tmp_path: Path) -> None:
+    with pytest.raises(ParameterError, match="features of kind 'doc2vec' need all texts in memory; use 'tfidf'"):
+        DocumentModel.fit_blocks(file, None, RIPML.linear(), tmp_path, 1 << 30, features="doc2vec")
+
+
+def test_counts_of_runs_are_those_of_one_table(tmp_path: Path) -> None:
+    one, other = Frequencies(), Frequencies()
+    rng = np.random.default_rng(1)
+    for number in range(4):
+        tokens = rng.choice([*WORDS, "\udc80", "é"], 60, replace=False).tolist()
+        df, totals = rng.integers(1, 9, (2, 60))
+        one.add(tokens, df, totals)
+        other.add(tokens, df, totals)
+        other.write_run(tmp_path / f"{number}.txt")
+        assert not len(other)
+    assert list(one) == list(other)
+    for n in (None, 10):
+        assert one.most_frequent(n, 3, 20) == other.most_frequent(n, 3, 20)
+
+
+def test_generated_texts_have_the_labels_of_their_source_and_repeat_no_more_than_they_may() -> None:
+    texts = documents_given([row["text"] for row in documents()], [row["labels"] for row in documents()])
+    n_labels = 2 * len(texts.label_names)
+    found = list(generate_texts(texts, 900, n_labels, kept=0.5))
+    assert found[:50] == list(generate_texts(texts, 50, n_labels, kept=0.5))
+    assert found[:50] != list(generate_texts(texts, 50, n_labels, kept=0.5, random_state=1))
+    names = {name for _, labels in found for name in labels}
+    assert {name.partition("~")[0] for name in names} <= set(texts.label_names)
+    assert len(texts.label_names) < len(names) <= n_labels
+    real = [text.split() for text in texts.texts or []]
+    for text, labels in found[:100]:
+        words = [word.rstrip("b") for word in text.split()]
+        assert labels
+        assert max(len(set(words) & set(other)) / max(len(other), 1) for other in real) < 1
+
+
+def test_a_source_without_texts_or_with_too_many_labels_is_refused() -> None:
+    texts = documents_given(["Red tea"], [["tea"]])
+    with pytest.raises(ParameterError, match="`n_labels` at least the 1 labels of the source"):
+        next(generate_texts(texts, 3, 0))
+    with pytest.raises(DataError, match="the documents has no labels"):
+        next(generate_texts(documents_given(["Red tea"], [[]]), 3))
