@@ -26,7 +26,7 @@ WORDS = [f"w{chr(97 + i)}{chr(97 + j)}" for i in range(12) for j in range(12)]
 def documents(n: int = 300) -> list[dict[str, Any]]:
     """Texts of which some are blank or copies of others with other labels."""
     rng = np.random.default_rng(0)
-    rows = []
+    rows = list[dict[str, Any]]()
     for number in range(n):
         topic = int(rng.integers(8))
         words = [*rng.choice(WORDS[12 * topic : 12 * topic + 40], 9), *rng.choice(WORDS, 4)]

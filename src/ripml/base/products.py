@@ -318,7 +318,8 @@ def transposed_product_of_blocks(
         made = some.astype(dtype, copy=False), np.ascontiguousarray(lines, dtype)
 
         def add(columns: slice, made: Any = made, total: Any = total) -> None:
-            _add_transposed(*made, columns, total)
+            x, v = made
+            _add_transposed(x, v, columns, total)
 
         map_blocks(add, target_blocks(*total.shape), n_jobs)
     assert total is not None

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from typer import Argument, Option, Typer
 
 from ripml.base import registry
-from ripml.base.errors import DataError, MissingExtraError, ParameterError
+from ripml.base.errors import DataError, MissingExtraError, ParameterError, check_count
 from ripml.cli import options, output
 from ripml.cli.options import stage_option
 
@@ -266,7 +266,7 @@ def _fit_out_of_core(
 
     if not is_file(run.data) or run.data == "-":
         raise ParameterError(f"{run.out_of_core} requires a file; got {run.data!r}.")
-    memory = 0 if run.memory is None else _parse_size(run.memory)
+    memory = 0 if run.memory is None else _budget(run, estimator)
     if run.dask is not None:
         if run.file.columns():
             raise ParameterError(
@@ -294,6 +294,24 @@ def _fit_out_of_core(
         trained.save(folder, run.compact)
         shutil.rmtree(work)
     return run.data, start, trained
+
+
+def _budget(run: TrainingRun, estimator: Any) -> int:
+    """The memory for a fit from blocks, if it is enough; print what the fit will need."""
+    from ripml.model import budget
+    from ripml.tagging.documents import DocumentModel
+
+    given = _parse_size(run.memory or "")
+    check_count("memory", given, least=1 << 20)
+    sizes = DocumentModel.sizes_of_blocks(run.data, run.file.format, estimator, run.feature_names, **run.file.columns())
+    needed, memory = budget.needs(estimator.stages(), sizes), budget.working_bytes(given)
+    about = f"about {sizes.n_rows:,} rows with up to {sizes.n_features:,} features"
+    if needed.memory > memory:
+        enough = budget.format_bytes(needed.memory + budget.PROGRAM_BYTES).replace(" ", "")
+        raise ParameterError(f"--memory {run.memory} is too small for {about}; --memory {enough} would be enough.")
+    resident = budget.format_bytes(max(given, memory + budget.PROGRAM_BYTES))
+    print(f"{about}: up to {resident} of memory, {needed}", file=sys.stderr)
+    return memory
 
 
 def _check_target(folder: Path, store: bool) -> None:

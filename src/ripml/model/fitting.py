@@ -54,7 +54,7 @@ from ripml.regression.kernels import Kernel, Linear, Local, Rows, squared_length
 from ripml.regression.regression import KernelRegression, LinearRegression, with_ones
 from ripml.regression.signatures import RowSignatures
 
-__all__ = ["ClusterFit", "Settings", "VotesFitting", "assemble", "choose_embedding", "fit"]
+__all__ = ["ClusterFit", "Settings", "VotesFitting", "assemble", "choose_embedding", "fit", "kernel_for"]
 
 _log = logging.getLogger("ripml")
 
@@ -164,6 +164,7 @@ def fit(
         rows = np.arange(n) if len(centres) == 1 else np.flatnonzero(cluster == c)
         _log.info("cluster %d of %d: %s rows", c + 1, len(centres), f"{len(rows):,}")
         fits.append(fitting.fit(c, rows))
+        workspace.trim_memory()
     # What left-out rows decide.
     if choice.kernel.nearby is not None:
         local = _tuned_local(choice.kernel.nearby, fits, n_jobs, choice.spread)
@@ -301,9 +302,7 @@ def _tuned(
     In a workspace on disk, rows are scaled block by block where they are used, and those that the regression sees are
     written to files.
     """
-    kernel, n_jobs = settings.kernel, settings.n_jobs
-    if kernel is None:
-        kernel = settings.decoder.default_kernel(X.shape[0] <= _KERNEL_ROWS * settings.n_clusters)
+    kernel, n_jobs = kernel_for(settings, X.shape[0]), settings.n_jobs
     free = ["power"] if settings.relevance is None else []
     if kernel.tunable:
         kernel, free = kernel.start(), [*free, "kernel"]
@@ -405,6 +404,13 @@ def _filled_views(X: Any, scaling: Scaling) -> list[bool]:
 def _most_asked(n: int) -> int:
     """The most of n rows that are left out where features are weighted: the others are enough to learn weights from."""
     return min(max(_LEFT_OUT_TO_BLEND.values()), -(-n // 2))
+
+
+def kernel_for(settings: Settings, n: int) -> Kernel:
+    """The kernel for n rows: as given, or by their number."""
+    if settings.kernel is not None:
+        return settings.kernel
+    return settings.decoder.default_kernel(n <= _KERNEL_ROWS * settings.n_clusters)
 
 
 def choose_embedding(settings: Settings, kernel: Kernel, shape: tuple[int, int], L: int) -> tuple[Ensemble, int]:

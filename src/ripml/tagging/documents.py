@@ -34,11 +34,12 @@ from ripml.decoding.evidence import FeatureRows, apart
 from ripml.labels.concepts import Concepts
 from ripml.labels.encoding import align_columns, encode_names, names_array
 from ripml.labels.vocabulary import Vocabulary
+from ripml.model.budget import WORD_BYTES, Sizes
 from ripml.model.estimator import RIPML
 from ripml.model.explain import Explanation, explained
 from ripml.model.multilabel import Multilabel
 from ripml.tagging.rules import Rules, Suggestion
-from ripml.tagging.streaming import count_texts
+from ripml.tagging.streaming import count_texts, estimate_sizes
 from ripml.tagging.words import LabelWords, MatchedName
 from ripml.text import Doc2Vec, Encoder, TextFeatures, TfIdf, Title, Views
 from ripml.text.encoder import is_encoder_name
@@ -49,6 +50,7 @@ from ripml.text.views import TEXT_KINDS
 __all__ = ["DocumentModel", "Why", "distinct", "estimator_of", "reads_names", "text_features"]
 
 _BLOCK: Final = 1000  # rows that are scored together
+_PACKED: Final = 4  # bytes of a compressed file unpacked
 
 
 def text_features(features: Any = "auto", model: Multilabel | None = None) -> TextFeatures:
@@ -198,6 +200,18 @@ class DocumentModel:
         names = data.feature_names if text is None else None
         return cls(model, text, names, first_feature, rules or Rules(), concepts=concepts or None, words=words)
 
+    @staticmethod
+    def sizes_of_blocks(place: Any, format: str | None, model: RIPML, features: Any = "auto", **columns: str) -> Sizes:
+        """About the sizes of a file for `fit_blocks`, by its beginning; see `ripml.model.budget.needs`."""
+        n_bytes, options = Path(place).stat().st_size, dict[str, Any](columns)
+        with open_source(place) as source:
+            kind = format_of(source, format)
+        if kind == "svmlight":
+            options["zero_based"] = True
+        if kind == "parquet" or str(place).endswith(".gz"):
+            n_bytes *= _PACKED
+        return estimate_sizes(iter_blocks(place, format, **options), n_bytes, lambda: text_features(features, model))
+
     @classmethod
     def fit_blocks(
         cls,
@@ -235,6 +249,7 @@ class DocumentModel:
             text = text_features(features, model)
             about = f"{_identity(place)} {format} {sorted(options.items())} {concepts is not None}"
             counted = count_texts(read, text, folder / "texts", memory // 4, about)
+            memory = max(memory - WORD_BYTES * text.n_features, memory // 4, min(memory, 1 << 20))
             _tell_views(model, text)
         elif is_svmlight:
             zero = any((block.X.indices == 0).any() for block in iter_blocks(place, format, zero_based=True))

@@ -30,16 +30,18 @@ from scipy.sparse import csr_array
 from ripml.base.arrays import csr_of
 from ripml.base.errors import DataError, ParameterError
 from ripml.base.workspace import atomically, boot_id
-from ripml.datasets import Dataset
+from ripml.datasets import Dataset, source
+from ripml.model.budget import Sizes
 from ripml.text import TextFeatures, TfIdf
 from ripml.text.counts import TOKEN_BYTES, WordCounts
 
-__all__ = ["CountedTexts", "count_texts"]
+__all__ = ["CountedTexts", "count_texts", "estimate_sizes"]
 
 _log = logging.getLogger("ripml")
 
 _FORMAT: Final = 1
 _PART: Final = 1 << 28  # characters of texts after which counts are written
+_GROWTH: Final = 0.6  # by Heaps' law, words grow with this power of the texts
 _BLANK: Final = 0  # the fingerprint of a text without a word
 
 
@@ -78,6 +80,27 @@ class CountedTexts:
                 texts, Y = [texts[row] for row in kept.tolist()], Y[kept]
             start += len(block)
             yield text.transform(texts), Y
+
+
+def estimate_sizes(blocks: Iterator[Dataset], n_bytes: int, text: Callable[[], TextFeatures]) -> Sizes:
+    """The sizes of a file of `n_bytes` by its first block: words and labels grow with a power of the rows.
+
+    `text` makes the features of texts, if the file has texts.
+    """
+    first = next(blocks, None)
+    if first is None:
+        raise DataError("there is nothing to learn from: the file has no rows.")
+    growth = 1.0 if next(blocks, None) is None else max(2.0, n_bytes / source.CHUNK_BYTES)
+    n, L = int(len(first) * growth), int(first.Y.shape[1] * growth**_GROWTH)
+    if first.X is not None:
+        return Sizes(n, first.X.shape[1], L, first.X.nnz / max(len(first), 1))
+    texts = first.texts or []
+    d, entries = 0, 0
+    for part in text().parts:
+        entries += part.learn(texts).nnz
+        most = getattr(part, "max_features", None) or 10**9
+        d += int(min(part.n_features * growth**_GROWTH, 1.5 * most))
+    return Sizes(n, d, L, entries / max(len(first), 1), growth * sum(map(len, texts)))
 
 
 def count_texts(
@@ -154,7 +177,7 @@ class _Counting:
     def _known(self, fingerprints: NDArray[np.uint64]) -> list[bool]:
         """Whether each of these texts is blank or came before, from now on."""
         place = np.minimum(np.searchsorted(self.seen, fingerprints), len(self.seen) - 1)
-        known = (self.seen[place] == fingerprints).tolist()
+        known: list[bool] = (self.seen[place] == fingerprints).tolist()
         for row, number in enumerate(fingerprints.tolist()):
             known[row] = known[row] or number in self.new
             self.new.add(number)
