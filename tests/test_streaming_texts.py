@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 from ripml import RIPML
 from ripml.base.errors import DataError, ParameterError
+from ripml.base.workspace import DiskWorkspace
+from ripml.cli import main
 from ripml.datasets import Dataset, documents_given, read, source
 from ripml.datasets.dataset import join
 from ripml.lab.generated_texts import generate_texts
-from ripml.regression import Local
+from ripml.model import budget
+from ripml.model.streaming import RowFiles
+from ripml.regression import ConjugateGradient, Local
 from ripml.tagging import streaming
 from ripml.tagging.documents import DocumentModel, distinct
 from ripml.text import TfIdf
@@ -63,8 +70,8 @@ SETTINGS: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_texts_in_blocks_give_the_model_of_one_fit(file: Path, tmp_path: Path, name: str) -> None:
-    one = streamed(file, SETTINGS[name].__class__(**SETTINGS[name].get_params()), tmp_path / "work")
-    other = whole(file, SETTINGS[name].__class__(**SETTINGS[name].get_params()))
+    one = streamed(file, clone(SETTINGS[name]), tmp_path / "work")
+    other = whole(file, clone(SETTINGS[name]))
     assert one.columns == other.columns
     assert one.model.classes_.tolist() == other.model.classes_.tolist()
     assert one.model.n_rows_ == other.model.n_rows_ == 297
@@ -186,3 +193,89 @@ def test_a_source_without_texts_or_with_too_many_labels_is_refused() -> None:
         next(generate_texts(texts, 3, 0))
     with pytest.raises(DataError, match="the documents has no labels"):
         next(generate_texts(documents_given(["Red tea"], [[]]), 3))
+
+
+STAGES = ["work", "relevance", "X-changed", "searched", "moment", "ordered", "solution", "lists"]
+
+
+@pytest.mark.parametrize("stage", ["words", "rows", *STAGES])
+def test_a_run_that_was_killed_in_any_stage_gives_the_same_model(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
+) -> None:
+    cg = ConjugateGradient(tol=0.01)
+    model = RIPML(kernel=Local(0.5, 0.3, 20), solver=cg, ensemble="gaussian", n_dims=64, random_state=0)
+    expected = streamed(file, clone(model), tmp_path / "whole").scores(read(file)).toarray()
+    monkeypatch.setattr(streaming, "_PART", 6000)
+    reached: list[str] = []
+
+    def fails_after(owner: Any, name: str, step: Any) -> None:
+        original = getattr(owner, name)
+
+        def failing(self: Any, *args: Any) -> Any:
+            result = original(self, *args)
+            reached.append(step(*args))
+            if reached[-1].startswith(stage) and len(reached) > 1:
+                raise Interrupted
+            return result
+
+        monkeypatch.setattr(owner, name, failing)
+
+    fails_after(DiskWorkspace, "save_checkpoint", lambda at, arrays: at[0])
+    fails_after(RowFiles, "_commit", lambda journal: "rows")
+    fails_after(streaming._Counting, "_write_part", lambda n_blocks, checksum: "words")
+    with pytest.raises(Interrupted):
+        streamed(file, clone(model), tmp_path / "work")
+    before, stage = set(reached) - {"rows", "words"}, "none"
+    reached.clear()
+    again = streamed(file, clone(model), tmp_path / "work").scores(read(file)).toarray()
+    np.testing.assert_array_equal(again, expected)
+    assert not before & set(reached)
+
+
+def run(capfd: pytest.CaptureFixture[str], *words: Any, code: int = 0) -> tuple[str, str]:
+    with pytest.raises(SystemExit) as stop:
+        main([str(word) for word in words])
+    out, err = capfd.readouterr()
+    assert stop.value.code == code, err
+    return out, err
+
+
+def test_what_a_fit_needs_is_said_before_it_starts(
+    file: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    _, err = run(capfd, "train", file, tmp_path / "model", "--memory", "1G")
+    first = err.splitlines()[0]
+    assert re.fullmatch(
+        r"about [0-9]+ rows with up to [0-9,]+ features: up to 1 GB of memory, [0-9.]+ MB of disk, [0-9]+ seconds on two "
+        r"cores",
+        first,
+    )
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "texts.jsonl"]
+
+
+def test_a_budget_that_is_too_small_is_refused_with_one_that_is_enough(
+    file: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(budget, "_ROW", 1_000_000)
+    _, err = run(capfd, "train", file, tmp_path / "model", "--memory", "50MB", code=2)
+    assert re.search(r"--memory 50MB is too small for about 305 rows .* features; --memory 5[0-9]0MB would be", err)
+    assert not (tmp_path / "model.work").exists()
+
+
+@pytest.mark.parametrize("preset", [RIPML(), RIPML.linear(), RIPML.paper()])
+def test_what_a_fit_needs_grows_with_its_sizes(preset: RIPML) -> None:
+    sizes = budget.Sizes(100_000, 50_000, 20_000, 100.0, 1e8)
+    least = budget.needs(preset.stages(), sizes)
+    for name in ("n_rows", "n_labels", "row_length"):
+        more = budget.needs(preset.stages(), replace(sizes, **{name: 3 * getattr(sizes, name)}))
+        assert more.memory >= least.memory
+        assert more.disk >= least.disk
+        assert more.seconds >= least.seconds
+
+
+def test_a_file_is_estimated_by_its_first_block(file: Path) -> None:
+    data = distinct(read(file))
+    found = DocumentModel.sizes_of_blocks(file, None, RIPML())
+    assert 200 <= found.n_rows <= 400
+    assert len(data.label_names) / 2 <= found.n_labels
+    assert found.n_features >= 100

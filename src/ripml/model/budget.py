@@ -16,7 +16,7 @@ from ripml.base.parallel import thread_count
 from ripml.model.fitting import Settings, choose_embedding, kernel_for
 from ripml.regression import resolve_solver
 
-__all__ = ["PROGRAM_BYTES", "WORD_BYTES", "Needs", "Sizes", "format_bytes", "needs", "row_bytes", "working_bytes"]
+__all__ = ["PROGRAM_BYTES", "WORD_BYTES", "Needs", "Sizes", "format_bytes", "held_bytes", "needs", "working_bytes"]
 
 PROGRAM_BYTES = 250_000_000  # of Python and the libraries
 WORD_BYTES = 300  # of the dictionary of features of texts
@@ -24,6 +24,7 @@ _ROW, _LABEL = 120, 250  # bytes held for each, all through a fit
 _STEPS = 13  # products with X and its transpose in a solution by conjugate gradients
 _SPARSE, _DENSE, _CHARACTER = 5e-10, 5e-11, 3e-7  # seconds of an operation, and of a character of texts, on one core
 _NARROW = 6 * 8 * 4  # bytes for each feature and thread of the narrowest block of targets
+_TABLE_BYTES = 1 << 30  # of columns of Phi that are kept, at most, see `LabelVectors`
 _SMALL_BYTES = 16_000_000
 _LIKENESS = 64_000_000  # of rows left out with all rows, for each thread
 
@@ -65,7 +66,7 @@ def needs(settings: Settings, sizes: Sizes) -> Needs:
     >>> sizes = Sizes(1_000_000, 300_000, 100_000, 200.0, 1e9)
     >>> found = needs(RIPML().stages(), sizes)
     >>> round(found.memory / 1e9, 1), found.disk > 8 * 200e6
-    (1.2, True)
+    (1.4, True)
     """
     n, d, L = sizes.n_rows, sizes.n_features, sizes.n_labels
     kernel = kernel_for(settings, n)
@@ -74,7 +75,7 @@ def needs(settings: Settings, sizes: Sizes) -> Needs:
     _, m = choose_embedding(settings, kernel, (n, d), L)
     m *= settings.n_learners
     solver = resolve_solver(settings.solver, -(-n // settings.n_clusters), d)[0]
-    memory = row_bytes(sizes) + (WORD_BYTES * d if sizes.characters else 0)
+    memory = held_bytes(settings, sizes) + (WORD_BYTES * d if sizes.characters else 0)
     disk = 8 * entries + 4 * m * n
     threads = thread_count(settings.n_jobs)
     if by_kernel:
@@ -93,9 +94,12 @@ def needs(settings: Settings, sizes: Sizes) -> Needs:
     return Needs(1.1 * memory, 1.2 * disk, 1.2 * (seconds + _CHARACTER * sizes.characters))
 
 
-def row_bytes(sizes: Sizes) -> float:
-    """What is held for rows and labels all through a fit."""
-    return _ROW * sizes.n_rows + _LABEL * sizes.n_labels
+def held_bytes(settings: Settings, sizes: Sizes) -> float:
+    """What is held for rows and labels all through a fit: with a table of the columns of Phi, where that is small."""
+    n, d, L = sizes.n_rows, sizes.n_features, sizes.n_labels
+    _, m = choose_embedding(settings, kernel_for(settings, n), (n, d), L)
+    table = 4 * L * m * settings.n_learners
+    return _ROW * n + _LABEL * L + (table if settings.decoder.tunes_ridge and table <= _TABLE_BYTES else 0)
 
 
 def working_bytes(budget: int) -> int:

@@ -35,7 +35,7 @@ from ripml.labels.ensembles import Ensemble
 from ripml.labels.propensity import weigh
 from ripml.labels.vocabulary import Vocabulary
 from ripml.model import state
-from ripml.model.budget import Sizes, row_bytes
+from ripml.model.budget import Sizes, held_bytes
 from ripml.model.cluster import Cluster
 from ripml.model.explain import Explanation, explain
 from ripml.model.features import Scaling
@@ -253,7 +253,7 @@ class RIPML(Updatable):
         self, files: RowFiles, columns: LabelColumns, place: Path, memory: int, label_names: Sequence[str] | None
     ) -> None:
         X, Y = files.matrices()
-        held = int(row_bytes(Sizes(X.shape[0], X.shape[1], Y.shape[1])))
+        held = int(held_bytes(self.stages(), Sizes(X.shape[0], X.shape[1], Y.shape[1])))
         workspace = DiskWorkspace.in_folder(place, max(memory - held, memory // 4))
         self.n_features_in_ = X.shape[1]
         if not X.shape[0]:

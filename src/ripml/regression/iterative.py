@@ -102,6 +102,8 @@ class _Iterative(RidgeSolver):
             v[:] = 0
             v[order] = found
             release(b, v)
+            del found
+            workspace.trim_memory()
             workspace.save_checkpoint(step, {"steps": np.array(steps), "residual": np.array(residual)})
             return steps, residual
 
@@ -156,6 +158,7 @@ class _Iterative(RidgeSolver):
                 release(part)
             add_transposed_product(parts, out, n_jobs)
             workspace.save_checkpoint(step, {})
+            workspace.trim_memory()
         return out
 
     def _tolerance(self, dtype: Any) -> float:

@@ -80,6 +80,9 @@ class CountedTexts:
                 texts, Y = [texts[row] for row in kept.tolist()], Y[kept]
             start += len(block)
             yield text.transform(texts), Y
+        for part in text.parts:
+            if isinstance(part, TfIdf):
+                part.clear_caches()
 
 
 def estimate_sizes(blocks: Iterator[Dataset], n_bytes: int, text: Callable[[], TextFeatures]) -> Sizes:

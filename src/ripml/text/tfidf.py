@@ -26,7 +26,7 @@ from ripml.base.arrays import GrowingArray
 from ripml.base.errors import DataError, ModelFolderError, ParameterError
 from ripml.text.base import TextFeatures
 from ripml.text.counts import Frequencies, WordCounts
-from ripml.text.tokens import has_spaces, packed, pieces, strings, tokenizer, unpacked
+from ripml.text.tokens import clear_caches, has_spaces, packed, pieces, strings, tokenizer, unpacked
 
 __all__ = ["TfIdf"]
 
@@ -139,6 +139,12 @@ class TfIdf(TextFeatures):
         """Return the rows of the texts: CSR float32, shape (n, d); all zero for a text without a known word."""
         self._check_fitted()
         return self._weigh(self._count(texts))
+
+    def clear_caches(self) -> None:
+        """Free what is kept of words that occurred, once very many texts were read."""
+        self._seen = _SeenWords()
+        _letter_groups.cache_clear()
+        clear_caches()
 
     def spans(self, text: str) -> list[tuple[int, int, list[int]]]:
         """Return the pieces of a text that have features: their places, [start, end), and their columns.
