@@ -83,7 +83,7 @@ def train(
         Option(metavar="FILE", help="The vocabulary of the labels: SKOS, a vocabulary of Annif, or a table."),
     ] = None,
     memory: Annotated[
-        str | None, Option(help="Read the file in blocks and use about this much memory beside one, e.g. 500MB or 4GB.")
+        str | None, Option(help="Read the file in blocks and use at most about this much memory, e.g. 500MB or 4GB.")
     ] = None,
     dask: Annotated[
         str | None, Option(metavar="ADDRESS", help="Train on the workers of a Dask scheduler, tcp://host:port.")
@@ -107,10 +107,13 @@ def train(
     decoder than blend. With --dask, rows must have ids.
 
     With --store, MODEL becomes a store in a new folder. ripml update, forget and relabel change it, ripml serve serves
-    it, and every command that takes a model takes a store, too. With --memory, the rows and the large arrays of the
-    model are files in MODEL.work until the model is saved; an interrupted run continues from its last block when the
-    command is repeated. --memory and --dask are intended for --preset paper. With --compact, the model is smaller, but
-    cannot be updated.
+    it, and every command that takes a model takes a store, too. With --compact, the model is smaller, but cannot be
+    updated.
+
+    With --memory, DATA is a file that may be larger than memory: rows and large arrays are files in MODEL.work until the
+    model is saved, and the model is that of a training in memory. The memory, disk and time that it will need are
+    estimated first, and a budget that is too small is refused. An interrupted run continues where it was when the
+    command is repeated. --dask is for --preset paper.
 
     Example: ripml train tickets.jsonl model/
 
