@@ -90,9 +90,8 @@ def largest_difference(place: Path) -> float:
 
 def write_texts(n: int, path: Path) -> None:
     """The first n texts of msdocs, or texts generated from them where there are fewer."""
-    source = Path(os.environ["RIPML_DATA"]) / "msdocs" / "docs.jsonl.gz"
-    data = read(source)
-    rows = zip(data.texts or [], map(data.row_labels, range(n)), strict=False)
+    data = read(Path(os.environ["RIPML_DATA"]) / "msdocs" / "docs.jsonl.gz")
+    rows = zip(data.texts or [], map(data.row_labels, range(min(n, len(data)))), strict=False)
     with path.open("w") as file:
         for text, labels in rows if n <= len(data) else generate_texts(data, n, N_LABELS):
             file.write(json.dumps({"labels": labels, "text": text}) + "\n")
@@ -132,10 +131,10 @@ def compare_texts(arguments: argparse.Namespace) -> list[Row]:
         else:
             budget = int(PROGRAM_BYTES + SHARE * (whole["bytes"] - PROGRAM_BYTES))
         parts = run("in blocks", budget)
-        for kind, found in (("in memory", whole), ("in blocks", parts)):
-            if found is not None:
-                rows += [(f"{kind}, s", found["seconds"], ""), (f"{kind}, processor s", found["cpu"], "")]
-                rows.append((f"{kind}, resident MB", found["bytes"] / 1e6, ""))
+        for kind, took in (("in memory", whole), ("in blocks", parts)):
+            if took is not None:
+                rows += [(f"{kind}, s", took["seconds"], ""), (f"{kind}, processor s", took["cpu"], "")]
+                rows.append((f"{kind}, resident MB", took["bytes"] / 1e6, ""))
         disk = sum(path.stat().st_size for path in (folder / "work").rglob("*") if path.is_file())
         rows += [("budget, MB", budget / 1e6, ""), ("disk, MB", disk / 1e6, "")]
         rows.append(("resident in blocks / budget", parts["bytes"] / budget, "≤ 1.2"))
@@ -164,8 +163,7 @@ def main() -> None:
         fit(sys.argv[2], Path(sys.argv[3]), int(sys.argv[4]))
         return
     if len(sys.argv) > 1 and sys.argv[1] == "--fit-texts":
-        kind, preset, file, folder, memory = sys.argv[2:]
-        fit_texts(kind, preset, Path(file), Path(folder), int(memory))
+        fit_texts(sys.argv[2], sys.argv[3], Path(sys.argv[4]), Path(sys.argv[5]), int(sys.argv[6]))
         return
     if "--texts" in sys.argv:
         arguments = text_options()

@@ -47,7 +47,7 @@ _SPARE, _LEAST = 8, 64  # spare capacity: an eighth of the size, and 64 rows at 
 _LARGEST_HALF = 2.0**14  # of numbers stored as float16, in their unit
 _LEAST_UNIT = np.float32(1e-36)  # of a line in 8 bits
 _LINES = 4096  # lines rounded at a time
-_ENTRIES = 1 << 22  # indices packed at a time
+_ENTRIES = 1 << 19  # indices packed at a time
 _MOST_BYTES = 5  # of a step between indices, which are below 2³²
 _KINDS = set("biuf")  # NumPy's letters for bool, int, unsigned int and float
 

@@ -110,8 +110,8 @@ def train(
     it, and every command that takes a model takes a store, too. With --compact, the model is smaller, but cannot be
     updated.
 
-    With --memory, DATA is a file that may be larger than memory: rows and large arrays are files in MODEL.work until the
-    model is saved, and the model is that of a training in memory. The memory, disk and time that it will need are
+    With --memory, DATA is a file that may be larger than memory: rows and large arrays are files in MODEL.work until
+    the model is saved, and the model is that of a training in memory. The memory, disk and time that it needs are
     estimated first, and a budget that is too small is refused. An interrupted run continues where it was when the
     command is repeated. --dask is for --preset paper.
 

@@ -66,31 +66,31 @@ def needs(settings: Settings, sizes: Sizes) -> Needs:
     >>> sizes = Sizes(1_000_000, 300_000, 100_000, 200.0, 1e9)
     >>> found = needs(RIPML().stages(), sizes)
     >>> round(found.memory / 1e9, 1), found.disk > 8 * 200e6
-    (1.4, True)
+    (4.1, True)
     """
     n, d, L = sizes.n_rows, sizes.n_features, sizes.n_labels
     kernel = kernel_for(settings, n)
-    by_kernel = not kernel.linear
     entries = min(float(d), sizes.row_length) * n
-    _, m = choose_embedding(settings, kernel, (n, d), L)
+    ensemble, m = choose_embedding(settings, kernel, (n, d), L)
     m *= settings.n_learners
     solver = resolve_solver(settings.solver, -(-n // settings.n_clusters), d)[0]
-    memory = held_bytes(settings, sizes) + (WORD_BYTES * d if sizes.characters else 0)
     disk = 8 * entries + 4 * m * n
     threads = thread_count(settings.n_jobs)
-    if by_kernel:
-        memory += 7.0 * n**2 + 12.0 * n * m
+    if not kernel.linear:
+        solving = 7.0 * n**2 + 12.0 * n * m
         seconds = _DENSE * (n**3 / 3 + 4.0 * n**2 * m)
     elif solver.exact:
         side = min(n, d)
-        memory += 24.0 * side * (side + m)
+        solving = 24.0 * side * (side + m)
         seconds = _DENSE * (2.0 * n * side * (side + m) + side**3)
     else:
-        memory += (_NARROW * threads + 4.0 * m) * d
+        solving = (_NARROW * threads + 4.0 * m) * d
         disk += 12.0 * d * m + 24 * entries
         seconds = _SPARSE * 4 * entries * m * _STEPS
-    if settings.decoder.tunes_ridge and not by_kernel:
-        memory += min(_LIKENESS, 1024.0 * n) * threads
+    # Where similar rows vote, left-out rows are compared with all rows: these and their lists are read in no order.
+    choices = settings.decoder.start(kernel, ensemble.exact, L, 1.0, settings.n_neighbors)
+    searching = 16.0 * entries + min(_LIKENESS, 1024.0 * n) * threads if choices.n_similar else 0.0
+    memory = held_bytes(settings, sizes) + max(solving, searching) + (WORD_BYTES * d if sizes.characters else 0)
     return Needs(1.1 * memory, 1.2 * disk, 1.2 * (seconds + _CHARACTER * sizes.characters))
 
 
