@@ -19,6 +19,7 @@ from ripml.cli import main
 from ripml.datasets import Dataset, documents_given, read, source
 from ripml.datasets.dataset import join
 from ripml.lab.generated_texts import generate_texts
+from ripml.labels.concepts import Concept, Concepts
 from ripml.model import budget
 from ripml.model.streaming import RowFiles
 from ripml.regression import ConjugateGradient, Local
@@ -279,3 +280,25 @@ def test_a_file_is_estimated_by_its_first_block(file: Path) -> None:
     assert 200 <= found.n_rows <= 400
     assert len(data.label_names) / 2 <= found.n_labels
     assert found.n_features >= 100
+
+
+def test_names_of_a_vocabulary_are_evidence_as_in_memory(file: Path, tmp_path: Path) -> None:
+    concepts = Concepts.of(
+        [
+            *(Concept(f"l{topic}", {"en": WORDS[12 * topic + 5]}, broader=("l0",)) for topic in range(8)),
+            Concept("unseen", {"en": f"{WORDS[30]} {WORDS[31]}"}),
+        ]
+    )
+    texts = distinct(read(file))
+    whole = DocumentModel.fit(texts, None, RIPML(random_state=0), concepts=concepts)
+    one = DocumentModel.fit_blocks(file, None, RIPML(random_state=0), tmp_path / "work", 1 << 24, concepts)
+    assert one.model.classes_.tolist() == whole.model.classes_.tolist()
+    assert "unseen" in one.model.classes_.tolist()
+    rows = texts.take(list(range(80)))
+    np.testing.assert_allclose(one.scores(rows).toarray(), whole.scores(rows).toarray(), atol=1e-4)
+    names, other = one.model.model_.decoder.names, whole.model.model_.decoder.names
+    for count in ("hits", "right"):
+        np.testing.assert_array_equal(getattr(names, count), getattr(other, count))
+    one.save(tmp_path / "model")
+    again = DocumentModel.load(tmp_path / "model").scores(rows).toarray()
+    np.testing.assert_array_equal(again, one.scores(rows).toarray())

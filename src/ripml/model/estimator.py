@@ -30,6 +30,7 @@ from ripml.base.errors import (
 from ripml.base.parallel import exclusive, thread_count
 from ripml.base.workspace import DiskWorkspace, Workspace
 from ripml.decoding.decoders import Blend, Decoder
+from ripml.decoding.evidence import apart
 from ripml.labels.encoding import LabelColumns, check_names, label_keys
 from ripml.labels.ensembles import Ensemble
 from ripml.labels.propensity import weigh
@@ -252,7 +253,8 @@ class RIPML(Updatable):
     def _fit_files(
         self, files: RowFiles, columns: LabelColumns, place: Path, memory: int, label_names: Sequence[str] | None
     ) -> None:
-        X, Y = files.matrices()
+        rows, Y = files.matrices()
+        X, _ = apart(rows)
         held = int(held_bytes(self.stages(), Sizes(X.shape[0], X.shape[1], Y.shape[1])))
         workspace = DiskWorkspace.in_folder(place, max(memory - held, memory // 4))
         self.n_features_in_ = X.shape[1]
@@ -274,7 +276,7 @@ class RIPML(Updatable):
         workspace = replace(workspace, work_id=f"{fixed} {X.shape} {zlib.crc32(label_keys(names).tobytes())}")
         workspace.discard_stale_files()
         workspace.trim_memory()  # of what rows were read and made with
-        self._fit_rows(X, Y, names, files.n_unlabelled, workspace)
+        self._fit_rows(rows, Y, names, files.n_unlabelled, workspace)
 
     def _fit(self, data: TrainingData) -> None:
         self._fit_rows(data.X, data.Y, data.names, data.n_unlabelled, Workspace())
@@ -297,7 +299,9 @@ class RIPML(Updatable):
     def _scaled_part(self, X: Any) -> Any:
         """Valid rows that come in parts, scaled."""
         self._check_views(X.shape[1])
-        return self._scaling_of_parts().unweighted(X, None, self.n_jobs)
+        features, evidence = apart(X)
+        scaled = self._scaling_of_parts().unweighted(features, None, self.n_jobs)
+        return scaled if evidence is None else X.with_features(scaled)
 
     def _check_views(self, n_features: int) -> None:
         """Raise unless the views have all columns of the features between them."""

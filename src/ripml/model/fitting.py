@@ -199,7 +199,10 @@ def _with_names(
     frequency = np.zeros(n_labels, np.int64)
     frequency[: len(draft.frequency)] = draft.frequency
     choices = replace(draft.choices, n_candidates=max(draft.choices.n_candidates, _NAMED_CANDIDATES))
-    counted = NameModel.empty(n_labels).changed(evidence, Y, 1)
+    counted = NameModel.empty(n_labels)
+    for rows in blocks(Y.shape[0], _ROW_BLOCK):
+        counted = counted.changed(evidence[rows], row_slice(Y, rows), 1)
+        release(evidence.labels, evidence.signals)
     names = counted.fitted(evidence[learnt], Y[learnt], frequency)
     grown = replace(draft.grown(vocabulary, frequency, 0), choices=choices).with_names(names)
     return grown, [

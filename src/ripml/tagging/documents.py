@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import json
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
@@ -228,7 +228,8 @@ class DocumentModel:
 
         Texts are read twice: to count their words, and to learn from them; copies of a text are one row. `columns` are
         options of the format.
-        Labels that are names in the vocabulary `concepts` become ids, see `with_ids`; names in texts are not evidence.
+        Labels that are names in the vocabulary `concepts` become ids, see `with_ids`; as in `fit`, the names of all
+        concepts are evidence where they stand in a text.
         """
         options: dict[str, Any] = dict(columns)
         with open_source(place) as source:
@@ -241,7 +242,7 @@ class DocumentModel:
             return found if concepts is None else (with_ids(block, concepts) for block in found)
 
         first = next(read(), None)
-        first_feature, text, counted = None, None, None
+        first_feature, text, counted, words = None, None, None, None
         if first is None:
             raise DataError(f"{place} has no rows.")
         if first.X is None:
@@ -269,9 +270,11 @@ class DocumentModel:
         if counted is None or text is None:
             rows: Iterator[tuple[Any, Any]] = ((block.X, block.Y) for block in noted())
         else:
-            rows = counted.rows(noted(), text)
+            if concepts and reads_names(model):
+                words = LabelWords.of(concepts.values(), text.shares)
+            rows = counted.rows(noted(), text, _evidence_of(words, counted.label_names))
         model.fit_blocks(rows, folder, memory, label_names)
-        return cls(model, text, names["features"], first_feature, concepts=concepts or None)
+        return cls(model, text, names["features"], first_feature, concepts=concepts or None, words=words)
 
     # --------------------------------------------------------------------------------------------------------- reading
 
@@ -641,6 +644,16 @@ def _load_languages(path: str | PathLike[str], text: NDArray[Any] | None) -> lis
     if not isinstance(languages, list) or not all(isinstance(language, str) for language in languages):
         raise ModelFolderError(f"{path}: the languages of its names are damaged (they must be a list of strings).")
     return languages
+
+
+def _evidence_of(words: LabelWords | None, label_names: list[str]) -> Callable[[list[str], Any], Any]:
+    """What adds evidence to the features of training texts."""
+    if words is None:
+        return lambda texts, X: X
+    known = set(label_names)
+    more = [id for id in words.ids if id not in known]
+    labels = Vocabulary.of(names_array(label_names)).added(more)
+    return lambda texts, X: FeatureRows(X, words.training_evidence(texts, labels), more)
 
 
 def _identity(place: Any) -> str:

@@ -54,7 +54,6 @@ class _Journal:
     checksum: int = 0
     parts: int = 0
     rows: int = 0
-    labels: int = 0
 
 
 @dataclass(frozen=True)
@@ -62,16 +61,18 @@ class CountedTexts:
     """What the first pass knows of the rows."""
 
     n_rows: int
-    n_labels: int
+    label_names: list[str]
     kept: NDArray[np.bool_] | None = None  # (n,) the first copy of each text; None where no text is blank or a copy
     more: Any = None  # CSR (n, L), the labels of later copies
 
-    def rows(self, blocks: Iterable[Dataset], text: TextFeatures) -> Iterator[tuple[Any, Any]]:
-        """The features and labels of distinct texts."""
+    def rows(
+        self, blocks: Iterable[Dataset], text: TextFeatures, evidence: Callable[[list[str], Any], Any]
+    ) -> Iterator[tuple[Any, Any]]:
+        """The features and labels of distinct texts; `evidence` adds what the texts say of labels by their names."""
         start = 0
         for block in blocks:
             texts, Y = block.texts or [], block.Y
-            Y = csr_of(Y.data, Y.indices, Y.indptr, self.n_labels)
+            Y = csr_of(Y.data, Y.indices, Y.indptr, len(self.label_names))
             if self.kept is not None:
                 mine = slice(start, start + len(texts))
                 kept = np.flatnonzero(self.kept[mine])
@@ -79,7 +80,7 @@ class CountedTexts:
                 Y.data[:] = 1
                 texts, Y = [texts[row] for row in kept.tolist()], Y[kept]
             start += len(block)
-            yield text.transform(texts), Y
+            yield evidence(texts, text.transform(texts)), Y
         for part in text.parts:
             if isinstance(part, TfIdf):
                 part.clear_caches()
@@ -130,7 +131,8 @@ class _Counting:
         self.parts: list[Any] = text.parts
         self.folder, self.memory = folder, memory
         self.journal = self._read(about)
-        self.is_complete = (folder / "complete").exists() and self.journal.blocks > 0
+        self.names: list[str] = []  # of all labels so far
+        self.is_complete = (folder / "complete.json").exists()
         parts = [part["fingerprints"] for part in self._saved()]
         self.seen = np.unique(np.concatenate([np.array([_BLANK], np.uint64), *parts]))
         self._start_part()
@@ -143,7 +145,7 @@ class _Counting:
             journal = replace(new, about="")
         if (journal.format, journal.about, journal.boot) == (new.format, new.about, new.boot):
             return journal
-        (self.folder / "complete").unlink(missing_ok=True)
+        (self.folder / "complete.json").unlink(missing_ok=True)
         return new
 
     def _start_part(self) -> None:
@@ -160,6 +162,7 @@ class _Counting:
             found = _fingerprints(block.texts or [])
             for array in (found, block.Y.indices, block.Y.indptr):
                 checksum = zlib.crc32(np.ascontiguousarray(array).data, checksum)
+            self.names = block.label_names
             if number <= self.journal.blocks:
                 if number == self.journal.blocks and checksum != self.journal.checksum:
                     raise DataError(f"{self.folder}: the texts here are not those given now; remove the folder.")
@@ -175,7 +178,8 @@ class _Counting:
                 self._write_part(number, checksum)
         if self.fingerprints:
             self._write_part(number, checksum)
-        (self.folder / "complete").touch()
+        with atomically(self.folder / "complete.json") as path:
+            path.write_text(json.dumps(self.names))
 
     def _known(self, fingerprints: NDArray[np.uint64]) -> list[bool]:
         """Whether each of these texts is blank or came before, from now on."""
@@ -205,7 +209,6 @@ class _Counting:
             checksum=checksum,
             parts=journal.parts + 1,
             rows=journal.rows + len(lengths),
-            labels=self.labels[-1].shape[1],
         )
         with atomically(self.folder / "journal.json") as path:
             path.write_text(json.dumps(asdict(self.journal), indent=1))
@@ -219,7 +222,8 @@ class _Counting:
     def learn(self) -> CountedTexts:
         """Choose the words of all parts, and find the copies."""
         fingerprints = np.concatenate([part["fingerprints"] for part in self._saved()])
-        n, n_labels = len(fingerprints), self.journal.labels
+        names: list[str] = json.loads((self.folder / "complete.json").read_text())
+        n = len(fingerprints)
         _, first, group = np.unique(fingerprints, return_index=True, return_inverse=True)
         first = first[group]
         filled = fingerprints != _BLANK
@@ -230,7 +234,7 @@ class _Counting:
             counts.groups.runs = [self._run("groups", i, number) for number in range(self.journal.parts)]
             part.learn_counts(counts)
         if kept.all():
-            return CountedTexts(n, n_labels)
+            return CountedTexts(n, names)
         rows, columns, start = list[NDArray[Any]](), list[NDArray[Any]](), 0
         for saved in self._saved():
             mine = slice(start, start + len(saved["lengths"]))
@@ -239,10 +243,10 @@ class _Counting:
             columns.append(saved["labels"][is_copy])
             start = mine.stop
         of_row, labels = np.concatenate(rows), np.concatenate(columns)
-        more = csr_array((np.ones(len(labels), np.float32), (of_row, labels)), shape=(n, n_labels))
+        more = csr_array((np.ones(len(labels), np.float32), (of_row, labels)), shape=(n, len(names)))
         more.sum_duplicates()
         _log.info("%s of %s texts are blank or copies of others", f"{n - np.count_nonzero(kept):,}", f"{n:,}")
-        return CountedTexts(n, n_labels, kept, more)
+        return CountedTexts(n, names, kept, more)
 
     def _saved(self) -> Iterator[dict[str, NDArray[Any]]]:
         for number in range(self.journal.parts):
