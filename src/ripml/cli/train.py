@@ -103,8 +103,8 @@ def train(
     With --vocabulary, labels are the ids of concepts, and people read their names. Rows may have names in place of ids.
     In the files of --stop-labels and --allowed-labels, lines such as type:URI, scheme:URI and branch:ID then stand for
     all labels of a type or a scheme, and for a label with everything narrower. Names are looked for in the texts, so
-    that concepts without rows can be suggested, unless the model is trained with --memory or --dask, or with another
-    decoder than blend. With --dask, rows must have ids.
+    that concepts without rows can be suggested, unless the model is trained with --dask or with another decoder than
+    blend. With --dask, rows must have ids.
 
     With --store, MODEL becomes a store in a new folder. ripml update, forget and relabel change it, ripml serve serves
     it, and every command that takes a model takes a store, too. With --compact, the model is smaller, but cannot be
