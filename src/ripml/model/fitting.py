@@ -86,6 +86,7 @@ _NAMED_CANDIDATES = 100  # kept for each row where labels have names
 _ROWS_TO_LEARN_NAMES = 5000  # whose names say how often names are right
 _SUMS_BYTES = 1 << 30  # of the sums of all clusters, to have them in one pass
 _ROW_BLOCK = 65536  # rows that are read from files at a time, at most
+_PREDICTED, _LINES = 64, 8192  # columns of coefficients in files, and lines of them, that are in memory at a time
 _GAMMAS, _RIDGES = (0.25, 0.5, 1.0, 2.0), (0.03, 0.1, 0.3, 1.0)  # tried for kernel ridge near a query
 _ROWS_TO_TUNE_LOCAL = 1000  # left-out rows that these are chosen on
 
@@ -701,7 +702,7 @@ class SignalsFitting(ClusterFitting):
         if len(asked) and solver.exact:
             left_out = solution.left_out(asked).astype(np.float32, copy=False)
         elif len(asked):
-            left_out = np.asarray(predict_embedding(wide[asked], solution.Psi, settings.n_jobs), np.float32)
+            left_out = _predicted(wide[asked], solution.Psi, settings.n_jobs, workspace)
         Psi = solution.Psi.astype(np.float32, copy=False)
         regression = LinearRegression.of(kernel, ridge, Psi[:-1], np.array(Psi[-1]))
         release(Psi)
@@ -747,6 +748,20 @@ class SignalsFitting(ClusterFitting):
         said = None if self.evidence is None else self.evidence[numbers[asked]]
         held = LeftOut(index.sets[of_row[asked]], None, X[asked], solution.left_out, asked, of_row[asked], said)
         return ClusterFit(Cluster(regression, index, rows), facts, held)
+
+
+def _predicted(X: Any, Psi: Floats, n_jobs: int | None, workspace: Workspace) -> Floats:
+    """X Psi; of coefficients in files, some columns in memory at a time."""
+    if workspace.in_memory or not scipy.sparse.issparse(X):
+        return np.asarray(predict_embedding(X, Psi, n_jobs), np.float32)
+    out = np.empty((X.shape[0], Psi.shape[1]), np.float32)
+    for columns in blocks(Psi.shape[1], _PREDICTED):
+        part = np.empty((len(Psi), columns.stop - columns.start), Psi.dtype)
+        for lines in blocks(len(Psi), _LINES):
+            part[lines] = Psi[lines, columns]
+            release(Psi[lines])
+        out[:, columns] = predict_embedding(X, part, n_jobs)
+    return out
 
 
 def _tuned_local(kernel: Local, fits: Sequence[ClusterFit], n_jobs: int | None, spread: float = 1.0) -> Local:
