@@ -73,11 +73,11 @@ class _Iterative(RidgeSolver):
         directions and residuals stay in the cache and threads do not wait for each other. In a workspace on disk, the
         solution is in files, and a block of targets that an interrupted run solved is not solved again.
         """
+        if not isinstance(B, ColumnBlocks) and not scipy.sparse.issparse(system.X):
+            return self._iterate(system, B)
         _ = system.diagonal  # fill the cache before threads start
         if isinstance(B, ColumnBlocks):
             return self._solved_on_disk(system, order, B, workspace)
-        if not scipy.sparse.issparse(system.X):
-            return self._iterate(system, B)
         # The solution stays zero for features that no row has: they are not in `order`.
         V = np.zeros_like(B)
 
