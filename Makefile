@@ -53,7 +53,7 @@ browser: ## install Debian's Chromium for the tests of the page
 LONG := benchmarks/rivals.py benchmarks/losses.py benchmarks/missing_labels.py benchmarks/kernels.py \
 	benchmarks/wikipedia_scale.py benchmarks/growth.py benchmarks/streaming.py benchmarks/dask_scale.py \
 	benchmarks/indexes.py benchmarks/wide.py benchmarks/updates.py benchmarks/crashes.py benchmarks/serving.py benchmarks/light_server.py benchmarks/server_faults.py \
-	benchmarks/packages.py benchmarks/answers.py benchmarks/backup.py benchmarks/hostile.py
+	benchmarks/packages.py benchmarks/answers.py benchmarks/backup.py benchmarks/hostile.py benchmarks/large_store.py
 
 bench: .venv/.installed ## run every benchmark (long ones with --quick); figures go to benchmarks/results/
 	@mkdir -p benchmarks/results
@@ -86,7 +86,7 @@ lock: ## resolve the newest versions into requirements-dev.lock and deploy/requi
 	$(PYTHON) -m venv "$$folder"; \
 	"$$folder/bin/python" $(PIP) install uv; \
 	"$$folder/bin/uv" $(LOCK) --upgrade --all-extras requirements-dev.in pyproject.toml -o requirements-dev.lock; \
-	"$$folder/bin/uv" $(LOCK) --upgrade --extra fast --extra index --extra parquet --extra serve --extra skos --extra text --extra words pyproject.toml \
+	"$$folder/bin/uv" $(LOCK) --upgrade --extra fast --extra files --extra index --extra parquet --extra serve --extra skos --extra text --extra words pyproject.toml \
 		--constraint requirements-dev.lock -o deploy/requirements.lock; \
 	printf 'build\nhatchling\n' | "$$folder/bin/uv" $(LOCK) --upgrade - --constraint requirements-dev.lock -o deploy/build.lock
 

@@ -73,6 +73,7 @@ class Connection:
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
+        self.headers: dict[str, str] = {}  # of the last response, with names in lower case
 
     @classmethod
     async def to(cls, port: int) -> Connection:
@@ -84,15 +85,19 @@ class Connection:
         self._writer.write(request)
         try:
             head = await self._reader.readuntil(b"\r\n\r\n")
-            length = int(head.lower().partition(b"content-length:")[2].split(b"\r\n", 1)[0] or 0)
+            pairs = (line.partition(":") for line in head.decode("latin-1").splitlines()[1:])
+            self.headers = {name.lower(): value.strip() for name, _, value in pairs}
+            length = int(self.headers.get("content-length", 0))
             return int(head[9:12]), await self._reader.readexactly(length)
         except asyncio.IncompleteReadError as error:
             raise ConnectionResetError("no response") from error
 
-    async def ask(self, method: str, path: str, content: Any = None) -> tuple[int, Any]:
+    async def ask(
+        self, method: str, path: str, content: Any = None, headers: Mapping[str, str] | None = None
+    ) -> tuple[int, Any]:
         """The same in JSON."""
         body = b"" if content is None else json.dumps(content).encode()
-        status, response = await self.send(request_bytes(method, path, body))
+        status, response = await self.send(request_bytes(method, path, body, headers))
         return status, json.loads(response)
 
     async def __aenter__(self) -> Connection:

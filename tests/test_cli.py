@@ -406,7 +406,7 @@ ERRORS: dict[str, tuple[list[str], str]] = {
     "nothing to ask about": (["predict", "model", "nosuch"], "there is no file and no data set 'nosuch'"),
     "a folder of other things": (
         ["train", "folder", "m"],
-        "folder: this folder is not an Annif corpus; give a file, a folder of",
+        "folder: there is no document in this folder; give a file, a folder of",
     ),
     "no such model": (["predict", "nomodel", "train.txt"], "nomodel: this model folder cannot be opened"),
     "no such option": (["train", "--nosuch"], "--nosuch"),

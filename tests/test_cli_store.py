@@ -399,6 +399,9 @@ def test_the_history_is_printed_newest_first(store: Path, capfd: pytest.CaptureF
         expected = opened.history(3)
     out, _ = run(capfd, "history", store, "-n", "3", "--json")
     assert [json.loads(line) for line in out.splitlines()] == expected
+    out, _ = run(capfd, "history", store, "-n", "2", "--before", str(expected[0]["number"]), "--json")
+    assert [json.loads(line) for line in out.splitlines()] == expected[1:]
+    assert run(capfd, "history", store, "--before", "1")[0] == f"{store} has no changes before 1\n"
     before = expected[0]["before"]
     assert before
     lines = run(capfd, "history", store)[0].splitlines()
@@ -711,8 +714,25 @@ def test_a_second_writer_gets_an_error(store: Path, capfd: pytest.CaptureFixture
     run(capfd, "forget", store, "d0")
 
 
+def test_a_store_is_published_for_readers_once_per_change(
+    store: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "shared" / "store"
+    made = printed_json(capfd, "publish", store, target)
+    with Store.open(target, readonly=True) as opened:
+        assert (made["change"], made["documents"]) == (opened.version, len(opened))
+    assert run(capfd, "publish", store, target)[0] == "nothing has changed\n"
+    run(capfd, "forget", store, "d0")
+    out, _ = run(capfd, "publish", store, target)
+    assert out == f"{target} is {store} after change {made['change'] + 1:,}\n"
+    _, err = run(capfd, "publish", store, store, code=2)
+    assert "already exists and is not a published store" in err
+
+
 def test_every_command_has_help_with_an_example(capfd: pytest.CaptureFixture[str]) -> None:
-    for command in ("update", "forget", "relabel", "compact", "refit", "history", "explain", "backup", "check"):
+    for command in (
+        "update", "forget", "relabel", "compact", "refit", "history", "explain", "backup", "publish", "check"
+    ):  # fmt: skip
         out, _ = run(capfd, command, "--help")
         assert f"Usage: ripml {command}" in out
         assert f"Example: ripml {command} store/" in out

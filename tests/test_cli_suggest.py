@@ -42,7 +42,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "text.txt").write_text(TEXT + "\n")
     (folder / "rows.jsonl").write_text(json.dumps({"text": TEXT}) + "\n")
     (folder / "named.jsonl").write_text('{"id": "a", "text": "purr"}\n{"id": "b", "text": "zzz"}\n')
-    (folder / "latin.txt").write_bytes(b"caf\xe9")
+    (folder / "latin.txt").write_bytes(b"caf\x8e")  # é in Mac Roman
     return folder
 
 
@@ -139,7 +139,7 @@ ERRORS: dict[str, tuple[list[str], str]] = {
         "Invalid value for '--threshold': 'high' is neither a number nor auto.",
     ),
     "no number": (["model", "purr", "--threshold", "nan"], "--threshold must be a number, 'auto' or None; got nan."),
-    "no letters": (["model", "--file", "latin.txt"], "latin.txt: the text is not UTF-8; save it as UTF-8."),
+    "no letters": (["model", "--file", "latin.txt"], "latin.txt:1: the line is neither UTF-8 nor, as it"),
     "no file": (["model", "--file", "no.txt"], "no.txt: cannot be read (no such file)."),
     "a model of features": (["numbers", "purr"], "numbers was trained on features, not on texts; give it rows with"),
 }
@@ -155,6 +155,35 @@ def test_an_error_is_one_sentence(
     out, err = run(capfd, "suggest", *words, code=2)
     assert err.startswith(f"ripml: {sentence}"), err
     assert (out, err.count("\n")) == ("", 1)
+
+
+def test_a_text_that_names_a_file_stands_for_the_file(
+    made: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "letter.txt").write_text(f"{TEXT}\n")
+    (tmp_path / "page.html").write_text(f"<p>{TEXT}</p>")
+    expected = run(capfd, "suggest", made / "model", TEXT)[0]
+    for name in ("letter.txt", "page.html"):
+        assert run(capfd, "suggest", made / "model", name)[0] == expected
+    both, _ = run(capfd, "suggest", made / "model", "letter.txt", "page.html", "--json")
+    assert [json.loads(line)["id"] for line in both.splitlines()] == ["letter.txt", "page.html"]
+    rows, _ = run(capfd, "suggest", made / "model", made / "rows.jsonl")
+    assert rows == run(capfd, "suggest", made / "model", "--data", made / "rows.jsonl")[0]
+    for words, sentence in (
+        (["no.pdf"], "no.pdf: cannot be read (no such file)."),
+        (["letter.txt", str(made / "rows.jsonl")], f"{made / 'rows.jsonl'} is a file of rows; give nothing beside it."),
+    ):
+        assert run(capfd, "suggest", made / "model", *words, code=2)[1].splitlines()[-1] == f"ripml: {sentence}"
+
+
+def test_evaluate_names_labels_that_the_model_does_not_know(
+    made: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"text": "purr", "labels": ["cat", "zebra"]}\n')
+    _, err = run(capfd, "evaluate", made / "model", tmp_path / "rows.jsonl")
+    assert "ripml: warning: the model does not know 1 of the 2 labels, such as 'zebra'; they count as missed." in err
+    assert "on held-out rows     too few rows to measure" in run(capfd, "inspect", made / "model")[0]
 
 
 # --------------------------------------------------------------------------------------------------------------- train
@@ -183,6 +212,8 @@ def test_rules_without_effect_are_warned_about(made: Path, tmp_path: Path, capfd
     rules = ("--stop-labels", tmp_path / "never", "--allowed-labels", tmp_path / "only", "--min-count", "17")
     _, err = run(capfd, "train", made / "docs.jsonl", tmp_path / "m", *PAPER, *rules)
     assert [line for line in err.splitlines() if line.startswith("ripml: ")] == [
+        "ripml: warning: 1 row repeats the text of another row, 1 of them with other labels, such as 'row 0 = row 31'; "
+        "delete the copies, or the precision on held-out rows may be too high; where labels differ, find the right.",
         "ripml: warning: --stop-labels: no row has the label 'fax'.",
         "ripml: warning: --allowed-labels: no row has the label 'ant' or 1 more of these labels.",
         "ripml: warning: --min-count 17: no label has more than 16 rows, so none is suggested.",

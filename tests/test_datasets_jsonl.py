@@ -57,7 +57,7 @@ def test_lines_without_labels_are_allowed_if_no_line_has_any() -> None:
     [
         ("{", r"this is not JSON \(.* at column 2\)\.$"),
         ("[1]", r"the line must be a JSON object such as"),
-        ('{"labels": "a", "text": "b"}', r"'labels' must be a list; got \"a\"\.$"),
+        ('{"labels": 5, "text": "b"}', r"'labels' must be a list; got 5\.$"),
         ('{"labels": [1], "text": "b"}', r"a label must be a string; got 1\.$"),
         ('{"labels": ["a", "a"], "text": "b"}', r"label 'a' is given twice\.$"),
         ('{"labels": [], "text": 5}', r"'text' must be a string; got 5\.$"),
@@ -107,11 +107,29 @@ def test_a_byte_order_mark_and_blank_lines_are_not_part_of_the_rows() -> None:
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
-def test_utf16_is_named(encoding: str) -> None:
-    with pytest.raises(DataError, match=r"^<file>:1: this is UTF-16; save the file as UTF-8\.$"):
-        jsonl('{"text": "a"}\n'.encode(encoding))
-    with pytest.raises(DataError, match=r"^<file>: this is UTF-16; save the file as UTF-8\.$"):
-        read(io.BytesIO('{"text": "a"}\n'.encode("utf-16")))
+def test_utf16_is_read(encoding: str) -> None:
+    content = '{"text": "Čeština"}\n{"text": "b"}\n'.encode(encoding)
+    assert jsonl(content).texts == read(io.BytesIO(content)).texts == ["Čeština", "b"]
+    with pytest.raises(DataError, match=r"^<file>: the text is not utf-16.* near byte \d+; save the file as UTF-8\.$"):
+        jsonl(content[:-1])
+
+
+def test_labels_may_be_one_string() -> None:
+    lines = '{"text": "a", "labels": "tea, red"}\n{"text": "b", "labels": "red"}\n{"text": "c", "labels": "red, tea"}\n'
+    assert jsonl(lines).label_names == ["tea", "red"]
+    assert jsonl(lines, tag_separator=";").label_names == ["tea, red", "red", "red, tea"]
+    assert jsonl('{"text": "a", "labels": "x|y, z"}\n').label_names == ["x", "y, z"]
+    with pytest.raises(DataError, match=r"^<file>:1: the labels '\[x' are not a JSON list"):
+        jsonl('{"text": "a", "labels": "[x"}\n')
+
+
+def test_several_keys_of_texts_are_joined_with_the_first_as_the_title() -> None:
+    data = jsonl('{"title": "Refund", "body": "Paid twice."}\n{"title": "Fax"}\n', text=["title", "body"])
+    assert data.texts == ["Refund\nPaid twice.", "Fax"]
+    with pytest.raises(DataError, match=r"^<file>:1: there is no 'lead' among the keys 'title'; .* text=….$"):
+        jsonl('{"title": "Fax"}\n', text=["title", "lead"])
+    with pytest.raises(DataError, match=r"^<file>:1: 'lead' must be a string; got 5\.$"):
+        jsonl('{"title": "Fax", "lead": 5}\n', text=["title", "lead"])
 
 
 @pytest.mark.parametrize("array", ['[{"text": "a"}]', '[{"text": "a"},\n{"text": "b"}]', '[\n{"text": "a"}\n]', "{\n}"])

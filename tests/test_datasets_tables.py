@@ -269,7 +269,10 @@ def test_a_table_without_rows_has_none_and_one_without_labels_has_no_columns() -
         ('text,labels\na,"[[""x""]]"\n', r"<file>:2: a label must be a string or a number; got \"\['x'\]\"\.$"),
         ('text,labels\n"a" b,x\n', r"<file>:2: this is not CSV \(',' expected after '\"'\)\.$"),
         ('text,labels\na,x\n"b\n\n', r"<file>:3: this is not CSV \(unexpected end of data\)\.$"),
-        (b"text,labels\na,\xff\n", r"<file>:2: byte 3 of the line is not UTF-8; save the file as UTF-8\.$"),
+        (
+            b"text,labels\na,\xff\n",
+            r"<file>:2: the line is neither UTF-8 nor, as it seems, Windows-1252; save .* encoding=….$",
+        ),
     ],
 )
 def test_a_bad_row_is_explained_with_its_line(content: str | bytes, sentence: str) -> None:

@@ -251,7 +251,7 @@ def test_a_table_has_columns_by_language_and_lists_in_cells() -> None:
     ("text", "format", "sentence"),
     [
         ("", None, r"<file>: the file is empty\.$"),
-        ("\xff\xfei\x00", None, r"<file>: this is UTF-16; save the file as UTF-8\.$"),
+        ("\xff\xfei", None, r"<file>: the text is not utf-16 near byte 3; save the file as UTF-8\.$"),
         ("id,name\n,tea\n", None, r"<file>:2: the id is empty\.$"),
         ("id,name\nc1,tea\nc1,chai\n", None, r"<file>:3: <c1> is listed twice\.$"),
         ("id,name\nc1\n", None, r"<file>:2: there are 1 cells, but 2 columns"),

@@ -292,7 +292,7 @@ def test_least_squares_are_solved_on_the_candidates_of_each_row(
     rng = np.random.default_rng(0)
     Z = rng.standard_normal((12, 64)).astype(np.float32)
     labels = np.stack([rng.permutation(30)[:6] for _ in range(12)])
-    labels[0, 4:], labels[5] = -1, -1
+    labels[0, 4:], labels[5], labels[7, [0, 3]] = -1, -1, -1
     (found,) = least_squares(Z, labels, phi, [epsilon])
     assert found.dtype == np.float32
     for z, candidates, values in zip(Z, labels, found, strict=True):

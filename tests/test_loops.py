@@ -477,7 +477,7 @@ def test_the_names_in_a_text(seed: int) -> None:
 def test_least_squares_on_candidates(epsilon: float) -> None:
     _, _, columns, Z = label_world(0)
     labels = np.stack([np.random.default_rng(i).permutation(25)[:7] for i in range(8)])
-    labels[2, 4:] = -1
+    labels[2, 4:], labels[3, [0, 4]], labels[4] = -1, -1, -1  # also before others: labels without a row
     fast, slow = both(lambda: least_squares(Z, labels, columns, [epsilon]))
     np.testing.assert_allclose(fast, slow, atol=1e-4)
 

@@ -77,11 +77,12 @@ def problem(response: Any, status: int) -> dict[str, Any]:
 # -------------------------------------------------------------------------------------------------------------- routes
 
 
-def test_a_server_reports_that_it_is_healthy_and_ready(client: TestClient) -> None:
+def test_a_server_reports_that_it_is_healthy_and_ready_and_its_versions(client: TestClient) -> None:
     assert client.get("/health").json() == {"status": "ok"}
     while client.get("/ready").json()["status"] == "starting":
         pass
-    assert client.get("/ready").json() == {"status": "ready"}
+    version = client.get(STORE).json()["version"]
+    assert client.get("/ready").json() == {"status": "ready", "versions": [version]}
     for path in ("/health", "/ready"):
         response = client.head(path)
         assert (response.status_code, response.content) == (200, b"")

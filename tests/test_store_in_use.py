@@ -1,7 +1,9 @@
-"""A store while others use it: refits beside writers, completion of labels, rules and encoders that stay."""
+"""A store while others use it: refits, snapshots and compact beside writers, completion of labels, pages, copies for
+readers, rules and encoders that stay."""
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +15,13 @@ from test_store import assert_is_that_of_its_documents
 from ripml.base.errors import ParameterError
 from ripml.datasets import documents_given
 from ripml.model.estimator import RIPML
-from ripml.store import Store, StoreError
+from ripml.store import Store, StoreError, database
+from ripml.store import store as store_module
+from ripml.store.journal import Snapshot
+from ripml.store.versions import Version
 from ripml.tagging.documents import DocumentModel
 from ripml.tagging.rules import Rules
+from ripml.text import TfIdf
 
 
 def test_others_write_and_read_while_a_refit_is_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,8 +122,139 @@ def test_labels_are_found_by_the_beginnings_of_their_words(tmp_path: Path) -> No
         assert [label.name for label in store.labels("grö")] == ["Größe"]
         assert len(store.labels("", n=3)) == 3
         assert store.labels("no such") == []
+        assert [label.name for label in store.labels("green teh")] == ["Green tea"]  # one mistake
         with pytest.raises(ParameterError, match="`n` must be an integer ≥ 1; got 0"):
             store.labels("", n=0)
+
+
+def test_writers_go_on_while_a_snapshot_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "store"
+    with Store.create(folder, example(), settings()) as store:
+        store.learn([{"id": "before", "text": "word1 word2", "labels": ["label 1", "brief"]}])
+        save, copies = database.save_model, list[int]()
+
+        def save_while_others_write(folder: Path, change: int, model: DocumentModel) -> Snapshot:
+            if not copies:
+                copies.append(change)
+                with ThreadPoolExecutor(1) as pool:  # in another thread, which waits for no lock of this one
+                    pool.submit(store.learn, [{"id": "meanwhile", "text": "word3", "labels": ["brand new"]}]).result(60)
+                    pool.submit(store.forget, ["before"]).result(60)
+                    pool.submit(store.merge_labels, ["brief"], "label 1").result(60)
+            return save(folder, change, model)
+
+        monkeypatch.setattr(database, "save_model", save_while_others_write)
+        store.snapshot()
+        assert copies == [1]
+        assert store._database.read(Snapshot.read).change == 1  # what came later is in the journal
+        assert store.check(full=True).ok
+        with Store.open(folder, readonly=True) as reader:  # as after a crash
+            assert reader.version == store.version
+            assert reader.model.suggest(["word3 word1"]) == store.model.suggest(["word3 word1"])
+        store.snapshot()
+        assert store._database.read(Snapshot.read).change == store.version
+        assert [path.name for path in folder.glob("model-*")] == [Snapshot(store.version).folder]
+
+
+@pytest.mark.parametrize("written_before", [False, True])
+def test_writers_go_on_while_a_refit_reads_the_documents(
+    written_before: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Store.create(tmp_path / "store", example(), settings()).close()
+    with Store.open(tmp_path / "store") as store:
+        if written_before:
+            store.forget(["7"])
+        read, n_reads = store_module._documents_and_labels, list[int]()
+
+        def read_while_others_write(connection: Any) -> Any:
+            n_reads.append(store.version)
+            if len(n_reads) == 1:
+                with ThreadPoolExecutor(1) as pool:
+                    pool.submit(store.learn, [{"id": "x", "text": "word3", "labels": ["brand new"]}]).result(60)
+                    pool.submit(store.rename_label, "label 0", "another").result(60)
+            return read(connection)
+
+        monkeypatch.setattr(store_module, "_documents_and_labels", read_while_others_write)
+        store.refit()
+        kinds = [entry["kind"] for entry in store.history(3)]
+        assert kinds == ["refit", "rename label", "learn"]
+        assert {"another", "brand new"} <= set(store.model.model.classes_)
+        assert store.check(full=True).ok
+        assert_is_that_of_its_documents(store)
+
+
+@pytest.mark.parametrize("meanwhile", ["learn", "forget"])
+def test_writers_go_on_while_compact_looks_through_the_documents(
+    meanwhile: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = documents_given(["red apple", "green apple", "red sky", "grey sea"], [["a"], ["a"], ["b"], ["b"]])
+    with Store.create(tmp_path / "store", data, settings(), features=TfIdf(min_df=1)) as store:
+        store.forget(["3"])
+        unused, scans = Version.unused_features, list[int]()
+
+        def look_while_others_write(version: Version, blocks: Any) -> Any:
+            found = unused(version, blocks)
+            if not scans:
+                with ThreadPoolExecutor(1) as pool:
+                    if meanwhile == "learn":
+                        pool.submit(store.learn, [{"id": "new", "text": "grey apple", "labels": ["a"]}]).result(60)
+                    else:
+                        pool.submit(store.forget, ["1"]).result(60)
+            scans.append(version.change)
+            return found
+
+        monkeypatch.setattr(Version, "unused_features", look_while_others_write)
+        store.compact()
+        words = store.model.columns or []
+        expected = {"learn": {"grey", "green"}, "forget": set()}[meanwhile] | {"red", "apple", "sky"}
+        assert {word for word in words if not word.startswith(("\0", " "))} == expected
+        assert store.verify().ok
+        n_scans = len(scans)
+        store.learn([{"text": "red red", "labels": ["b"]}])
+        store.compact()  # nothing was removed since: there is nothing to look for
+        assert len(scans) == n_scans
+        assert store.verify().ok
+
+
+def test_pages_of_the_history_and_of_documents_put_together_are_all_of_them(tmp_path: Path) -> None:
+    with Store.create(tmp_path / "store", example(12), settings()) as store:
+        for i in range(4):
+            store.relabel({"1": [f"label {i}"], "2": ["label 0", f"new {i}"]})
+        store.forget(["3", "1"])
+        store.forget(["2"], certify=True)
+        store.learn([{"id": "1", "text": "word1", "labels": ["label 1"]}, {"id": "x", "text": "word2", "labels": []}])
+        whole, pages = store.history(1000), list[dict[str, Any]]()
+        while page := store.history(3, pages[-1]["number"] if pages else None):
+            pages += page
+        assert pages == whole
+        ids, last = list[str](), 0
+        while numbered := store.numbered_ids(4, last):
+            ids, last = [*ids, *numbered.values()], max(numbered)
+        assert ids == store.ids()
+        assert len(store) == len(ids)
+        store.compact()
+        assert store.history(3, before=store.version) == store.history(4)[1:]
+        with pytest.raises(ParameterError, match="`before` must be None or an integer ≥ 1; got 0"):
+            store.history(before=0)
+        with pytest.raises(ParameterError, match="`after` must be an integer ≥ 0; got -1"):
+            store.numbered_ids(after=-1)
+
+
+def test_readers_follow_what_is_published(tmp_path: Path) -> None:
+    folder, shared = tmp_path / "store", tmp_path / "shared"
+    with Store.create(folder, example(), settings()) as store:
+        assert store.publish(shared / "tags").change == 0  # type: ignore[union-attr]
+        assert store.publish(shared / "tags") is None
+        with Store.open(shared / "tags", readonly=True, light=True) as reader:
+            for number in range(1, 5):
+                store.learn([{"text": "word1 word2", "labels": [f"new {number}"]}])
+                assert reader.refresh().suggest(["word1"]) != store.model.suggest(["word1"])
+                assert store.publish(shared / "tags").change == number  # type: ignore[union-attr]
+                assert reader.refresh().suggest(["word1"]) == store.model.suggest(["word1"])
+                assert (reader.version, len(reader)) == (number, len(store))
+                assert len(list(shared.iterdir())) == 3  # the link, its copy, and the one before
+        with pytest.raises(StoreError, match="already exists and is not a published store"):
+            store.publish(folder)
+        assert Store.open(shared / "tags", readonly=True).check(full=True).ok
 
 
 def test_rules_and_an_encoder_stay_with_a_store(tmp_path: Path) -> None:

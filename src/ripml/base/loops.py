@@ -535,13 +535,15 @@ def least_squares(labels, Phi, Z, epsilon, out):
     """(Φ_SᵀΦ_S + εI)⁻¹Φ_Sᵀẑ on the candidates S of each row, by Cholesky (`ripml.decoding.sketch.least_squares`)."""
     n, K = labels.shape
     gram, right = np.empty((K + 2, K + 2), np.float32), np.empty(K, np.float32)
-    columns = np.zeros((K + 2, Z.shape[1]), np.float32)
+    columns, places = np.zeros((K + 2, Z.shape[1]), np.float32), np.empty(K, np.int64)
     for i in range(n):
         size = 0
-        while size < K and labels[i, size] >= 0:
-            size += 1
+        for b in range(K):
+            if labels[i, b] >= 0:
+                places[size] = b
+                size += 1
         for a in range(size):
-            columns[a] = Phi[labels[i, a]]
+            columns[a] = Phi[labels[i, places[a]]]
         columns[size] = Z[i]  # the last line of the products is the right-hand side
         for a in range(0, size + 1, 2):
             for b in range(0, a + 1, 2):  # two by two, for half the reads
@@ -573,8 +575,9 @@ def least_squares(labels, Phi, Z, epsilon, out):
             for b in range(a + 1, size):
                 right[a] -= gram[b, a] * right[b]
             right[a] /= gram[a, a]
-        out[i, :size] = right[:size]
-        out[i, size:] = 0
+        out[i] = 0
+        for a in range(size):
+            out[i, places[a]] = right[a]
 
 
 @_loop
@@ -1319,8 +1322,8 @@ def names_in_text(numbers, list_ends, listed, word_ends, words):
 
 
 @_ordered_loop
-def alike_names(stems, added, ends, names, totals, lengths, whole, n_partly, share, sums):
-    """The names that have stems of a text, and how much of them stands there (`NameMatcher._alike`)."""
+def alike_names(stems, added, ends, names, totals, lengths, whole, n_partly, share, rounding, sums):
+    """The names that have stems of a text, and how much of them stands there (`ripml.text.name_parts`)."""
     most = 0
     for stem in stems:
         most += ends[stem + 1] - ends[stem]
@@ -1360,13 +1363,13 @@ def alike_names(stems, added, ends, names, totals, lengths, whole, n_partly, sha
             heap[at] = scores[i]
     n_more = 0
     for i in range(n_touched):
-        if n_partly and scores[i] >= heap[0] and scores[i] > -np.inf:
+        if n_partly and scores[i] >= heap[0] - rounding and scores[i] > -np.inf:
             n_more += 1
     partly, more = np.empty(n_more, np.int64), np.empty((n_more, 2))
     n_more = 0
     for i in range(n_touched):
         name = touched[i]
-        if n_partly and scores[i] >= heap[0] and scores[i] > -np.inf:
+        if n_partly and scores[i] >= heap[0] - rounding and scores[i] > -np.inf:
             partly[n_more] = name
             more[n_more, 0], more[n_more, 1] = sums[name, 0] / totals[name], sums[name, 1] / lengths[name]
             n_more += 1

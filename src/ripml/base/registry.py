@@ -82,6 +82,8 @@ _STAGES: dict[str, dict[str, str]] = {
         "arff": "ripml.datasets.formats.arff",
         "jsonl": "ripml.datasets.formats.jsonl",
         "parquet": "ripml.datasets.formats.parquet",
+        "xlsx": "ripml.datasets.formats.spreadsheet",
+        "files": "ripml.datasets.formats.files",
         "csv": "ripml.datasets.formats.delimited",
         "annif": "ripml.datasets.formats.annif",
     },

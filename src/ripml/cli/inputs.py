@@ -1,12 +1,13 @@
 """What DATA, MODEL, STORE and TEXT on the command line stand for, and how they are read.
 
-DATA is a file, a folder of an Annif corpus, - for standard input, or the name of a data set. MODEL is the folder of a
+DATA is a file, a folder of documents, - for standard input, or the name of a data set. MODEL is the folder of a
 model or of a store.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import os
 import sys
@@ -18,9 +19,11 @@ from typing import Any, TypeVar
 from ripml import datasets
 from ripml.base.errors import DataError, ParameterError
 from ripml.cli.options import FileOptions
-from ripml.cli.output import progress_bar, warnings_as_lines, working
+from ripml.cli.output import progress_bar, reading_notes, warnings_as_lines, working
 from ripml.datasets import Dataset
+from ripml.datasets.document_files import document_text, is_document
 from ripml.datasets.formats import annif, suffix_format
+from ripml.datasets.formats.files import is_folder as holds_documents
 from ripml.datasets.source import fault, open_source
 from ripml.datasets.vocabularies import with_ids
 from ripml.store import Store
@@ -36,10 +39,13 @@ _LARGE_FILE = 1 << 24  # bytes; reading a larger file shows a progress bar
 
 
 def is_file(data: str) -> bool:
-    """Whether DATA means a file or an Annif corpus and not a data set: a file that is missing has a dot or a slash."""
+    """Whether DATA means a file or a folder of documents and not a data set.
+
+    A file that is missing has a dot or a slash.
+    """
     path = Path(data)
     if path.is_dir():
-        return annif.is_folder(path)
+        return annif.is_folder(path) or holds_documents(path)
     return data == "-" or path.is_file() or "." in data or "/" in data or path.is_fifo()
 
 
@@ -49,8 +55,8 @@ def _named_dataset(name: str) -> tuple[Dataset, Dataset]:
         return datasets.load(name)
     if Path(name).is_dir():
         raise DataError(
-            f"{name}: this folder is not an Annif corpus; give a file, a folder of documents with their subjects, or a "
-            "name from ripml datasets list."
+            f"{name}: there is no document in this folder; give a file, a folder of documents, or a name from "
+            "ripml datasets list."
         )
     raise DataError(f"there is no file and no data set {name!r}; ripml datasets list shows the data sets.")
 
@@ -91,7 +97,8 @@ def _reading(data: str) -> Iterator[Any]:
         with working("reading"):
             yield data
         return
-    with progress_bar("reading", path.stat().st_size, "bytes") as advance, _CountingFile(path, advance) as file:
+    bar = progress_bar("reading", path.stat().st_size, "bytes")
+    with reading_notes(), bar as advance, _CountingFile(path, advance) as file:
         yield file
 
 
@@ -126,6 +133,13 @@ def open_model(folder: Path) -> tuple[DocumentModel, Store | None]:
     with warnings_as_lines():
         store = Store.open(folder, readonly=True)
     return store.model, store
+
+
+def model_version(folder: Path, store: Store | None) -> str:
+    """What tells the model in a folder from its predecessors."""
+    if store is not None:
+        return str(store.version)
+    return hashlib.sha256((folder / "manifest.json").read_bytes()).hexdigest()
 
 
 def folder_megabytes(folder: Path) -> float:
@@ -166,41 +180,59 @@ class Queries:
 
 
 def open_queries(
-    folder: Path,
-    texts: Sequence[str] | None,
-    files: Sequence[str] | None,
-    data: str | None,
-    file: FileOptions,
-    text_can_be_data: bool = False,
+    folder: Path, texts: Sequence[str] | None, files: Sequence[str] | None, data: str | None, file: FileOptions
 ) -> tuple[DocumentModel, Store | None, Queries]:
     """Open the model in a folder, and read the texts or rows that it is asked about.
 
-    With `text_can_be_data`, a single text that names a file or a data set stands for its rows.
+    A text that names a file stands for it: a document is read as a text, and a single file of rows as `data`.
     """
     texts, files = texts or [], files or []
-    if text_can_be_data and len(texts) == 1 and data is None and _names_data(texts[0]):
-        texts, data = [], texts[0]
     if bool(texts) + bool(files) + (data is not None) > 1:
         raise ParameterError("give either texts, or files of texts with --file, or rows with --data.")
     if not (texts or files or data) and sys.stdin.isatty():
         raise ParameterError("give a text, a file with --file, rows with --data, or a text on standard input.")
     model, store = open_model(folder)
+    if rows := [text for text in texts if _names_rows(text, model)]:
+        if len(texts) > 1:
+            raise ParameterError(f"{rows[0]} is a file of rows; give nothing beside it.")
+        data = rows[0]
     if data is not None:
-        rows = read_rows(data, file, model, test=True)
-        return model, store, Queries(rows, rows.ids)
+        dataset = read_rows(data, file, model, test=True)
+        return model, store, Queries(dataset, dataset.ids)
     if model.text is None:
         raise ParameterError(f"{folder} was trained on features, not on texts; give it rows with --data.")
-    found = [_read_text("-") if text == "-" else _decode(os.fsencode(text), "TEXT") for text in texts]
-    found = found or [_read_text(name) for name in files or ("-",)]
+    if not texts:
+        texts = files or ["-"]
+    names = [text if files or _names_file(text) else None for text in texts]
+    found = [
+        _decode(os.fsencode(text), "TEXT") if name is None and text != "-" else _read_document(text)
+        for name, text in zip(names, texts, strict=True)
+    ]
     found = [text.removesuffix("\n").removesuffix("\r") for text in found]  # an editor adds the last newline
-    return model, store, Queries(found, list(files) if len(files) > 1 else None)
+    ids = [name for name in names if name is not None]
+    return model, store, Queries(found, ids if len(ids) == len(found) > 1 else None)
 
 
-def _names_data(text: str) -> bool:
-    """Whether a text names data: a file or a data set that exists, or a missing file with the ending of a format."""
+def _names_file(text: str) -> bool:
+    """Whether a text names a file that exists, or a missing one with the ending of a document or of rows."""
     if os.path.exists(text):
-        return is_file(text)
-    return text in datasets.available() or (" " not in text and suffix_format(text) is not None)
+        return os.path.isfile(text) or "/" in text
+    return not any(map(str.isspace, text)) and (suffix_format(text) is not None or is_document(text))
+
+
+def _names_rows(text: str, model: DocumentModel) -> bool:
+    """Whether a text names a data set, or a file of rows or a folder of documents."""
+    if text in datasets.available() and not os.path.exists(text):
+        return True
+    is_rows = suffix_format(text) not in (None, "files") or os.path.isdir(text) or model.text is None
+    return is_rows and _names_file(text)
+
+
+def _read_document(place: str) -> str:
+    if place == "-":
+        return _read_text(place)
+    with reading_notes(), open_source(place) as source:
+        return document_text(source)
 
 
 def _read_text(place: str) -> str:

@@ -30,6 +30,9 @@ def inspect(
     format: options.Format = None,
     text_column: options.TextColumn = None,
     labels_column: options.LabelsColumn = None,
+    tag_separator: options.TagSeparator = None,
+    encoding: options.Encoding = None,
+    sheet: options.Sheet = None,
     ensemble: Annotated[
         str, options.stage_option("ensemble", "Data: the family of random matrices to measure.", without=["identity"])
     ] = "gaussian",
@@ -57,7 +60,7 @@ def inspect(
     for name, value in (("quantile", quantile), ("delta", delta)):
         if not 0 < value < 1:
             raise ParameterError(f"--{name} must be between 0 and 1; got {value}.")
-    rows = read_rows(path, options.FileOptions(format, text_column, labels_column))
+    rows = read_rows(path, options.FileOptions(format, text_column, labels_column, tag_separator, encoding, sheet))
     report, isometry = _measure(rows, ensemble, dims, delta, quantile, seed)
     if plot is not None:
         from ripml.labels.isometry import plot_isometry

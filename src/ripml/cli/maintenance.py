@@ -40,6 +40,28 @@ def backup(
     output.print_result(asdict(made), f"{store} after change {made.change:,} copied to {target}; {size}", json)
 
 
+@app.command(short_help="Copy a store for readers on other machines.")
+def publish(
+    store: options.Store,
+    target: Annotated[Path, Argument(metavar="TARGET", help="The link to make or to replace, in a shared folder.")],
+    json: options.Json = False,
+) -> None:
+    """Make TARGET a link to a copy of a store as it is at one moment, which servers on other machines read.
+
+    ripml serve TARGET --read-only follows the copies without a restart. The copy before the new one stays, and older
+    ones are removed. Nothing is copied if nothing has changed.
+
+    Example: ripml publish store/ /shared/store
+    """
+    from ripml.store import maintenance
+
+    with output.warnings_as_lines(), output.working("copying"):
+        made = maintenance.publish(store, target)
+    values = {"change": None} if made is None else asdict(made)
+    sentence = "nothing has changed" if made is None else f"{target} is {store} after change {made.change:,}"
+    output.print_result(values, sentence, json)
+
+
 @app.command(short_help="Make a store from a backup.")
 def restore(
     backup: Backup,
@@ -62,24 +84,52 @@ def restore(
     output.print_result(asdict(made), text, json)
 
 
-@app.command(short_help="Check the files of a store.")
+@app.command(short_help="Check data to learn from, or the files of a store.")
 def check(
-    store: options.Store,
+    path: Annotated[
+        str,
+        Argument(
+            metavar="PATH",
+            help="A file, a folder of documents, a data set, or the folder of a store.",
+            autocompletion=options.complete_data,
+        ),
+    ],
+    format: options.Format = None,
+    text_column: options.TextColumn = None,
+    labels_column: options.LabelsColumn = None,
+    tag_separator: options.TagSeparator = None,
+    encoding: options.Encoding = None,
+    sheet: options.Sheet = None,
     full: Annotated[
-        bool, Option("--full", help="Also learn all documents anew and compare the scores; this takes longer.")
+        bool, Option("--full", help="Store: also learn all documents again and compare the scores; this takes longer.")
     ] = False,
     json: options.Json = False,
 ) -> None:
-    """Check the tables, journal, documents and model of a store, while others read and write.
+    """Check labelled rows before a model learns from them; or the tables, journal, documents and model of a store.
 
-    One line per check; the exit code is 1 if one of them finds something wrong.
+    Of rows, this shows labels that hold several, stand for missing ones or are alike; texts that are empty, repeated,
+    nearly repeated or in several languages; and what gives labels away. Each finding has examples and a remedy. Nothing
+    is changed. A store is checked while others read and write: one line per check, and the exit code is 1 if one of
+    them finds something wrong.
+
+    Example: ripml check tickets.csv --text-column Body --labels-column Tags
 
     Example: ripml check store/
     """
+    from ripml.cli.inputs import is_store, read_rows
+    from ripml.cli.summaries import print_check
+    from ripml.datasets import check as check_rows
     from ripml.store import maintenance
 
+    if not is_store(Path(path)):
+        file = options.FileOptions(format, text_column, labels_column, tag_separator, encoding, sheet)
+        rows = read_rows(path, file)
+        with output.working("checking"):
+            findings = check_rows(rows)
+        print_check(findings, path, json)
+        return
     with output.working("checking"):
-        report = maintenance.check(store, full)
+        report = maintenance.check(Path(path), full)
     for finding in report.findings:
         word = "ok" if finding.ok else "WRONG"
         output.print_result(asdict(finding), f"{word:<6}{finding.name:<11}{output.printable(finding.message)}", json)

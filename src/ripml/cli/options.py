@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Sequence
 from glob import escape, glob
 from pathlib import Path
@@ -72,12 +73,29 @@ Format = Annotated[
     stage_option("format", "The file format. Default: detected from the name or the first line.", "--format", "-f"),
 ]
 TextColumn = Annotated[
-    str | None, Option("--text-column", metavar="NAME", help="The column or key of the texts. Default: text.")
+    list[str] | None,
+    Option(
+        "--text-column",
+        "--text",
+        metavar="NAME",
+        help="The column or key of the texts; repeat it to join several, the title first. Default: text.",
+    ),
 ]
 LabelsColumn = Annotated[
-    str | None, Option("--labels-column", metavar="NAME", help="The column or key of the labels. Default: labels.")
+    str | None,
+    Option("--labels-column", "--labels", metavar="NAME", help="The column or key of the labels. Default: labels."),
 ]
-
+TagSeparator = Annotated[
+    str | None,
+    Option("--tag-separator", metavar="TEXT", help="What separates labels in a cell, such as a comma. Default: found."),
+]
+Encoding = Annotated[
+    str | None,
+    Option("--encoding", metavar="NAME", help="The encoding of a CSV file. Default: UTF-8, UTF-16 or Windows-1252."),
+]
+Sheet = Annotated[
+    str | None, Option("--sheet", metavar="NAME", help="The sheet of a spreadsheet. Default: the first with cells.")
+]
 
 Language = Annotated[
     str | None,
@@ -102,41 +120,50 @@ def reader_languages(language: str | None) -> list[str]:
 
 
 class FileOptions(NamedTuple):
-    """How a file is read: its format and the names of the columns, or None for the defaults."""
+    """How a file is read: its format, the names of the columns and other options, or None for the defaults."""
 
     format: str | None = None
-    text: str | None = None
+    text: Sequence[str] | None = None
     labels: str | None = None
+    tag_separator: str | None = None
+    encoding: str | None = None
+    sheet: str | None = None
 
-    def columns(self) -> dict[str, str]:
-        """The column names that were given, as keyword arguments of the readers.
+    def columns(self) -> dict[str, Any]:
+        """The options that were given, as keyword arguments of the readers.
 
-        >>> FileOptions("csv", text="body").columns()
-        {'text': 'body'}
+        >>> FileOptions("csv", text=["title", "body"], labels="tags").columns()
+        {'text': ['title', 'body'], 'labels': 'tags'}
         """
-        return {name: column for name, column in (("text", self.text), ("labels", self.labels)) if column is not None}
+        text = self.text[0] if self.text and len(self.text) == 1 else self.text or None
+        given = {**self._asdict(), "text": text}
+        return {name: value for name, value in given.items() if name != "format" and value is not None}
 
     def command_line(self) -> list[str]:
         """The same options as words of a command line.
 
-        >>> FileOptions("csv", text="body").command_line()
+        >>> FileOptions("csv", text=["body"]).command_line()
         ['--format', 'csv', '--text-column', 'body']
         """
-        columns = [word for name, column in self.columns().items() for word in (f"--{name}-column", column)]
-        return [*(["--format", self.format] if self.format else []), *columns]
+        words = ["--format", self.format] if self.format else []
+        for name, value in self.columns().items():
+            option = option_name(name)
+            assert option is not None
+            words += [word for one in ([value] if isinstance(value, str) else value) for word in (option, one)]
+        return words
 
 
 # ----------------------------------------------------------------------------------- from parameters to options
 
 _OPTIONS = {
-    "allowed_labels", "clusters", "decoder", "dims", "documents", "ensemble", "features", "folds", "format", "gamma",
-    "index", "jobs", "kernel", "learners", "max_count", "memory", "metric", "min_count", "neighbors", "probe", "rate",
-    "relevance", "ridge", "seed", "solver", "stop_labels", "tail", "targets", "test", "threshold", "trials",
-    "vocabulary",
+    "allowed_labels", "clusters", "decoder", "dims", "documents", "encoding", "ensemble", "features", "folds", "format",
+    "gamma", "index", "jobs", "kernel", "learners", "max_count", "memory", "metric", "min_count", "neighbors", "probe",
+    "rate", "relevance", "ridge", "seed", "sheet", "solver", "stop_labels", "tag_separator", "tail", "targets", "test",
+    "threshold", "trials", "vocabulary",
 }  # fmt: skip
 _RENAMED = {"random_state": "--seed", "text": "--text-column", "labels": "--labels-column"}
 _QUOTED = re.compile(r"`([a-z_]+)`")
-_ASSIGNED = re.compile(r"\b([a-z_]+)=(?:'([\w-]+)'|…)")
+_ASSIGNED = re.compile(r"\b([a-z_]+)=(?:'((?:[^'\\\s]|\\[nt])+)'|…)")
 
 
 def option_name(parameter: str) -> str | None:
@@ -156,6 +183,8 @@ def use_option_names(message: str) -> str:
     "--dims must be 'auto' or an integer ≥ 1; got 0."
     >>> use_option_names("use decoder='votes', or name the format with format=….")
     'use --decoder votes, or name the format with --format.'
+    >>> use_option_names("tag_separator=','"), use_option_names("tag_separator=';'")
+    ('--tag-separator ,', "--tag-separator ';'")
     """
     message = message.replace("Store.create", "ripml train DATA FOLDER --store")
     message = _QUOTED.sub(lambda match: option_name(match[1]) or match[0], message)
@@ -164,4 +193,7 @@ def use_option_names(message: str) -> str:
 
 def _as_option(match: re.Match[str]) -> str:
     option = option_name(match[1])
-    return match[0] if option is None else option + (f" {match[2]}" if match[2] else "")
+    if option is None:
+        return match[0]
+    value = (match[2] or "").replace("\\n", "\n").replace("\\t", "\t")
+    return f"{option} {shlex.quote(value)}" if value else option

@@ -119,38 +119,63 @@ def print_scores(pairs: Sequence[tuple[str, float]]) -> None:
 # ------------------------------------------------------------------------------------------------------------- progress
 
 
-class _StepHandler(logging.Handler):
+class _Handler(logging.Handler):
     """Hands the messages of a log to a function."""
 
-    def __init__(self, show: Callable[[str], object]) -> None:
+    def __init__(self, show: Callable[[logging.LogRecord], object]) -> None:
         super().__init__()
         self._show = show
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._show(record.getMessage())
+        self._show(record)
+
+
+@contextlib.contextmanager
+def _logged(name: str, show: Callable[[logging.LogRecord], object]) -> Iterator[None]:
+    log = logging.getLogger(name)
+    level, handler = log.level, _Handler(show)
+    log.setLevel(logging.INFO)
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
+
+
+@contextlib.contextmanager
+def reading_notes() -> Iterator[None]:
+    """Print how files are read, as far as it had to be found: their separators and encodings, and what is left out."""
+
+    from ripml.cli.options import use_option_names
+
+    def show(record: logging.LogRecord) -> None:
+        word = "warning: " if record.levelno >= logging.WARNING else ""
+        print(f"ripml: {word}{printable(use_option_names(record.getMessage()))}", file=sys.stderr)
+
+    with _logged("ripml.reading", show):
+        yield
 
 
 @contextlib.contextmanager
 def working(task: str) -> Iterator[None]:
     """Show that a task is running, and the steps that the library logs meanwhile."""
-    log = logging.getLogger("ripml")
-    level = log.level
-    log.setLevel(logging.INFO)
     with contextlib.ExitStack() as stack:
         if sys.stderr.isatty():
             from rich.console import Console
 
             status = stack.enter_context(Console(stderr=True).status(f"{task} …"))
-            handler = _StepHandler(lambda step: status.update(f"{task}: {step}"))
+            show: Callable[[str], object] = lambda step: status.update(f"{task}: {step}")  # noqa: E731
         else:
             print(f"{task} …", file=sys.stderr)
-            handler = _StepHandler(lambda step: print(f"{task}: {step}", file=sys.stderr))
-        log.addHandler(handler)
-        try:
-            yield
-        finally:
-            log.removeHandler(handler)
-            log.setLevel(level)
+            show = lambda step: print(f"{task}: {step}", file=sys.stderr)  # noqa: E731
+        stack.enter_context(reading_notes())
+        stack.enter_context(_logged("ripml", lambda record: _is_step(record) and show(record.getMessage())))
+        yield
+
+
+def _is_step(record: logging.LogRecord) -> bool:
+    return record.name == "ripml"  # and not the log of the server or of a reader
 
 
 @contextlib.contextmanager

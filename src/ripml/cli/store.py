@@ -85,6 +85,9 @@ def update(
     format: options.Format = None,
     text_column: options.TextColumn = None,
     labels_column: options.LabelsColumn = None,
+    tag_separator: options.TagSeparator = None,
+    encoding: options.Encoding = None,
+    sheet: options.Sheet = None,
     json: options.Json = False,
 ) -> None:
     """Learn the rows of a file; a row with the id of a stored document replaces the document.
@@ -98,7 +101,9 @@ def update(
     from ripml.cli.summaries import describe_updates
 
     with open_store(store) as opened:
-        rows = _rows_to_learn(opened.model, data, options.FileOptions(format, text_column, labels_column))
+        rows = _rows_to_learn(
+            opened.model, data, options.FileOptions(format, text_column, labels_column, tag_separator, encoding, sheet)
+        )
         result = _learn_rows(opened, rows)
     learnt = f"{output.count(result['learnt'], 'document')} learnt, {result['replaced']:,} replaced"
     unchanged = f", {result['unchanged']:,} unchanged" if result["unchanged"] else ""
@@ -130,11 +135,14 @@ def _learn_rows(store: Store, rows: Dataset) -> dict[str, Any]:
 def _rows_to_learn(model: DocumentModel, data: str, file: options.FileOptions) -> Dataset:
     """The rows to learn, without the fields that a store does not keep, checked before any of them is learnt."""
     from ripml.cli.inputs import read_rows
+    from ripml.cli.summaries import warn_about
+    from ripml.datasets import check
     from ripml.store.documents import check_ids
 
     rows = read_rows(data, file, model)
     if not len(rows):
         raise DataError(f"{rows.name} has no rows.")
+    warn_about(check(rows, known=set(map(str, model.model.classes_.tolist())), quick=True))
     rows = replace(rows, X=None, feature_names=None) if model.text is not None else replace(rows, texts=None)
     model.check(model.same_form(rows))
     check_ids(rows.ids or [])
@@ -350,6 +358,7 @@ def refit(store: options.Store, json: options.Json = False) -> None:
 def history(
     store: options.Store,
     n: Annotated[int, Option("--last", "-n", min=1, help="Maximum number of changes.")] = 20,
+    before: Annotated[int | None, Option(metavar="NUMBER", min=1, help="Only changes before this one.")] = None,
     language: options.Language = None,
     json: options.Json = False,
 ) -> None:
@@ -361,12 +370,12 @@ def history(
     Example: ripml history store/ -n 5
     """
     opened = open_store(store, readonly=True)
-    entries, languages = opened.history(n), options.reader_languages(language)
+    entries, languages = opened.history(n, before), options.reader_languages(language)
     if json:
         for entry in entries:
             output.print_json(entry)
     elif not entries:
-        print(f"{store} has no changes yet")
+        print(f"{store} has no changes yet" if before is None else f"{store} has no changes before {before:,}")
     else:
         rows = [_history_row(entry, lambda labels: opened.model.names(labels, *languages)) for entry in entries]
         output.print_table(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -54,6 +55,8 @@ def suggest(
     data: RowsOption = None,
     format: options.Format = None,
     text_column: options.TextColumn = None,
+    encoding: options.Encoding = None,
+    sheet: options.Sheet = None,
     n: Annotated[int | None, Option("--top", "-n", min=1, help="Maximum number of labels. Default: 5.")] = None,
     threshold: Annotated[
         Any,
@@ -81,7 +84,9 @@ def suggest(
     """
     from ripml.cli.inputs import open_queries
 
-    trained, _, queries = open_queries(model, texts, files, data, options.FileOptions(format, text_column))
+    trained, _, queries = open_queries(
+        model, texts, files, data, options.FileOptions(format, text_column, encoding=encoding, sheet=sheet)
+    )
     trained.model.set_params(n_jobs=jobs)
     changes = {"n": n, "threshold": threshold, "min_count": min_count, "max_count": max_count}
     rules, n_empty = trained.rules.but(**{name: value for name, value in changes.items() if value is not None}), 0
@@ -118,12 +123,61 @@ def _print_suggestions(
         print("\t".join(map(output.printable, line)))
 
 
+@app.command(short_help="Add suggested labels to a table.")
+def tag(
+    model: options.Model,
+    data: options.Data,
+    target: Annotated[Path, Argument(metavar="FILE", help="A new file: .csv, .tsv or .jsonl.")],
+    format: options.Format = None,
+    text_column: options.TextColumn = None,
+    encoding: options.Encoding = None,
+    sheet: options.Sheet = None,
+    n: Annotated[int | None, Option("--top", "-n", min=1, help="Maximum number of labels. Default: 5.")] = None,
+    threshold: Annotated[
+        Any,
+        Option(metavar="X|auto", parser=_parse_threshold, help="Minimum score; auto for the threshold of the model."),
+    ] = None,
+    min_count: MinCountOption = None,
+    max_count: MaxCountOption = None,
+    language: options.Language = None,
+    jobs: options.Jobs = None,
+    json: options.Json = False,
+) -> None:
+    """Write the rows of a table to a new one, with suggested labels in the column tags and their scores in scores.
+
+    DATA is a table (CSV, Excel, JSONL, Parquet), whose columns are kept, or a folder of documents (PDF, DOCX, HTML,
+    e-mail, text), whose names are in the column id. In CSV, labels and scores are separated by |. After an
+    interruption, repeat the command: finished rows are in FILE.part, and each row is written once, in order.
+
+    Example: ripml tag model/ tickets.xlsx tagged.csv --text-column Title --text-column Body
+    """
+    from ripml.cli.inputs import model_version, open_model
+    from ripml.tagging.batch import tag_file
+
+    trained, store = open_model(model)
+    trained.model.set_params(n_jobs=jobs)
+    changes = {"n": n, "threshold": threshold, "min_count": min_count, "max_count": max_count}
+    rules = trained.rules.but(**{name: value for name, value in changes.items() if value is not None})
+    file = options.FileOptions(format, text_column, encoding=encoding, sheet=sheet)
+    version, languages = model_version(model, store), options.reader_languages(language)
+    with output.warnings_as_lines(), output.reading_notes(), output.progress_bar("tagging", None) as advance:
+        tagged = tag_file(
+            trained, data, target, format, rules=rules, version=version, languages=languages, progress=advance,
+            **file.columns(),
+        )  # fmt: skip
+    resumed = f", {tagged.resumed:,} of them by an earlier run" if tagged.resumed else ""
+    empty = f"; {tagged.without_labels:,} without labels" if tagged.without_labels else ""
+    output.print_result(asdict(tagged), f"{output.count(tagged.rows, 'row')} written to {target}{resumed}{empty}", json)
+
+
 @app.command(short_help="Print the labels of each row of a file.")
 def predict(
     model: options.Model,
     data: options.Data,
     format: options.Format = None,
     text_column: options.TextColumn = None,
+    encoding: options.Encoding = None,
+    sheet: options.Sheet = None,
     n: Annotated[int, Option("--top", "-n", min=1, help="Maximum number of labels per row.")] = 5,
     sets: Annotated[bool, Option("--sets", help="All labels above the threshold, not the best few.")] = False,
     probabilities: Annotated[bool, Option("--probabilities", help="Calibrated probabilities, not scores.")] = False,
@@ -145,7 +199,7 @@ def predict(
         held = type(trained.model).__name__
         raise ParameterError(f"--probabilities requires a RIPML model; {model} holds {held}.")
     trained.model.set_params(n_jobs=jobs)
-    rows = read_rows(data, options.FileOptions(format, text_column), trained, test=True)
+    rows = read_rows(data, options.FileOptions(format, text_column, encoding=encoding, sheet=sheet), trained, test=True)
     queries, rules = Queries(rows, rows.ids), Rules(None if sets else n, "auto" if sets else None, min_count=0)
     answers = queries.answers(lambda block: _predictions(trained, block, rules, probabilities), _BLOCK_ROWS)
     value_name, n_unknown = "probability" if probabilities else "score", 0
@@ -186,6 +240,9 @@ def evaluate(
     format: options.Format = None,
     text_column: options.TextColumn = None,
     labels_column: options.LabelsColumn = None,
+    tag_separator: options.TagSeparator = None,
+    encoding: options.Encoding = None,
+    sheet: options.Sheet = None,
     jobs: options.Jobs = None,
     json: options.Json = False,
 ) -> None:
@@ -200,12 +257,24 @@ def evaluate(
 
     trained, _ = open_model(model)
     trained.model.set_params(n_jobs=jobs)
-    rows = read_rows(data, options.FileOptions(format, text_column, labels_column), trained, test=True)
+    rows = read_rows(
+        data,
+        options.FileOptions(format, text_column, labels_column, tag_separator, encoding, sheet),
+        trained,
+        test=True,
+    )
     start = time.perf_counter()
     with output.working("predicting"):
         report = trained.evaluate(rows)
     output.print_rate("predicting", len(rows), len(rows) / max(time.perf_counter() - start, 1e-9))
     n_labelled = int((rows.Y.indptr[1:] > rows.Y.indptr[:-1]).sum())
+    carried = {rows.label_names[column] for column in set(rows.Y.indices.tolist())}
+    if unknown := sorted(carried.difference(map(str, trained.model.classes_.tolist()))):
+        what = f"the model does not know {len(unknown):,} of the {output.count(len(carried), 'label')}"
+        print(
+            f"ripml: warning: {what}, such as {output.printable(repr(unknown[0]))}; they count as missed.",
+            file=sys.stderr,
+        )
     if json:
         output.print_json({"rows": n_labelled, "rows_without_labels": len(rows) - n_labelled, **report})
         return
@@ -238,6 +307,8 @@ def explain(
     data: RowsOption = None,
     format: options.Format = None,
     text_column: options.TextColumn = None,
+    encoding: options.Encoding = None,
+    sheet: options.Sheet = None,
     n: Annotated[int, Option("--top", "-n", min=1, help="Maximum number of labels per text.")] = 3,
     examples: Annotated[int, Option(min=1, help="Maximum number of examples per label.")] = 3,
     features: Annotated[int, Option(min=1, help="Maximum number of words or features per label.")] = 8,
@@ -260,8 +331,8 @@ def explain(
     """
     from ripml.cli.inputs import open_queries
 
-    file = options.FileOptions(format, text_column)
-    trained, store, queries = open_queries(model, texts, files, data, file, text_can_be_data=True)
+    file = options.FileOptions(format, text_column, encoding=encoding, sheet=sheet)
+    trained, store, queries = open_queries(model, texts, files, data, file)
     if not hasattr(trained.model, "explain"):
         held = type(trained.model).__name__
         raise ParameterError(f"only RIPML models can be explained; {model} holds {held}, which cannot.")

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from ripml.base import registry
-from ripml.cli.options import stage_word
-from ripml.cli.output import count, print_facts, print_json
+from ripml.cli.options import stage_word, use_option_names
+from ripml.cli.output import count, print_facts, print_json, printable
 from ripml.datasets import Dataset
+from ripml.datasets.checks import Report
 from ripml.model.estimator import RIPML
 from ripml.tagging.documents import DocumentModel
 from ripml.tagging.rules import Rules
@@ -112,14 +114,22 @@ def format_short(summary: dict[str, Any]) -> dict[str, str]:
     facts = {name.replace("_", " "): f"{summary[name]:,}" for name in names if name in summary}
     if summary["rows_without_labels"]:
         facts["rows"] += f", and {summary['rows_without_labels']:,} without labels"
-    is_measured = summary["rows"] >= _ENOUGH_ROWS and summary["left_out"]
-    facts["on held-out rows"] = _format(summary["left_out"]) if is_measured else "too few rows to measure"
+    facts["on held-out rows"] = format_left_out(summary)
     return facts | {"seconds": f"{summary['seconds']:g}"}
 
 
 def format_summary(summary: dict[str, Any]) -> dict[str, str]:
     """A whole summary, for people."""
-    return {_TITLES.get(name, name.replace("_", " ")): _format(value) for name, value in summary.items()}
+    shown = {name: _format(value) for name, value in summary.items()}
+    if "left_out" in summary:
+        shown["left_out"] = format_left_out(summary)
+    return {_TITLES.get(name, name.replace("_", " ")): value for name, value in shown.items()}
+
+
+def format_left_out(summary: dict[str, Any]) -> str:
+    """The precision on held-out rows, if there are enough rows."""
+    is_measured = summary["rows"] >= _ENOUGH_ROWS and summary["left_out"]
+    return _format(summary["left_out"]) if is_measured else "too few rows to measure"
 
 
 def print_summary(title: str, summary: dict[str, Any], as_json: bool) -> None:
@@ -149,6 +159,29 @@ def describe_updates(updates: dict[str, Any]) -> str:
     share = f"{updates['relabelled']:,} relabelled ({100 * updates['changed']:.1f} % of the fitted rows)"
     advice = "; refit recommended" if updates["refit_pays"] else ""
     return f"{rows}, {share}, {count(updates['labels_added'], 'label')} added, drift {updates['drift']:.1g}{advice}"
+
+
+def print_check(report: Report, name: str, as_json: bool) -> None:
+    """Print what `ripml.datasets.check` found, each finding with its remedy."""
+    findings = [{**asdict(finding), "remedy": use_option_names(finding.remedy)} for finding in report.findings]
+    if as_json:
+        print_json({**report.to_json(), "findings": findings})
+        return
+    facts = f"{count(report.rows, 'row')}, {count(report.labels, 'label')}, {report.labels_per_row:g} per row"
+    print(f"{printable(report.name or name)}: {facts}")
+    for finding in findings:
+        word = "wrong?" if finding["is_warning"] else "note"
+        print(f"{word:<8}{printable(finding['message'])}: {'; '.join(map(printable, finding['examples']))}")
+        print(f"{'':<8}{printable(finding['remedy'])}")
+    if not report.warnings:
+        print("nothing looks wrong")
+
+
+def warn_about(report: Report) -> None:
+    """Print the findings from which a model would suffer, one per line, on standard error."""
+    for finding in report.warnings:
+        line = f"{finding.message}, such as {finding.examples[0]!r}; {use_option_names(finding.remedy)}."
+        print(f"ripml: warning: {printable(line)}", file=sys.stderr)
 
 
 def dataset_statistics(data: Dataset) -> dict[str, Any]:

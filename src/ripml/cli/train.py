@@ -42,6 +42,9 @@ def train(
     format: options.Format = None,
     text_column: options.TextColumn = None,
     labels_column: options.LabelsColumn = None,
+    tag_separator: options.TagSeparator = None,
+    encoding: options.Encoding = None,
+    sheet: options.Sheet = None,
     preset: Annotated[
         Literal["default", "linear", "paper"],
         Option(help="The most precise model, a faster linear one, or the algorithm of the paper."),
@@ -127,8 +130,9 @@ def train(
     }  # fmt: skip
     given = {name: value for name, value in parameters.items() if value is not None}
     run = TrainingRun(
-        data, model, options.FileOptions(format, text_column, labels_column), preset, method, settings, given, features,
-        stop_labels, allowed_labels, min_count, vocabulary, memory, dask, store, compact,
+        data, model, options.FileOptions(format, text_column, labels_column, tag_separator, encoding, sheet), preset,
+        method, settings, given, features, stop_labels, allowed_labels, min_count, vocabulary, memory, dask, store,
+        compact,
     )  # fmt: skip
     run_train(run, json)
 
@@ -234,11 +238,14 @@ def _fit_in_memory(
 ) -> tuple[str, float, DocumentModel]:
     """Read all rows, fit the model and save it; return the name of the data, the start of the fit, and the model."""
     from ripml.cli import inputs
+    from ripml.cli.summaries import warn_about
+    from ripml.datasets import check
     from ripml.datasets.vocabularies import with_ids
     from ripml.store import Store
     from ripml.tagging.documents import DocumentModel, distinct
 
     rows, first_feature = inputs.training_rows(run.data, run.file)
+    warn_about(check(rows, quick=True))
     rows = rows if concepts is None else with_ids(rows, concepts)
     if run.features is not None:
         if rows.texts is None:
@@ -252,7 +259,10 @@ def _fit_in_memory(
             ) as store:
                 trained = store.model
         else:
-            rows = distinct(rows) if rows.X is None and rows.texts is not None else rows
+            if rows.X is None and rows.texts is not None:
+                given, rows = rows, distinct(rows)
+                if len(given) and not len(rows):
+                    raise DataError(f"{given.name}: all texts are empty; name their column or key with --text-column.")
             trained = DocumentModel.fit(
                 rows, first_feature, estimator, features=features, rules=rules, concepts=concepts
             )
@@ -430,6 +440,9 @@ def tune(
     format: options.Format = None,
     text_column: options.TextColumn = None,
     labels_column: options.LabelsColumn = None,
+    tag_separator: options.TagSeparator = None,
+    encoding: options.Encoding = None,
+    sheet: options.Sheet = None,
     metric: Annotated[
         Literal["P@1", "P@3", "P@5", "nDCG@5", "PSP@5", "micro-F1"] | None,
         Option(help="The metric to maximise. Default: P@1."),
@@ -467,7 +480,7 @@ def tune(
     seconds = math.inf if timeout is None else _parse_time(timeout)
     if plot is not None:
         check_picture(plot)
-    file = options.FileOptions(format, text_column, labels_column)
+    file = options.FileOptions(format, text_column, labels_column, tag_separator, encoding, sheet)
     rows, _ = training_rows(data, file)
     n_done = len(search.Study.open(study).trials) if (study / "journal.log").exists() else 0
     interrupted = False

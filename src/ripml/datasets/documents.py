@@ -8,22 +8,27 @@ names, or one string:
     ["sport", "news"]      JSON
     sport|news             separated by |
     sport; news            separated by ; if there is no |
+    sport, news            separated by commas, or by line breaks, if the first cells of the column show it
 
-Blanks around a separated name are dropped, and so are empty names. A number is the name that it prints as.
+Blanks around a separated name are dropped, and so are empty names. A number is the name that it prints as. A comma may
+also be a part of names ("London, Ontario"). It is read as a separator where the same names stand before and after
+commas, in cells without | and ; (`separators_in`); `tag_separator` says it outright.
 
-CSV, Parquet and Annif's corpora are read with `Row`, `row_of` and `blocks`; `documents_given` takes lists and tables in
-memory. A table is recognised by its columns: a DataFrame of pandas or polars, a Table of pyarrow, a Dataset of Hugging
-Face. None of these packages is imported here; their columns are accessed by name and turned into lists.
+Tables are read with `Cells`, `rows_of` and `blocks`; `documents_given` takes lists and tables in memory. A table is
+recognised by its columns: a DataFrame of pandas or polars, a Table of pyarrow, a Dataset of Hugging Face. None of these
+packages is imported here; their columns are accessed by name and turned into lists.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import math
 import numbers
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from itertools import chain, islice
+from typing import Any, Final, NamedTuple
 
 from ripml.base.errors import DataError, ParameterError
 from ripml.datasets import source as files
@@ -31,7 +36,14 @@ from ripml.datasets.dataset import Dataset, SparseRows, join
 from ripml.datasets.formats import read
 from ripml.datasets.source import Where, fault
 
+SEPARATORS: Final = ("|", ";")  # the first of these that is in a cell separates its labels
+
 _NAME = "the documents"
+_SAMPLE_ROWS: Final = 1000  # whose labels show what separates them
+_SAMPLE_CHARACTERS: Final = 2**22  # of their texts, which are in memory meanwhile
+_LONGEST_TAG: Final = 60  # characters: between the commas of a sentence there are often more
+
+_log = logging.getLogger("ripml.reading")
 
 
 class Row(NamedTuple):
@@ -124,22 +136,101 @@ def _one_block(rows: Iterator[Row]) -> Iterator[Row]:
             return
 
 
-def row_of(where: Where, text: Any, labels: Any, id: Any = None, *, has_id: bool) -> Row:
-    """Return the row of a table's cells; raise, with the place, if a cell has the wrong type.
+class Cells(NamedTuple):
+    """The cells of a document in a table: where it comes from, its texts, and what holds its labels and its id."""
 
-    >>> row_of(("row 0", None), "A match.", "sport; news", 7, has_id=True)
-    Row(where=('row 0', None), text='A match.', labels=['sport', 'news'], id='7')
+    where: Where
+    texts: Sequence[Any]
+    labels: Any = None
+    id: Any = None
+
+
+def rows_of(name: str, documents: Iterable[Cells], *, has_id: bool, tag_separator: str | None = None) -> Iterator[Row]:
+    """Yield the documents of a table as rows; raise, with the place, if a cell has the wrong type.
+
+    >>> cells = [Cells(("row 0", None), ["Final", "A match."], "sport, news"), Cells(("row 1", None), ["Vote"], "news")]
+    >>> list(rows_of("a table", cells, has_id=False, tag_separator=","))[0]
+    Row(where=('row 0', None), text='Final\\nA match.', labels=['sport', 'news'], id=None)
     """
-    try:
-        if has_id and _is_missing(id):
-            raise ValueError("the id is missing, but there is a column of ids.")
-        return Row(where, _parse_text(text), parse_labels(labels), _parse_name(id, "an id") if has_id else None)
-    except ValueError as error:
-        raise fault(*where, str(error)) from None
+    rest = iter(documents)
+    sample = list(_sample(rest)) if tag_separator is None else []
+    strings = [document.labels for document in sample if isinstance(document.labels, str)]
+    separators = separators_in(strings) if tag_separator is None else (tag_separator,)
+    if strings:
+        say_separators(name, separators)
+    for where, texts, labels, id in chain(sample, rest):
+        try:
+            if has_id and _is_missing(id):
+                raise ValueError("the id is missing, but there is a column of ids.")
+            text, names = joined(list(map(_parse_text, texts))), parse_labels(labels, separators)
+            if tag_separator is not None:  # the names of a list may hold several, too
+                names = [one for name in names for one in _divided(name, tag_separator)]
+            row = Row(where, text, names, _parse_name(id, "an id") if has_id else None)
+        except ValueError as error:
+            raise fault(*where, str(error)) from None
+        yield row
 
 
-def parse_labels(cell: Any) -> list[str]:
+def _sample(documents: Iterator[Cells]) -> Iterator[Cells]:
+    size = 0
+    for document in islice(documents, _SAMPLE_ROWS):
+        yield document
+        size += sum(len(text) for text in document.texts if isinstance(text, str))
+        if size > _SAMPLE_CHARACTERS:
+            return
+
+
+def joined(texts: Sequence[str]) -> str:
+    """Return the texts of a document as one: each begins on a new line, so that the first one is its title.
+
+    >>> joined(["Refund", "", "I was charged twice."])
+    'Refund\\nI was charged twice.'
+    """
+    return texts[0] if len(texts) == 1 else "\n".join(text for text in texts if text.strip())
+
+
+def separators_in(cells: Iterable[str]) -> Sequence[str]:
+    """Return what separates labels in cells like these: | and ;, and a line break or a comma if the cells show it.
+
+    They show it if at least half of the names in cells that it divides stand at the beginning of one cell and later in
+    another. Parts of one name keep their places: "London, Ontario" and "Paris, Ontario".
+
+    >>> separators_in(["tea, red", "red", "green, tea"]), separators_in(["London, Ontario", "Paris, Ontario"])
+    (('|', ';', ','), ('|', ';'))
+    """
+    different = {cell for cell in cells if not cell.lstrip().startswith("[")}
+    plain = [cell for cell in different if not any(separator in cell for separator in SEPARATORS)]
+    for separator in ("\n", ","):
+        if len(plain) < len(different) and any(separator in cell for cell in different.difference(plain)):
+            continue  # there it is a part of names
+        divided = [names for cell in plain if (names := _divided(cell, separator))]
+        several = [names for names in divided if len(names) > 1]
+        both = {names[0] for names in divided} & {name for names in several for name in names[1:]}
+        n_names = sum(map(len, several))
+        n_both = sum(name in both for names in several for name in names)
+        if (
+            len(several) > 1
+            and 2 * n_both >= n_names
+            and max(len(n) for names in several for n in names) < _LONGEST_TAG
+        ):
+            return (*SEPARATORS, separator)
+    return SEPARATORS
+
+
+def say_separators(name: str, separators: Sequence[str]) -> None:
+    """Log what separates the labels of a table."""
+    words = " or ".join({"\n": "line breaks"}.get(separator, separator) for separator in separators)
+    _log.info("%s: labels are separated by %s", name, words)
+
+
+def _divided(cell: str, separator: str) -> list[str]:
+    return [name for part in cell.split(separator) if (name := part.strip())]
+
+
+def parse_labels(cell: Any, separators: Sequence[str] | None = SEPARATORS) -> list[str]:
     """Return the label names of a cell: a list, a string as described above, or nothing; else raise `ValueError`.
+
+    The first of the separators that is in a string divides it.
 
     >>> parse_labels('["sport", "news"]'), parse_labels("sport; news"), parse_labels(["sport", 7]), parse_labels(None)
     (['sport', 'news'], ['sport', 'news'], ['sport', '7'], [])
@@ -147,8 +238,8 @@ def parse_labels(cell: Any) -> list[str]:
     if isinstance(cell, str):
         if cell.lstrip().startswith("["):
             return [_parse_name(name) for name in _json_list(cell)]
-        names = (name.strip() for name in cell.split("|" if "|" in cell else ";"))
-        return [name for name in names if name]
+        separators = separators or SEPARATORS
+        return _divided(cell, next((separator for separator in separators if separator in cell), separators[-1]))
     if isinstance(cell, (set, frozenset)):
         return sorted(map(_parse_name, cell))
     if isinstance(cell, Iterable) and not isinstance(cell, (bytes, dict)):
@@ -163,7 +254,9 @@ def format_labels(names: Sequence[str]) -> str:
     ('sport|news', '["either|or"]')
     """
     cell = "|".join(names)
-    if not cell.lstrip().startswith("[") and parse_labels(cell) == list(names):
+    # A comma or a line break in a name that is alone could be taken for a separator.
+    is_safe = len(names) > 1 or not any(mark in cell for mark in ",\n")
+    if is_safe and not cell.lstrip().startswith("[") and parse_labels(cell) == list(names):
         return cell
     return json.dumps(names, ensure_ascii=False)
 
@@ -205,28 +298,51 @@ def _is_missing(value: Any) -> bool:
     return value is None or type(value).__name__ in ("NAType", "NaTType")
 
 
-def column_places(names: Sequence[str], where: Where, text: str, labels: str, id: str) -> list[int | None]:
-    """Return the positions of the columns of text, labels and id; None if there is no "labels" or no "id".
+class Places(NamedTuple):
+    """The positions of the columns of texts, of labels and of ids; None if there is no such column."""
 
-    The text must have a column, and so must labels and ids if they are given another name than "labels" and "id".
+    texts: list[int]
+    labels: int | None
+    id: int | None
 
-    >>> column_places(["text", "year"], ("file", 1), "text", "labels", "id")
-    [0, None, None]
+    def cells(self, where: Where, row: Sequence[Any]) -> Cells:
+        """The cells of a document."""
+        labels, id = (None if place is None else row[place] for place in self[1:])
+        return Cells(where, [row[place] for place in self.texts], labels, id)
+
+
+def column_places(names: Sequence[str], where: Where, text: str | Sequence[str], labels: str, id: str) -> Places:
+    """Return the positions of the columns of texts, labels and id; None if there is no "labels" or no "id".
+
+    Texts must have a column, and so must labels and ids if they are given another name than "labels" and "id".
+
+    >>> column_places(["title", "text", "year"], ("file", 1), ["title", "text"], "labels", "id")
+    Places(texts=[0, 1], labels=None, id=None)
     """
-    places: list[int | None] = []
-    for option, name in (("text", text), ("labels", labels), ("id", id)):
-        found = [place for place, other in enumerate(names) if other == name]
-        if len(found) > 1:
-            raise fault(*where, f"there are {len(found)} columns '{name}'.")
-        if not found and (option == "text" or option != name):
+    texts = [text] if isinstance(text, str) else list(text)
+    if not texts:
+        raise ParameterError("`text` must name at least one column.")
+    found: list[int | None] = []
+    for option, name in [*(("text", name) for name in texts), ("labels", labels), ("id", id)]:
+        places = [place for place, other in enumerate(names) if other == name]
+        if len(places) > 1:
+            raise fault(*where, f"there are {len(places)} columns '{name}'.")
+        if not places and (option == "text" or option != name):
             known = ", ".join(names)[:200]
             raise fault(*where, f"there is no column '{name}' among {known}; name the right one with {option}=….")
-        places.append(found[0] if found else None)
-    return places
+        found.append(places[0] if places else None)
+    return Places([place for place in found[: len(texts)] if place is not None], *found[len(texts) :])
 
 
 def documents_given(
-    source: Any, tags: Any = None, *, text: str = "text", labels: str = "labels", id: str = "id"
+    source: Any,
+    tags: Any = None,
+    *,
+    text: str | Sequence[str] = "text",
+    labels: str = "labels",
+    id: str = "id",
+    tag_separator: str | None = None,
+    **options: Any,
 ) -> Dataset:
     """Return documents as a data set with texts, labels and, if the source has them, ids.
 
@@ -242,7 +358,11 @@ def documents_given(
         The labels, if `source` has only texts.
     text, labels, id : str
         The keys of dictionaries, or columns of a table. "labels" and "id" may be missing. Labels are lists of names, or
-        strings as in CSV.
+        strings as in CSV. The texts of several columns, such as `text=["title", "body"]`, are joined with line breaks.
+    tag_separator : str, optional
+        What separates labels in a string. Default: found in the strings.
+    **options
+        Further options of `read`, if `source` is a file.
 
     Examples
     --------
@@ -252,25 +372,30 @@ def documents_given(
     >>> documents_given([{"text": "Rain.", "labels": ["weather"], "id": 7}]).ids
     ['7']
     """
-    columns = {"text": text, "labels": labels, "id": id}
+    columns: dict[str, Any] = {"text": text, "labels": labels, "id": id}
     if isinstance(source, (Dataset, str, os.PathLike)) or hasattr(source, "read"):
         _refuse_tags(tags, "a file or a Dataset has labels of its own")
-        options = {option: name for option, name in columns.items() if option != name}
+        options |= {option: name for option, name in columns.items() if option != name}
+        if tag_separator is not None:
+            options["tag_separator"] = tag_separator
         data = source if isinstance(source, Dataset) else read(source, **options)
         if data.texts is None:
             raise DataError(f"{data.name or 'the Dataset'} has features but no texts.")
         return data
+    if options:
+        raise ParameterError(f"`{next(iter(options))}` is an option for files; leave it out.")
     names = _column_names(source)
     if names is not None:
         _refuse_tags(tags, f"a table has them in a column, which {labels=} names")
-        rows = _table_rows(source, names, columns)
+        cells, has_id = _table_cells(source, names, columns)
     else:
         values = _values(source, "expected a list of texts, dictionaries, a table or a path")
         if any(isinstance(row, Mapping) for row in values):
             _refuse_tags(tags, f"dictionaries have them under a key, which {labels=} names")
-            rows = _dictionary_rows(values, columns)
+            cells, has_id = _dictionary_cells(values, columns)
         else:
-            rows = _text_rows(values, tags)
+            cells, has_id = _text_cells(values, tags), False
+    rows = rows_of(_NAME, cells, has_id=has_id, tag_separator=tag_separator)
     return join(blocks(_NAME, (row._replace(labels=list(dict.fromkeys(row.labels))) for row in rows)))
 
 
@@ -291,29 +416,35 @@ def _column_names(source: Any) -> list[str] | None:
     return None if names is None or not hasattr(source, "__getitem__") else list(map(str, names))
 
 
-def _table_rows(source: Any, names: list[str], columns: dict[str, str]) -> Iterator[Row]:
+def _table_cells(source: Any, names: list[str], columns: dict[str, Any]) -> tuple[Iterable[Cells], bool]:
+    """The documents of a table in memory, and whether they have ids."""
     places = column_places(names, (_NAME, None), **columns)
-    texts, cells, ids = (
-        None if place is None else _values(source[name], "expected a column of values")
-        for place, name in zip(places, columns.values(), strict=True)
-    )
-    assert texts is not None  # column_places raises if there is no such column
-    none = [None] * len(texts)
-    for row, values in enumerate(zip(texts, cells or none, ids or none, strict=True)):
-        yield row_of((f"row {row}", None), *values, has_id=ids is not None)
+    used = dict.fromkeys(place for place in (*places.texts, places.labels, places.id) if place is not None)
+    values = {place: _values(source[names[place]], "expected a column of values") for place in used}
+    rows = zip(*values.values(), strict=True)
+    moved = {place: number for number, place in enumerate(used)}
+    texts = [moved[place] for place in places.texts]
+    narrow = Places(texts, *(None if place is None else moved[place] for place in places[1:]))
+    return (narrow.cells((f"row {row}", None), cells) for row, cells in enumerate(rows)), places.id is not None
 
 
-def _dictionary_rows(rows: list[Any], columns: dict[str, str]) -> Iterator[Row]:
+def _dictionary_cells(rows: list[Any], columns: dict[str, Any]) -> tuple[Iterable[Cells], bool]:
+    """The same for dictionaries."""
     first = next(row for row in rows if isinstance(row, Mapping))
     column_places(list(map(str, first)), ("row 0", None), **columns)
-    has_id = any(columns["id"] in row for row in rows if isinstance(row, Mapping))
-    for number, row in enumerate(rows):
-        if not isinstance(row, Mapping) or columns["text"] not in row:
-            raise DataError(f"row {number}: there is no '{columns['text']}' in {str(row)[:40]!r}.")
-        yield row_of((f"row {number}", None), *(row.get(key) for key in columns.values()), has_id=has_id)
+    texts = [columns["text"]] if isinstance(columns["text"], str) else columns["text"]
+
+    def cells() -> Iterator[Cells]:
+        for number, row in enumerate(rows):
+            if not isinstance(row, Mapping) or texts[0] not in row:
+                raise DataError(f"row {number}: there is no '{texts[0]}' in {str(row)[:40]!r}.")
+            found = [row.get(key) for key in texts]
+            yield Cells((f"row {number}", None), found, row.get(columns["labels"]), row.get(columns["id"]))
+
+    return cells(), any(columns["id"] in row for row in rows if isinstance(row, Mapping))
 
 
-def _text_rows(texts: list[Any], tags: Any) -> Iterator[Row]:
+def _text_cells(texts: list[Any], tags: Any) -> Iterator[Cells]:
     if hasattr(tags, "toarray") or (getattr(tags, "ndim", 1) == 2 and str(getattr(tags, "dtype", "")) != "object"):
         raise DataError("`tags` must have a list of names for each text; got a matrix, whose columns have no names.")
     tag_lists = [None] * len(texts) if tags is None else _values(tags, "`tags` must have a list of names for each text")
@@ -324,7 +455,7 @@ def _text_rows(texts: list[Any], tags: Any) -> Iterator[Row]:
     for row, (text, names) in enumerate(zip(texts, tag_lists, strict=True)):
         if not (_is_missing(names) or (isinstance(names, Iterable) and not isinstance(names, str))):
             raise DataError(f"row {row}: the tags of a text must be a list of names; got {names!r}, write [{names!r}].")
-        yield row_of((f"row {row}", None), text, names, has_id=False)
+        yield Cells((f"row {row}", None), [text], names)
 
 
 def _values(source: Any, expected: str) -> list[Any]:

@@ -26,7 +26,7 @@ from ripml.base import registry
 from ripml.base.errors import DataError, ParameterError
 from ripml.datasets.dataset import Dataset
 from ripml.datasets.formats import check_options, suffix_of
-from ripml.datasets.source import UTF_16, Place, Source, open_source, open_target
+from ripml.datasets.source import Place, Source, open_source, open_target
 from ripml.labels.concepts import Concepts
 
 __all__ = ["concepts_given", "read_vocabulary", "with_ids", "write_vocabulary"]
@@ -140,8 +140,6 @@ def _format_of(source: Source, format: str | None) -> str:
     head = source.head()
     if not head:
         raise DataError(f"{source.name}: the file is empty.")
-    if head.startswith(UTF_16):
-        raise DataError(f"{source.name}: this is UTF-16; save the file as UTF-8.")
     words = reversed(by_suffix or registry.words("vocabulary"))
     return next(word for word in words if _module(word).recognises(source))
 

@@ -10,6 +10,7 @@
     cover       how much of the name stands in the text, 1 for all of it
     likeness    the cosine of name and text
     relatives   how many concepts that are broader, narrower or related have a whole name in the text
+    spelling    the cosine of name and text by their runs of letters
 
 Where a text has only some words of the names of a label, count, early, spread and near are 0, and the others are those
 of the name that is most alike. All of these are known from the text alone. What training rows make of them is in
@@ -25,14 +26,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["NAME_SIGNALS", "TEXT_SIGNALS", "Evidence", "FeatureRows", "apart"]
+__all__ = ["LATER_SIGNALS", "NAME_SIGNALS", "TEXT_SIGNALS", "Evidence", "FeatureRows", "apart"]
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 
-TEXT_SIGNALS = ("count", "early", "spread", "near", "n_words", "shared", "preferred", "cover", "likeness", "relatives")
-# With what training rows say of names. Relatives come last, as models of earlier versions do not know them.
-NAME_SIGNALS = ("named", *TEXT_SIGNALS[:-1], "precision", "hits", "relatives")
+TEXT_SIGNALS = (
+    "count", "early", "spread", "near", "n_words", "shared", "preferred", "cover", "likeness", "relatives",
+    "spelling",
+)  # fmt: skip
+# With what training rows say of names. Those that models of earlier versions do not know come last.
+LATER_SIGNALS = TEXT_SIGNALS[-2:]
+NAME_SIGNALS = ("named", *TEXT_SIGNALS[:-2], "precision", "hits", *LATER_SIGNALS)
 
 
 @dataclass(frozen=True)

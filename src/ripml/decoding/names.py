@@ -27,16 +27,17 @@ from numpy.typing import NDArray
 
 from ripml.base.arrays import ArraySpec, check_arrays
 from ripml.decoding.blend import Trees, boosted_trees
-from ripml.decoding.evidence import NAME_SIGNALS, TEXT_SIGNALS, Evidence
+from ripml.decoding.evidence import LATER_SIGNALS, NAME_SIGNALS, TEXT_SIGNALS, Evidence
 
 __all__ = ["RARE", "NameModel", "candidate_signals", "proposed"]
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 
+# What trees see of a pair.
+_COLUMNS = (*TEXT_SIGNALS[: -len(LATER_SIGNALS)], "precision", "hits", "frequency", *LATER_SIGNALS)
 _PRIOR = 2.0  # rows that the precision of all names counts for in that of one label
-_INPUTS = len(TEXT_SIGNALS) + 3  # of the trees: signals of the text, precision, hits, frequency, and relatives
-_SIGNALS_BEFORE = len(NAME_SIGNALS) - 1  # of models that do not know relatives
+_N_LATER = len(LATER_SIGNALS)
 RARE = 16  # rows of a label up to which one more or less makes a difference
 _LEAST_ROWS = 200  # below which trees would only learn noise
 
@@ -85,7 +86,7 @@ class NameModel:
         if len(evidence) < _LEAST_ROWS or carried.all() or not carried.any():
             return replace(self, trees=None)
         table = self._table(evidence, frequency, carried)
-        rising = np.array([False] * (len(TEXT_SIGNALS) - 1) + [True, False, False, False])
+        rising = np.array([name == "precision" for name in _COLUMNS])
         return replace(self, trees=boosted_trees(table, carried, rising))
 
     # ---------------------------------------------------------------------------------------------------------- answers
@@ -93,14 +94,17 @@ class NameModel:
     def signals(self, evidence: Evidence, frequency: Ints, left_out: Any | None) -> dict[str, Floats]:
         """The signals of each pair of evidence, by name; `left_out`, CSR (n, L), are the labels of left-out rows."""
         table = self._table(evidence, frequency, None if left_out is None else evidence.carried(left_out))
-        names = (*TEXT_SIGNALS[:-1], "precision", "hits", "frequency", "relatives")
-        columns = dict(zip(names, table.T, strict=True))
+        columns = dict(zip(_COLUMNS, table.T, strict=True))
         del columns["frequency"]
-        named = columns["precision"] if self.trees is None else self.trees.probabilities(table, 1)
+        if self.trees is not None:
+            named = self.trees.probabilities(table, 1)
+        else:  # a name that does not stand in the text as a whole counts as far as it is like the text
+            alike = np.minimum(np.maximum(columns["likeness"], columns["spelling"]), 1)
+            named = np.where(evidence.whole, columns["precision"], columns["precision"] * alike)
         return {"named": named, **columns}
 
     def _table(self, evidence: Evidence, frequency: Ints, carried: NDArray[np.bool_] | None) -> Floats:
-        """What the trees see of each pair, (pairs, _INPUTS); with `carried`, without the pair's own row."""
+        """What the trees see of each pair, (pairs, len(_COLUMNS)); with `carried`, without the pair's own row."""
         labels = evidence.labels
         hits, right, seen = self.hits[labels], self.right[labels], frequency[labels]
         overall = self.right.sum() / max(int(self.hits.sum()), 1)
@@ -114,8 +118,8 @@ class NameModel:
             right = np.where(later, expected, right)
             hits = np.where(later, evidence.expected + expected, hits)
         precision = (right + _PRIOR * overall) / (hits + _PRIOR)
-        *signals, relatives = evidence.signals.T
-        return np.column_stack([*signals, precision, hits, seen, relatives]).astype(np.float32)
+        first, last = evidence.signals[:, :-_N_LATER], evidence.signals[:, -_N_LATER:]
+        return np.column_stack([first, precision, hits, seen, last]).astype(np.float32)
 
     # ------------------------------------------------------------------------------------------------------------ state
 
@@ -130,13 +134,15 @@ class NameModel:
         """The inverse of `to_arrays`; None where there are no counts, ValueError where they contradict each other."""
         if "name_hits" not in arrays and "name_right" not in arrays:
             return None
-        if np.asarray(arrays.get("name_signals", ())).tolist() not in ([len(NAME_SIGNALS)], [_SIGNALS_BEFORE]):
+        if np.asarray(arrays.get("name_signals", ())).tolist() not in [
+            [len(NAME_SIGNALS) - missing] for missing in range(_N_LATER + 1)
+        ]:
             raise ValueError("the names of labels were learnt from other signals, by an earlier version; fit again")
         spec = ArraySpec("iu", ("L",), least=0)
         hits, right = check_arrays({"name_hits": spec, "name_right": spec}, arrays, {"L": n_labels}).values()
         if (right > hits).any():
             raise ValueError("names of a label are right more often than they are found")
-        trees = Trees.from_arrays(arrays, _INPUTS, "name_tree") if "name_tree_value" in arrays else None
+        trees = Trees.from_arrays(arrays, len(_COLUMNS), "name_tree") if "name_tree_value" in arrays else None
         return cls(hits.astype(np.int64), right.astype(np.int64), trees)
 
 

@@ -54,6 +54,7 @@ OF_LABEL_AND_ROW = ("frequency", "rank", "best", "third", "total")  # the signal
 _COOCCURRENCE_PRIOR = np.float32(0.05)  # weight of near rows in which a label occurs with no other
 _PARTS, _LEAST_BLOCK = 4, 4  # into which a batch is cut at least, but not smaller than so many rows
 _ROW_BLOCK = 256
+_LIFT_OF_UNSEEN = np.float32(0.05)  # of labels without a row among the candidates, where names propose them
 TIE = np.float32(4e-3)  # twice the difference of values below which their ranks are shared
 DENSE_LABELS = 8192  # up to here the values of all labels cost less than looking up the columns of candidates
 
@@ -230,17 +231,15 @@ class FittedSignals(FittedDecoder):
         if evidence is not None and self.names is not None:
             said = self.names.signals(evidence, self.frequency, own_labels)
             named, probability = proposed_by_names(evidence, said["named"])
-            # A name alone weighs as much as all other signals together.
-            weight = np.float32(1 + len(examples))
-            proposed, lifts = np.hstack([proposed, named]), np.hstack([lifts, weight * probability])
+            # A name alone weighs as much as all other signals together. A label without a row has no other signal, so
+            # that hundreds of labels with a few votes each would be ahead of it.
+            lift = np.float32(1 + len(examples)) * probability
+            lift[self._seen_by_others(named, own_labels) == 0] += _LIFT_OF_UNSEEN
+            proposed, lifts = np.hstack([proposed, named]), np.hstack([lifts, lift])
         labels, table, margin = best_candidates(
             examples, sets, proposed, lifts, values, Z, embedding.columns, n_learners, choices.n_candidates
         )
-        seen = self.frequency[labels]
-        if own_labels is not None:
-            # A label of a row that is left out was seen once less. Where few labels are seen that often, one less would
-            # give it away; and there it hardly matters.
-            seen = seen - (scoring.carried(own_labels, labels) & (seen <= RARE))
+        seen = self._seen_by_others(labels, own_labels)
         valued = labels
         if said is not None:  # the regression knows nothing of labels without a row
             valued = np.where(seen > 0, labels, -1)
@@ -254,6 +253,15 @@ class FittedSignals(FittedDecoder):
         if evidence is not None and said is not None:
             table |= candidate_signals(evidence, said, labels)
         return Candidates(labels, table, margin)
+
+    def _seen_by_others(self, labels: Ints, own_labels: Any | None) -> Ints:
+        """How many rows have labels (n, K); CSR `own_labels` (n, L) are those of rows that are left out."""
+        seen: Ints = self.frequency[labels]
+        if own_labels is not None:
+            # A label of a row that is left out was seen once less. Where few labels are seen that often, one less would
+            # give it away; and there it hardly matters.
+            seen = seen - (scoring.carried(own_labels, labels) & (seen <= RARE))
+        return seen
 
     def _proposals(
         self, cluster: Cluster, X: Any, Z: Floats, examples: Mapping[str, Examples]

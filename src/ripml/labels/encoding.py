@@ -285,9 +285,17 @@ def names_to_arrays(names: Names) -> dict[str, NDArray[Any]]:
     """Names as plain arrays: integers as they are, strings as UTF-8 bytes with offsets."""
     if names.dtype != object:
         return {"names": names}
-    encoded = [name.encode("utf-8", "surrogatepass") for name in names]
-    ends = np.cumsum([len(name) for name in encoded], dtype=np.int64)
-    return {"names": np.frombuffer(b"".join(encoded), np.uint8), "name_ends": ends}
+    # All names at once: a call for each of a million would take a second.
+    text = np.frombuffer("".join(names.tolist()).encode("utf-8", "surrogatepass"), np.uint8)
+    ends = np.cumsum([len(name) for name in names.tolist()], dtype=np.int64)
+    first_bytes = np.append(np.flatnonzero(_begins_character(text)), len(text))
+    return {"names": text, "name_ends": first_bytes[ends]}
+
+
+def _begins_character(text: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    """The bytes of UTF-8 that begin a character."""
+    begins: NDArray[np.bool_] = (text & 0xC0) != 0x80
+    return begins
 
 
 def names_from_arrays(arrays: Mapping[str, NDArray[Any]]) -> Names:
@@ -296,8 +304,13 @@ def names_from_arrays(arrays: Mapping[str, NDArray[Any]]) -> Names:
         return check_arrays({"names": ArraySpec("iu", ("L",))}, arrays)["names"]
     ends = ArraySpec("iu", ("L",), least=0, rising=True)
     checked = check_arrays({"names": ArraySpec("uint8", ("bytes",)), "name_ends": ends}, arrays)
-    text, bounds = checked["names"].tobytes(), [0, *checked["name_ends"].tolist()]
+    text, bounds = checked["names"], np.concatenate([[0], checked["name_ends"]])
     if bounds[-1] != len(text):
         raise ValueError(f"the array 'name_ends' ends at {bounds[-1]}, but 'names' has {len(text)} bytes")
-    names = [text[start:end].decode("utf-8", "surrogatepass") for start, end in pairwise(bounds)]
+    begins = np.append(_begins_character(text), True)
+    if not begins[bounds].all():
+        raise ValueError("the array 'name_ends' has an end within a character")
+    joined = text.tobytes().decode("utf-8", "surrogatepass")
+    places = np.concatenate([[0], np.cumsum(begins)])[bounds].tolist()
+    names = [joined[start:end] for start, end in pairwise(places)]
     return np.array([*names, None], object)[:-1]

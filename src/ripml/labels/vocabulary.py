@@ -36,6 +36,9 @@ __all__ = ["Vocabulary"]
 Ints = NDArray[np.int64]
 Names = NDArray[Any]
 
+_FEW = 16  # numbers that are looked for one by one
+_MANY = 10_000  # names whose keys are stored rather than computed when a model is loaded
+
 
 @dataclass(frozen=True)
 class Vocabulary:
@@ -113,7 +116,7 @@ class Vocabulary:
     def _new_keys(self, names: Names) -> NDArray[np.uint64]:
         """The keys of names; where a renamed label has that key already, the hash of the name and a number."""
         keys = label_keys(names)
-        for i in np.flatnonzero(np.isin(keys, self.keys)):
+        for i in np.flatnonzero(_among(keys, self.keys)):
             attempt = 1
             while (keys[i] in self.keys) or (keys[i] in keys[:i]):
                 text = f"{names[i]}\0{attempt}".encode("utf-8", "surrogatepass")
@@ -124,7 +127,7 @@ class Vocabulary:
     @staticmethod
     def _checked(what: str, given: Sequence[int], taken: NDArray[np.uint64], n: int) -> NDArray[np.uint64]:
         found = np.array(given, np.uint64)
-        if found.shape != (n,) or len(np.unique(found)) < n or np.isin(found, taken).any():
+        if found.shape != (n,) or len(set(found.tolist())) < n or _among(found, taken).any():
             raise DataError(f"{n} new labels need {n} different {what} that no other label has.")
         return found
 
@@ -149,10 +152,12 @@ class Vocabulary:
         changed = self.names.copy()
         for column, name in names.items():
             changed[column] = name
-        columns = _columns_of(changed)
-        if len(columns) < len(changed):
-            name = next(name for column, name in names.items() if columns.get(name, column) != column)
-            raise DataError(f"the label {name!r} already exists; relabel rows to merge labels.")
+        columns = self._columns.copy() if len(self._columns) == len(self) else _columns_of(self.names)
+        for column in names:
+            del columns[_entry(self.names[column], column)]
+        for column, name in names.items():
+            if columns.setdefault(_entry(name, column), column) != column:
+                raise DataError(f"the label {name!r} already exists; relabel rows to merge labels.")
         return replace(self, names=changed, _columns=columns)
 
     def with_retired(self, name: Any, retired: bool) -> Vocabulary:
@@ -189,9 +194,13 @@ class Vocabulary:
         return indicator_of(rows, grown._columns, len(grown)), grown
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """As plain arrays: names, and the other arrays where they differ from those of a fit."""
+        """As plain arrays: names, and the other arrays where they differ from those of a fit.
+
+        The keys of many names are always stored: hashing a million of them would add seconds to loading.
+        """
         arrays = names_to_arrays(self.names)
-        if not np.array_equal(self.keys, label_keys(self.names)):
+        hashed = self.names.dtype == object
+        if (hashed and len(self) > _MANY) or not np.array_equal(self.keys, label_keys(self.names)):
             arrays["label_keys"] = self.keys
         if not np.array_equal(self.slots, np.arange(len(self), dtype=np.uint64)):
             arrays["label_slots"] = self.slots
@@ -202,18 +211,35 @@ class Vocabulary:
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Vocabulary:
         """The inverse of `arrays`; ValueError for arrays that do not come from there."""
-        fitted = cls.of(names_from_arrays(arrays))
-        if len(fitted._columns) < len(fitted):
+        names = names_from_arrays(arrays)
+        L, columns = len(names), _columns_of(names)
+        if len(columns) < L:
             raise ValueError("the array 'names' has the same label twice")
         unique = ArraySpec("uint64", ("L",), distinct=True, optional=True)
         flags = ArraySpec("bool", ("L",), optional=True)
         specs = {"label_keys": unique, "label_slots": unique, "label_retired": flags}
-        checked = check_arrays(specs, arrays, {"L": len(fitted)})
+        checked = check_arrays(specs, arrays, {"L": L})
         # Copies, so that the vocabulary does not hold files open.
-        values: dict[str, Any] = {name.removeprefix("label_"): np.array(array) for name, array in checked.items()}
-        return replace(fitted, **values)
+        given = {name: np.array(array) for name, array in checked.items()}
+        keys = given["label_keys"] if "label_keys" in given else label_keys(names)
+        slots = given.get("label_slots", np.arange(L, dtype=np.uint64))
+        return cls(names, keys, slots, given.get("label_retired", np.zeros(L, bool)), columns)
 
 
 def _columns_of(names: Names) -> dict[Any, int]:
-    # A label without a name has an entry too, which no name finds: the number of entries tells who owns the dictionary.
-    return {(column,) if name is None else name: column for column, name in enumerate(names.tolist())}
+    return {_entry(name, column): column for column, name in enumerate(names.tolist())}
+
+
+def _entry(name: Any, column: int) -> Any:
+    """What a label is found by in the dictionary of columns.
+
+    One without a name has an entry too, which no name finds: the number of entries tells who owns the dictionary.
+    """
+    return (column,) if name is None else name
+
+
+def _among(some: NDArray[np.uint64], many: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """Which of some numbers are among others; a few are looked for without sorting these."""
+    if len(some) > _FEW:
+        return np.isin(some, many)
+    return np.array([bool((many == number).any()) for number in some], bool)

@@ -4,6 +4,7 @@
     RequestMonitor       times, counts and logs requests, sets headers of all responses, reports unexpected errors
     HostAndOriginCheck   refuses requests that pages of other sites make through a visitor's browser
     Admission            identifies the caller, and refuses what is beyond its limits (`ripml.server.limits`)
+    VersionHeader        says which version of a store answers, and refuses requests that want a newer one
 
 A request passes them in this order.
 """
@@ -12,8 +13,10 @@ from __future__ import annotations
 
 import ipaddress
 import logging
+import re
 import socket
 import time
+from collections.abc import Mapping
 from urllib.parse import SplitResult, urlsplit
 
 from fastapi import FastAPI
@@ -22,16 +25,19 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ripml.server.access import AccessControl
+from ripml.server.access import AccessControl, ReadRoute, WriteRoute
 from ripml.server.limits import Admission, Shares
 from ripml.server.metrics import METHODS, Metrics
-from ripml.server.problems import Problem, unexpected
+from ripml.server.problems import Problem, unavailable, unexpected
+from ripml.server.served_store import ServedStore
 from ripml.server.settings import Settings
 
-__all__ = ["HostAndOriginCheck", "RequestMonitor", "install_middleware"]
+__all__ = ["HostAndOriginCheck", "RequestMonitor", "VersionHeader", "install_middleware"]
 
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _access_log = logging.getLogger("ripml.access")
+_STORE_PATH = re.compile("/v1/stores/([^/]+)")
+_NUMBER = re.compile("[0-9]{1,18}")
 _CLIENT_CLOSED = 499  # nginx's status for a client that closed the connection before the response
 
 
@@ -40,12 +46,18 @@ def install_middleware(app: FastAPI, access: AccessControl, settings: Settings, 
     requests, in_flight = Shares(settings.max_requests), Shares(settings.max_bytes)
     metrics.requests_in_flight.set_function(lambda: requests.total)
     metrics.bytes_in_flight.set_function(lambda: in_flight.total)
+    app.add_middleware(VersionHeader, access=access, stores=app.state.stores)
     app.add_middleware(Admission, access=access, settings=settings, requests=requests, in_flight=in_flight)
     app.add_middleware(HostAndOriginCheck, settings=settings)
     app.add_middleware(RequestMonitor, metrics=metrics, access_log=settings.access_log)
     if settings.origins:
-        methods, headers = ("GET", "POST", "PUT", "DELETE"), ("Authorization", "Content-Type")
-        app.add_middleware(CORSMiddleware, allow_origins=settings.origins, allow_methods=methods, allow_headers=headers)
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.origins,
+            allow_methods=("GET", "POST", "PUT", "DELETE"),
+            allow_headers=("Authorization", "Content-Type", "Ripml-Min-Version"),
+            expose_headers=("Ripml-Version",),
+        )
 
 
 class RequestMonitor:
@@ -90,6 +102,50 @@ class RequestMonitor:
             self.metrics.answered(scope["method"], route, status, seconds)
             if self.access_log:
                 _log_access(scope, route, status, seconds, n_bytes)
+
+
+class VersionHeader:
+    """Sets `Ripml-Version` in answers about a store: a change that they take into account, with all before it.
+
+    A request with `Ripml-Min-Version` gets 503 from a server whose store is older, such as a reader that has not
+    followed the writer so far, and a load balancer sends it to another server. So callers can see their own changes,
+    whichever server answers. Those who may not read a store are not told its version.
+    """
+
+    def __init__(self, app: ASGIApp, access: AccessControl, stores: Mapping[str, ServedStore]) -> None:
+        self.app, self._access, self._stores = app, access, stores
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request."""
+        store = self._readable(scope)
+        if store is None:
+            await self.app(scope, receive, send)
+            return
+        before = store.store.version  # a reader may follow its writer before the answer is made
+
+        async def send_with_version(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                version = store.store.version if isinstance(scope.get("route"), WriteRoute) else before
+                MutableHeaders(scope=message)["Ripml-Version"] = str(version)
+            await send(message)
+
+        wanted = Headers(scope=scope).get("ripml-min-version", "0")
+        problem = None
+        if not _NUMBER.fullmatch(wanted):
+            problem = Problem(400, "Ripml-Min-Version must be the number of a change.")
+        elif int(wanted) > before:
+            problem = unavailable(f"this server has the store after change {before:,}; ask again, or another server.")
+        await (self.app if problem is None else problem.response())(scope, receive, send_with_version)
+
+    def _readable(self, scope: Scope) -> ServedStore | None:
+        """The store that a request is about, if its caller may read it."""
+        if scope["type"] != "http" or not (found := _STORE_PATH.match(scope["path"])) or "caller" not in scope["state"]:
+            return None
+        try:
+            self._access.authorize(scope["state"]["caller"], ReadRoute.role)
+        except Problem:
+            return None
+        return self._stores.get(found[1])
 
 
 def _log_access(scope: Scope, route: str, status: int, seconds: float, n_bytes: int) -> None:

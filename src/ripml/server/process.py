@@ -55,7 +55,10 @@ def store_folders(arguments: Sequence[str]) -> dict[str, Path]:
     for argument in arguments:
         name, equals, folder = argument.partition("=")
         if not equals or "/" in name:
-            name, folder = Path(argument).resolve().name, argument
+            name, folder = (
+                Path(os.path.abspath(argument)).name,
+                argument,
+            )  # of a link to a store, not of what it points to
         if not _NAME.fullmatch(name):
             raise ParameterError(f"{name!r} cannot be the name of a store in a URL; choose another: NAME={folder}")
         if name in folders:

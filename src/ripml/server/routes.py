@@ -71,6 +71,8 @@ LanguagesParameter = Annotated[tuple[str, ...], Depends(_languages)]
 ServedStoreParameter = Annotated[ServedStore, Depends(_find_store)]
 CallerParameter = Annotated[Caller, Depends(_caller)]
 LimitParameter = Annotated[int, Query(ge=1, le=1000)]
+NumberParameter = Annotated[int, Query(ge=0, lt=2**62)]
+BeforeParameter = Annotated[int | None, Query(ge=1, lt=2**62)]
 PrefixParameter = Annotated[str, Query(max_length=1000)]
 
 
@@ -106,9 +108,13 @@ async def health() -> dict[str, str]:
 
 @public.api_route("/ready", methods=["GET", "HEAD"], include_in_schema=False)
 async def ready(request: Request) -> Response:
-    """200 if requests should be sent here, else 503."""
-    status = request.app.state.status
-    return JSONResponse({"status": status}, 200 if status == "ready" else 503)
+    """200 if requests should be sent here, else 503; and the version of each store, in the order of the command line.
+
+    Without their names: callers need no key for this.
+    """
+    status, stores = request.app.state.status, request.app.state.stores.values()
+    versions = [store.store.version for store in stores]
+    return JSONResponse({"status": status, "versions": versions}, 200 if status == "ready" else 503)
 
 
 @read.get("/metrics", include_in_schema=False)
@@ -233,10 +239,15 @@ async def labels(
 
 @read.get(_STORE + "/history", response_model=schemas.History)
 async def history(
-    request: Request, store: ServedStoreParameter, caller: CallerParameter, limit: LimitParameter = 20
+    request: Request,
+    store: ServedStoreParameter,
+    caller: CallerParameter,
+    limit: LimitParameter = 20,
+    before: BeforeParameter = None,
 ) -> Response:
-    """List the last changes, newest first."""
-    return _json(await store.work(caller, partial(_is_gone, request), store.history, limit, await _languages(request)))
+    """List the last changes, or the last ones before a change, newest first."""
+    arguments = limit, before, await _languages(request)
+    return _json(await store.work(caller, partial(_is_gone, request), store.history, *arguments))
 
 
 # --------------------------------------------------------------------------------------------------------- vocabulary
@@ -323,6 +334,14 @@ async def learn(
     _check_distinct([document["id"] for document in documents if "id" in document])
     version, ids = await store.learn(caller, documents)
     return schemas.ChangedDocuments(version=version, ids=ids)
+
+
+@read.get(_STORE + "/documents")
+async def documents(
+    store: ServedStoreParameter, caller: CallerParameter, after: NumberParameter = 0, limit: LimitParameter = 20
+) -> schemas.DocumentList:
+    """List the ids of documents in the order in which they were added: those after a number."""
+    return await store.look_up(caller, store.documents, after, limit)
 
 
 @read.get(_DOCUMENT, response_model_exclude_unset=True)

@@ -386,6 +386,19 @@ class Change(BaseModel):
     kind: str
 
 
+class NumberedDocument(BaseModel):
+    """The id of a document, and the number that it got when it was added."""
+
+    number: int
+    id: str
+
+
+class DocumentList(BaseModel):
+    """Documents of a store, in the order in which they were added."""
+
+    documents: list[NumberedDocument]
+
+
 class History(_Named):
     """The last changes of a store, newest first."""
 

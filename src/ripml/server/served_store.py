@@ -1,7 +1,8 @@
 """A store behind the server: its methods for the routes, and the threads that they run in.
 
     suggest          one thread, which scores together the texts that wait (`ripml.server.batching`)
-    changes          one thread; a change is answered when it is on the disk, and a snapshot follows later
+    changes          one thread; a change is answered when it is on the disk
+    snapshots        one thread, beside changes, some time after them
     jobs             one thread each for refit, compact, check and backup, which run in the background
     look-ups         four threads that all stores share: documents, labels, model cards
     long work        two threads that all stores share: long texts, batches, explanations, histories
@@ -47,11 +48,13 @@ from ripml.server.schemas import (
     BackupStatus,
     CheckStatus,
     ConceptDetail,
+    DocumentList,
     Finding,
     JobStatus,
     LabelList,
     Limits,
     ModelCard,
+    NumberedDocument,
     StoreSummary,
     VocabularySummary,
 )
@@ -77,7 +80,7 @@ _MAX_HISTORY_LABELS = 100_000  # of all changes of a history
 _MAX_EXPORTS = 4  # of a store at the same time
 _FIRST_WORDS = 8  # of the text that is suggested for at the start
 _SNAPSHOT_SECONDS = 10.0  # from a change to the next snapshot, …
-_SNAPSHOT_REST = 20  # … or this many times as long as the last one took
+_SNAPSHOT_REST = 5  # … or this many times as long as the last one took, which runs beside changes
 _BACKUP_TIME = "%Y%m%dT%H%M%S.%fZ"  # in the name of a backup
 _log = logging.getLogger("ripml.server")
 
@@ -163,6 +166,7 @@ class ServedStore:
             )
         self._batcher = Batcher(self._suggest_together, max_batch)
         self._writer = ThreadPoolExecutor(1, f"ripml write {name}")
+        self._saver = ThreadPoolExecutor(1, f"ripml save {name}")
         self._backups, self._exports = backups, Shares(_MAX_EXPORTS)
         self._warm, self._snapshot_waits, self._snapshot_pause = warm, False, _SNAPSHOT_SECONDS
         self.refit = Job(f"refit {name}", lambda actor: self.store.refit(actor=actor), self._end_refit)
@@ -209,6 +213,7 @@ class ServedStore:
         """Finish the requests in progress and close the store."""
         self._batcher.close()
         self._writer.shutdown()
+        self._saver.shutdown()
         self.store.close()
 
     def _current(self) -> tuple[int, DocumentModel]:
@@ -384,10 +389,15 @@ class ServedStore:
             names=concepts.named([*concept.broader, *narrower, *concept.related], *languages),
         )
 
-    def history(self, limit: int, languages: Languages = ()) -> bytes:
-        """The last changes, newest first, as the JSON of `History`."""
+    def documents(self, after: int, limit: int) -> DocumentList:
+        """The ids of the documents after a number."""
+        found = self.store.numbered_ids(limit, after).items()
+        return DocumentList(documents=[NumberedDocument(number=number, id=id) for number, id in found])
+
+    def history(self, limit: int, before: int | None = None, languages: Languages = ()) -> bytes:
+        """The last changes, or those before one, newest first, as the JSON of `History`."""
         changes, n_labels = list[dict[str, Any]](), 0
-        for change in self.store.history(limit):
+        for change in self.store.history(limit, before):
             n_labels += sum(len(change.get(state) or ()) for state in ("before", "after"))
             if changes and n_labels > _MAX_HISTORY_LABELS:
                 break
@@ -448,7 +458,7 @@ class ServedStore:
         """Take a snapshot some time after a change: light readers wait for it, and so would a start after a crash."""
         if not self._snapshot_waits:
             self._snapshot_waits = True
-            loop.call_later(self._snapshot_pause, self._submit, self._take_snapshot)
+            loop.call_later(self._snapshot_pause, self._submit, self._take_snapshot, self._saver)
 
     def save(self) -> None:
         """Take a snapshot when the changes that wait are made, because the server stops."""
@@ -463,10 +473,10 @@ class ServedStore:
             problem_of(error)
         self._snapshot_pause = max(_SNAPSHOT_SECONDS, _SNAPSHOT_REST * (time.perf_counter() - start))
 
-    def _submit(self, work: Callable[[], None]) -> None:
-        """Do some work between changes, unless the server is stopping."""
+    def _submit(self, work: Callable[[], None], thread: ThreadPoolExecutor | None = None) -> None:
+        """Do some work between changes or in another thread, unless the server is stopping."""
         with contextlib.suppress(RuntimeError):
-            self._writer.submit(work)
+            (thread or self._writer).submit(work)
 
     async def learn(self, caller: Caller, documents: Sequence[Mapping[str, Any]]) -> tuple[int, list[str]]:
         """Learn documents; the version and their ids."""

@@ -33,6 +33,8 @@ from ripml.labels.encoding import label_keys, names_array
 
 _IN_VOCABULARY = 2  # `declared` of labels that the vocabulary has a name for
 
+_NO_CHANGE = 1 << 62  # above the number of any change
+
 # The condition for entries of the journal whose document is no longer in the store.
 GONE = "document NOT NULL AND document NOT IN (SELECT number FROM documents)"
 
@@ -167,7 +169,7 @@ class Snapshot:
         )
         pairs = [("change", self.change), ("folder", self.folder), ("manifest", self.manifest)]
         connection.executemany("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", pairs)
-        connection.execute("DELETE FROM labels WHERE name IS NULL")
+        connection.execute("DELETE FROM labels WHERE name IS NULL AND changed <= ?", (self.change,))
 
 
 # -------------------------------------------------------------------------------------------------------------- reading
@@ -179,12 +181,25 @@ def last_change(connection: sqlite3.Connection) -> int:
     return int(number)
 
 
+def edits_since(connection: sqlite3.Connection, change: int) -> bool:
+    """Whether a document was changed since a change."""
+    query = "SELECT 1 FROM changes WHERE number > ? AND document NOT NULL LIMIT 1"
+    return connection.execute(query, (change,)).fetchone() is not None
+
+
 def forgotten_since(connection: sqlite3.Connection, change: int) -> bool:
     """Whether a document that was there at a change was forgotten or replaced by another text since."""
     later = "SELECT document FROM changes WHERE kind = 'learn' AND number > :change"
     query = f"kind IN ('forget', 'replace') AND number > :change AND document NOT IN ({later})"
     found = connection.execute(f"SELECT 1 FROM changes WHERE {query} LIMIT 1", {"change": change})
     return found.fetchone() is not None
+
+
+def is_compacted(connection: sqlite3.Connection) -> bool:
+    """Whether no document was forgotten or replaced, and no model fitted, since the store was compacted last."""
+    kinds = "('compact', 'refit', 'rebuild', 'forget', 'replace')"
+    query = f"SELECT kind FROM changes WHERE kind IN {kinds} ORDER BY number DESC LIMIT 1"
+    return [kind for (kind,) in connection.execute(query)] == ["compact"]
 
 
 def store_id(connection: sqlite3.Connection) -> bytes:
@@ -380,17 +395,17 @@ def delta_since(connection: sqlite3.Connection, change: int) -> Delta:
     return Delta(last_change(connection), labels, edits, read_concepts(connection, change))
 
 
-def history(connection: sqlite3.Connection, n: int) -> list[dict[str, Any]]:
-    """The last n changes, newest first, with all that is still known about them.
+def history(connection: sqlite3.Connection, n: int, before: int | None = None) -> list[dict[str, Any]]:
+    """The last n changes, newest first, with all that is still known about them; those before a change, if it is given.
 
-    The labels of a document after a change are those before its next change, or else its current ones. The next change
-    is among the last n as well, so that one statement for each table suffices.
+    The labels of a document after a change are those before its next change, or else its current ones. Without `before`
+    the next change is among the last n as well, so that one statement for each table suffices.
     """
     columns = "c.actor, c.certificate" if _format(connection) >= 2 else "NULL, NULL"
     rows = connection.execute(
         f"SELECT c.number, c.time, c.kind, {columns}, c.document, c.labels, c.detail, d.id FROM changes AS c "
-        "LEFT JOIN documents AS d ON d.number = c.document ORDER BY c.number DESC LIMIT ?",
-        (n,),
+        "LEFT JOIN documents AS d ON d.number = c.document WHERE c.number < ? ORDER BY c.number DESC LIMIT ?",
+        (_NO_CHANGE if before is None else before, n),
     ).fetchall()
     after: dict[int, list[int] | None] = {document: [] for *_, document, _, _, id in rows if id is not None}
     carried = connection.execute(
@@ -401,6 +416,14 @@ def history(connection: sqlite3.Connection, n: int) -> list[dict[str, Any]]:
     for document, label in carried:
         after[document].append(label)  # type: ignore[union-attr]
     ids: dict[int, str | None] = {}  # of forgotten documents; their newest entry has it
+    if before is not None:
+        documents = {document for *_, document, _, _, _ in rows if document is not None}
+        later = "SELECT kind, labels, detail FROM changes WHERE document = ? AND number >= ? ORDER BY number DESC"
+        for document in documents:
+            for kind, labels, detail in connection.execute(later, (document, before)):
+                after[document] = None if labels is None else json.loads(labels)
+                if kind == "forget":
+                    ids[document] = detail
     entries = []
     for number, time, kind, actor, certificate, document, labels, detail, id in rows:
         entry: dict[str, Any] = {"number": number, "time": time, "kind": kind, "actor": actor}

@@ -7,6 +7,7 @@ All of these work on the folder of a store and need no model, so that they also 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sqlite3
 import sys
@@ -40,6 +41,7 @@ __all__ = [
     "check",
     "export",
     "fit_anew",
+    "publish",
     "rebuild",
     "rebuild_model",
     "restore",
@@ -88,6 +90,39 @@ def backup(folder: str | os.PathLike[str], target: str | os.PathLike[str]) -> Ba
             RuntimeWarning,
             3,
         )
+    return made
+
+
+def publish(folder: str | os.PathLike[str], target: str | os.PathLike[str]) -> Backup | None:
+    """Make `target` a link to a copy of a store as it is at one moment; None if it is one of the present change.
+
+    Readers that have `target` open, on any machine, follow the copies. A copy never changes, so a shared file system
+    need not have the locks and the shared memory of a database in use. It lies beside the link. The one before stays
+    for readers that still have it open, and older ones are removed.
+    """
+    folder, target = Path(folder), Path(target).absolute()
+    if target.exists() and not target.is_symlink():
+        raise StoreError(f"{target}: already exists and is not a published store; choose another name.")
+    source = Database(folder, writable=False)
+    last = source.read(lambda connection: (journal.store_id(connection), journal.last_change(connection)))
+    before = os.readlink(target) if target.is_symlink() else ""
+    with suppress(StoreError):
+        if Database(target, writable=False).read(lambda c: (journal.store_id(c), journal.last_change(c))) == last:
+            return None
+    place = target.with_name(f"{target.name}.{uuid.uuid4().hex}")
+    made = backup(folder, place)
+    link = target.with_name(f".{place.name}")
+    try:
+        os.symlink(place.name, link)
+        os.replace(link, target)
+        platform.sync_folder(target.parent)
+        kept = {before, place.name, os.readlink(target)}  # the last one where another process publishes as well
+    except OSError as error:
+        raise StoreError(f"{target}: cannot be written ({error.strerror}); nothing was published.") from error
+    copies = re.compile(re.escape(target.name) + r"\.[0-9a-f]{32}")
+    for other in target.parent.iterdir():
+        if copies.fullmatch(other.name) and other.name not in kept:
+            shutil.rmtree(other, ignore_errors=True)
     return made
 
 

@@ -18,8 +18,8 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import replace
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, TypeVar
@@ -70,9 +70,10 @@ __all__ = ["Store"]
 
 T = TypeVar("T")
 
-# A write takes a snapshot when there were more changes since the last one than both of these.
+# A write takes a snapshot when there were more changes since the last one than both of these: opening the store after a
+# crash makes them again, some milliseconds each.
 SNAPSHOT_CHANGES = 1000
-SNAPSHOT_SHARE = 10  # one tenth of the rows
+SNAPSHOT_SHARE = 100  # a hundredth of the rows
 _SWITCH_SECONDS = 5e-4  # a tenth of Python's default
 _ATTEMPTS = 5  # to verify a store that a writer keeps changing
 _MAX_DAYS = 36_500
@@ -82,12 +83,23 @@ _LIGHT_EQUATIONS = 2000  # the most that a light reader solves to follow a chang
 _OTHER_ENCODER = 0.1  # relative difference of vectors from which on they are not from the same encoder
 
 
+_NOTHING = Delta(0, [], [])  # that a reader follows now
+
+
 class _ModelLostError(StoreError):
     """The documents of a store can be read, but their model cannot."""
 
     def __init__(self, folder: Path, problem: str) -> None:
         super().__init__(f"{folder}: {problem}; {database.remedy(folder)}.")
         self.problem = problem
+
+
+@dataclass(frozen=True)
+class _UnusedFeatures:
+    """The features (d,) that no document had after a change."""
+
+    change: int
+    features: NDArray[np.bool_]
 
 
 class Store:
@@ -112,6 +124,9 @@ class Store:
         """Open the folder, for writing if `lock` is given; use `open` and `create` instead."""
         self._folder, self._lock, self._encoder, self._light = folder, lock, encoder, light
         self._database = Database(folder, writable=lock is not None)
+        # One thread at a time saves the model, also beside writers; while it is held, the journal since the snapshot is
+        # kept. It is taken before the next one.
+        self._saving = threading.RLock()
         self._turn = threading.RLock()  # one thread at a time changes what follows
         self._closed = False
         # Whether an attempt to advance the version failed half way, so that it must be loaded before the next one.
@@ -124,7 +139,9 @@ class Store:
         except BaseException:
             self._database.close()
             raise
+        self._counted: tuple[bytes | None, int] = None, 0  # the hash of a history, and how many documents there were
         self._completions: dict[str, LabelCompletion] = {}  # by language
+        self._completion_turn = threading.Lock()
         self._changes = 0  # since the snapshot
         self._refit_turn = threading.Lock()
         self._refitting = False  # while True, the journal since the last snapshot must be kept for the new model
@@ -237,14 +254,14 @@ class Store:
 
     def close(self) -> None:
         """Take a last snapshot, so that opening is quick, and release the folder; the last model stays readable."""
-        with self._turn:
+        if self._lock is not None and not self._lock.held:  # closed; or connection and files are those of the parent
+            self._closed = True
+            return
+        with self._saving, self._turn:
             if self._closed:
                 return
-            if self._lock is not None and not self._lock.held:  # after a fork: connection and files are the parent's
-                self._closed = True
-                return
             try:
-                if self._lock is not None and self._changes:
+                if self._lock is not None and self._changes and not self._stale:
                     self._try_snapshot()
             finally:
                 self._closed = True
@@ -386,6 +403,7 @@ class Store:
                 self._version, self._chain = self._load()
                 self._lost = None
         change, chain, identity = self._version.change, self._chain, self._database.identity()
+        waits = self._light and self._version.estimator.model_.n_unprepared > _LIGHT_EQUATIONS
         # A new identity: such as when the folder was replaced by a copy.
         reload = self._stale or identity != self._identity or self._is_outdated(self._version)
 
@@ -395,11 +413,13 @@ class Store:
                 return None
             if journal.chain_at(connection, change) != chain:  # another history, such as that of a restored copy
                 return None
+            if journal.last_change(connection) == change or (waits and journal.edits_since(connection, change)):
+                return _NOTHING, chain
             delta = journal.delta_since(connection, change)
             return delta, journal.chain_at(connection, delta.change) or b""
 
         found = self._database.read(query)
-        if found is not None and self._waits_for_snapshot(self._version, found[0]):
+        if found is not None and found[0] is _NOTHING:
             return
         self._stale = True
         if found is None:
@@ -409,10 +429,12 @@ class Store:
         self._stale, self._identity = False, identity
 
     def labels(self, prefix: str = "", n: int = 20, *languages: str | None) -> list[LabelInfo]:
-        """At most n labels that begin with `prefix`, or have a word that does, ignoring case; most frequent first.
+        """At most n labels whose names are, begin with or have a word that begins with `prefix`, ignoring case.
 
-        Labels of a vocabulary are found by their names and synonyms in the first of these languages that it has, and by
-        their notations; also those that no document carries.
+        They come in this order, each part by frequency. If there are none, `prefix` may have one typing mistake: a
+        character too many, missing or wrong, or two exchanged. Labels of a vocabulary are found by their names and
+        synonyms in the first of these languages that it has, and by their notations; also those that no document
+        carries.
         """
         check_count("n", n)
         if not isinstance(prefix, str):
@@ -421,9 +443,13 @@ class Store:
         concepts, model = current.concepts, copy.copy(current.model)
         assert isinstance(model, RIPML)
         language = "" if concepts is None else concepts.language(*languages)
-        completion = self._completions.get(language)
-        if completion is None or not completion.is_of(model.vocabulary_, concepts):
-            completion = LabelCompletion(model.vocabulary_, concepts, language)
+        with self._completion_turn:  # so that the index is made once
+            known = self._completions.pop(language, None)
+            completion = (
+                LabelCompletion(model.vocabulary_, concepts, language)
+                if known is None
+                else known.current(model.vocabulary_, concepts)
+            )
             self._completions = {**dict(list(self._completions.items())[-_COMPLETIONS:]), language: completion}
         return completion.complete(prefix, n, model.frequency_)
 
@@ -442,17 +468,38 @@ class Store:
         """The ids of all documents, in the order in which they were added."""
         return self._read(lambda c: [id for (id,) in c.execute("SELECT id FROM documents ORDER BY number")])
 
-    def __len__(self) -> int:
-        return self._read(lambda c: int(c.execute("SELECT count(*) FROM documents").fetchone()[0]))
+    def numbered_ids(self, n: int = 1000, after: int = 0) -> dict[int, str]:
+        """The ids of n documents by number, in the order in which they were added: the next ones after a number.
 
-    def history(self, n: int = 20) -> list[dict[str, Any]]:
+        The last number of a page is what the next one comes after. Documents that come or go do not shift pages.
+        """
+        check_count("n", n)
+        check_count("after", after, least=0)
+        command = "SELECT number, id FROM documents WHERE number > ? ORDER BY number LIMIT ?"
+        return self._read(lambda c: dict(c.execute(command, (after, n)).fetchall()))
+
+    def __len__(self) -> int:
+        def query(connection: sqlite3.Connection) -> tuple[bytes | None, int]:
+            chain = journal.chain_at(connection, journal.last_change(connection))
+            if chain and chain == self._counted[0]:
+                return self._counted
+            return chain, int(connection.execute("SELECT count(*) FROM documents").fetchone()[0])
+
+        self._counted = self._read(query)  # which takes SQLite as long as there are documents
+        return self._counted[1]
+
+    def history(self, n: int = 20, before: int | None = None) -> list[dict[str, Any]]:
         """The last n changes, newest first: "number", "time" (UTC), "kind", "actor", and what is known about them.
+
+        With the number of a change in `before`, the n changes before that one.
 
         The actor is who made the change, as the call said, or None. A change of a document has its "id" and its labels
         "before" and "after". `compact` deletes everything but the times, kinds and actors of changes.
         """
         check_count("n", n)
-        return self._read(lambda c: journal.history(c, n))
+        if before is not None:
+            check_count("before", before, "None or ")
+        return self._read(lambda c: journal.history(c, n, before))
 
     def verify(
         self, certificates: Iterable[Certificate] = (), documents: Iterable[Mapping[str, Any]] = ()
@@ -630,10 +677,10 @@ class Store:
     def _write(self, change: Callable[[Draft], None], actor: str | None) -> None:
         """Make the changes of one call: its rows in the database and the next version of the model, or neither."""
         check_actor(actor)
-        with self._writing():
-            # Replaying the journal adds new labels before it drops removed ones. If a new label takes the column of a
-            # removed one, there would be no room for it, so a snapshot has to come between the two.
-            fixed = self._version.estimator.model_.has_fixed_columns
+        # Replaying the journal adds new labels before it drops removed ones. If a new label takes the column of a
+        # removed one, there would be no room for it, so a snapshot has to come between the two.
+        fixed = self._version.estimator.model_.has_fixed_columns
+        with self._saving if fixed else nullcontext(), self._writing():
             if fixed and self._database.read(lambda c: Label.read(c, "name IS NULL")):
                 self._save(self._version)
             with self._database.transaction() as connection:
@@ -646,9 +693,12 @@ class Store:
                     Recipe.of(version.model).write(connection)
             self._changes += delta.change - self._version.change
             self._version, self._chain, self._stale = version, draft.chain, False
-            limit = max(SNAPSHOT_CHANGES, self.model.model.n_rows_ // SNAPSHOT_SHARE)
-            if self._changes > limit and not self._refitting:
+            due = self._changes > max(SNAPSHOT_CHANGES, self.model.model.n_rows_ // SNAPSHOT_SHARE)
+        if due and self._saving.acquire(blocking=False):  # another thread that saves takes a snapshot itself
+            try:
                 self._try_snapshot()
+            finally:
+                self._saving.release()
 
     def _draft(self, connection: sqlite3.Connection, actor: str | None) -> Draft:
         """A draft of changes that follow the last one in the model.
@@ -677,16 +727,29 @@ class Store:
     # -------------------------------------------------------------------------------------------------- maintenance
 
     def snapshot(self) -> None:
-        """Save the model, so that opening the store need not bring an older one up to date."""
-        with self._writing():
-            if self._changes and not self._refitting:  # a refit ends with a snapshot anyway
-                self._save(self._version)
+        """Save the model, so that opening the store need not bring an older one up to date.
+
+        Other threads may write while the files are written.
+        """
+        with self._saving:
+            with self._writing():
+                if not self._changes or self._refitting:  # a refit ends with a snapshot anyway
+                    return
+                self._database.check_in_place()
+                version = self._version.at_rest()
+            snapshot = database.save_model(self._folder, version.change, version.model)
+            with self._writing():
+                with self._database.transaction() as connection:
+                    self._draft(connection, None)
+                    snapshot.write(connection)
+                    Recipe.of(self.model).write(connection)
+                self._changes = self._version.change - version.change
+                database.remove_leftovers(self._folder, snapshot.folder)
 
     def _try_snapshot(self) -> None:
         """Take a snapshot, and warn if that fails: the changes themselves are on the disk already."""
         try:
-            if not self._stale:
-                self._save(self._version)
+            self.snapshot()
         except Exception as error:
             known = isinstance(error, RipmlError)
             reason = str(error) if known else f"{self._folder}: no snapshot was taken ({error!r})."
@@ -713,25 +776,32 @@ class Store:
             raise StoreError(f"{self._folder}: a refit is already running.")
         try:
             if not self._refit(actor):  # the changes made meanwhile could not be learnt: fit again while nobody writes
-                with self._turn:
+                with self._saving, self._turn:
                     self._refit(actor)
         finally:
             self._refit_turn.release()
 
     def _refit(self, actor: str | None) -> bool:
         """Fit on the current documents and learn what changed meanwhile; False, with no effect, if that fails."""
-        with self._writing():
-            start, before = self._version.change, self.model
-            documents, labels = self._database.read(_documents_and_labels)
-            self._refitting = True
+        self._refitting = True
         try:
+            with self._saving:  # `compact` waits, which cannot rewrite the database beside a reader
+                start, before, documents, labels = self._read_all()
             refit = Recipe.of(before).refit(start, documents, labels)
-            with self._writing():
+            del documents, labels
+            try:
+                # Learn what was written during the fit, which takes what every first change does; then, while nobody
+                # writes, the little that was written since.
+                refit = refit.advanced(self._database.read(lambda c: journal.delta_since(c, start)))
+            except RipmlError:  # such as labels that do not fit into Phi
+                return False
+            with self._saving, self._writing():
                 if self._database.read(Snapshot.read).change > start:  # the journal before the snapshot was cut
                     return False
                 try:
-                    refit = refit.advanced(self._database.read(lambda c: journal.delta_since(c, start)))
-                except RipmlError:  # such as labels that do not fit into Phi
+                    learnt = refit.version.change
+                    refit = refit.advanced(self._database.read(lambda c: journal.delta_since(c, learnt)))
+                except RipmlError:
                     return False
                 version = refit.version
                 self._save(replace(version, change=version.change + 1), "refit", refit.write, actor, documents_of=start)
@@ -739,6 +809,22 @@ class Store:
             return True
         finally:
             self._refitting = False
+
+    def _read_all(self) -> tuple[int, DocumentModel, list[tuple[int, State]], list[Label]]:
+        """All documents and labels after one change, its number and its model. Others write while they are read."""
+        while True:
+            with ExitStack() as turn:
+                turn.enter_context(self._writing())
+                start, before = self._version.change, self.model
+
+                def query(connection: sqlite3.Connection) -> tuple[int, list[tuple[int, State]], list[Label]]:
+                    last = journal.last_change(connection)
+                    turn.close()  # this transaction goes on to see the documents as they are now
+                    return last, *_documents_and_labels(connection)
+
+                last, documents, labels = self._database.read(query)
+            if last == start:  # else the first write since the store was opened made `read` begin again
+                return start, before, documents, labels
 
     def compact(self, *, keep_history: float = 0, actor: str | None = None) -> None:
         """Remove every trace of what was deleted: no byte of it is left in any file of the folder.
@@ -756,34 +842,49 @@ class Store:
                 f"`keep_history` must be a number of days from 0 to {_MAX_DAYS}; got {keep_history!r}."
             )
         since = datetime.now(timezone.utc) - timedelta(days=float(keep_history)) if keep_history else None
-        with self._writing():
-            if self._contains_forgotten():
-                if not self.model.model.n_rows_:
-                    raise StoreError(
-                        f"{self._folder}: no document with labels is left to fit the model on, which still contains "
-                        "parts of forgotten ones; delete the folder, or learn documents and compact again."
-                    )
-                self._refit(actor)
-            unused = self._database.read(journal.unused_labels)
-            self._stale = True
-            delta = Delta(self._version.change + 1, [replace(label, name=None) for label in unused], [])
-            version = self._version.advanced(delta)
-            if self.model.text is None or self.model.text.has(TfIdf):
-                version = replace(version, model=version.model.without_features(self._unused_features()))
+        with self._saving:
+            unused = self._unused_features()
+            with self._writing():
+                if self._contains_forgotten():
+                    if not self.model.model.n_rows_:
+                        raise StoreError(
+                            f"{self._folder}: no document with labels is left to fit the model on, which still "
+                            "contains parts of forgotten ones; delete the folder, or learn documents and compact again."
+                        )
+                    self._refit(actor)
+                    unused = self._unused_features()
+                self._compact(unused, since, actor)
 
-            def clean(connection: sqlite3.Connection) -> None:
-                connection.executemany("DELETE FROM labels WHERE number = ?", [(label.number,) for label in unused])
-                journal.redact(connection, since)
+    def _compact(self, unused: _UnusedFeatures | None, since: datetime | None, actor: str | None) -> None:
+        """`compact` while nobody writes; `unused` were found before that, beside writers."""
+        labels = self._database.read(journal.unused_labels)
+        if unused is not None:
+            start = unused.change
+            edits = self._database.read(lambda c: journal.delta_since(c, start)).edits
+            if any(edit.before and (not edit.after or edit.after.body != edit.before.body) for edit in edits):
+                unused = self._unused_features()  # documents went meanwhile
+            else:
+                came = [edit.after for edit in edits if edit.after]
+                unused = replace(unused, features=unused.features & self._version.unused_features([came]))
+        self._stale = True
+        delta = Delta(self._version.change + 1, [replace(label, name=None) for label in labels], [])
+        version = self._version.advanced(delta)
+        if unused is not None:
+            version = replace(version, model=version.model.without_features(unused.features))
 
-            self._save(version, "compact", clean, actor)
-            self._database.shrink()
-            try:
-                database.remove_leftovers(self._folder, Snapshot(version.change).folder, ignore_errors=False)
-            except OSError as error:
-                raise StoreError(
-                    f"{self._folder}: {error.filename} cannot be removed ({error.strerror}), and deleted data may be "
-                    "left in it; compact again."
-                ) from error
+        def clean(connection: sqlite3.Connection) -> None:
+            connection.executemany("DELETE FROM labels WHERE number = ?", [(label.number,) for label in labels])
+            journal.redact(connection, since)
+
+        self._save(version, "compact", clean, actor)
+        self._database.shrink()
+        try:
+            database.remove_leftovers(self._folder, Snapshot(version.change).folder, ignore_errors=False)
+        except OSError as error:
+            raise StoreError(
+                f"{self._folder}: {error.filename} cannot be removed ({error.strerror}), and deleted data may be "
+                "left in it; compact again."
+            ) from error
 
     def _contains_forgotten(self) -> bool:
         """Whether forgotten documents still have a part in what the fit made of all documents."""
@@ -800,6 +901,12 @@ class Store:
         """
         self._check_open()
         return maintenance.backup(self._folder, target)
+
+    def publish(self, target: str | os.PathLike[str]) -> Backup | None:
+        """Make `target` a link to a copy of the store for readers on other machines, which follow it; see
+        `maintenance.publish`."""
+        self._check_open()
+        return maintenance.publish(self._folder, target)
 
     @staticmethod
     def restore(backup: str | os.PathLike[str], target: str | os.PathLike[str], replace: bool = False) -> Backup:
@@ -834,13 +941,17 @@ class Store:
         """
         maintenance.rebuild(path, encoder, actor)
 
-    def _unused_features(self) -> NDArray[np.bool_]:
-        """A mask of the features that no document has, (d,)."""
+    def _unused_features(self) -> _UnusedFeatures | None:
+        """The features that no document has; None where there can be no new ones, or features are not cleared."""
+        if not (self.model.text is None or self.model.text.has(TfIdf)):
+            return None
 
-        def query(connection: sqlite3.Connection) -> NDArray[np.bool_]:
+        def query(connection: sqlite3.Connection) -> _UnusedFeatures | None:
+            if journal.is_compacted(connection):
+                return None
             bodies = connection.execute("SELECT body FROM documents")
             blocks = iter(lambda: [State(bytes(body), ()) for (body,) in bodies.fetchmany(_BLOCK)], [])
-            return self._version.unused_features(blocks)
+            return _UnusedFeatures(journal.last_change(connection), self._version.unused_features(blocks))
 
         return self._database.read(query)
 

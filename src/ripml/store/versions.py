@@ -126,8 +126,17 @@ class Version:
         """A mask of the features that none of the documents has, (d,)."""
         unused = np.ones(self.model.model.n_features_in_, bool)
         for states in blocks:
-            unused[apart(self.features(states))[0].indices] = False
+            if states:
+                unused[apart(self.features(states))[0].indices] = False
+            if not unused.any():
+                break
         return unused
+
+    def at_rest(self) -> Version:
+        """The same version without what the next changes write to, to be saved beside them."""
+        estimator = copy.copy(self.estimator)
+        estimator.model_ = estimator.model_.settled(estimator.n_jobs)
+        return replace(self, model=replace(self.model, model=estimator))
 
     def advanced(self, delta: Delta) -> Version:
         """The version after a delta. This version still answers questions, but cannot be advanced again."""

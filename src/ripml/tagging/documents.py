@@ -51,6 +51,9 @@ __all__ = ["DocumentModel", "Why", "distinct", "estimator_of", "reads_names", "t
 
 _BLOCK: Final = 1000  # rows that are scored together
 _PACKED: Final = 4  # bytes of a compressed file unpacked
+_COMMON: Final = 0.2  # of texts have a word such as "the", which tells little, however strongly it pulls
+_FEW_TEXTS: Final = 3  # times as many as the rarest word has
+_LEAST_PULL: Final = 5e-4  # less is printed as 0.000
 
 
 def text_features(features: Any = "auto", model: Multilabel | None = None) -> TextFeatures:
@@ -419,6 +422,7 @@ class DocumentModel:
             raise ParameterError(f"{type(model).__name__} cannot explain its answers; RIPML can.")
         texts = rows.texts if isinstance(rows, Dataset) else strings(rows)
         names, rules = self.columns, self.resolved(self.rules if rules is None else rules)
+        shares = (None if self.text is None else self.text.shares) or {}
         explanations: list[list[Why]] = []
         for X in self._feature_blocks(rows):
             best = rules.kept(model, model.decision_function(X))
@@ -429,7 +433,7 @@ class DocumentModel:
             for row in explained(model, X, best, n_examples, most):
                 text = "" if texts is None else texts[len(explanations)]
                 spans = [] if self.text is None else self.text.spans(text)
-                explanations.append([self._why(explanation, names, n_features, spans, text) for explanation in row])
+                explanations.append([self._why(one, names, n_features, spans, text, shares) for one in row])
         return explanations
 
     def _why(
@@ -439,8 +443,12 @@ class DocumentModel:
         n_features: int,
         spans: list[tuple[int, int, list[int]]],
         text: str,
+        shares: Mapping[str, float],
     ) -> Why:
-        """An explanation with the names of features, and with `spans`: (start, end, features) of the text."""
+        """An explanation with the names of features, and with `spans`: (start, end, features) of the text.
+
+        `shares` are those of texts that have each word; features come in the order of `_telling_first`.
+        """
         # The pull of a feature is divided equally among the places where it occurs.
         pulls = dict(explanation.features)
         counts = Counter(feature for *_, features in spans for feature in features)
@@ -458,7 +466,7 @@ class DocumentModel:
         features = [(name(feature), pull) for feature, pull in explanation.features]
         if self.text is not None and self.text.has(Title) and title_of(text) == text.strip():
             features = _without_titles(features)
-        features = features[:n_features]
+        features = _telling_first(features, shares)[:n_features]
         values = {**vars(explanation), "label": str(explanation.label), "features": features}
         matched = [] if self.words is None else self.words.matched(text, values["label"])
         return Why(**values, spans=[span for span in strengths if span[2]], matched=matched)
@@ -598,6 +606,27 @@ def _without_titles(features: Iterable[tuple[str, float]]) -> list[tuple[str, fl
         word = name.removesuffix(TITLE_MARK)
         pulls[word] = pulls.get(word, 0.0) + pull
     return sorted(pulls.items(), key=lambda pair: -abs(pair[1]))
+
+
+def _telling_first(features: Iterable[tuple[Any, float]], shares: Mapping[str, float]) -> list[tuple[Any, float]]:
+    """Words that tell labels apart, then groups of letters, then words of many texts, each with the largest pull first.
+
+    >>> pulls = [("the", 0.5), ("mai-", 0.4), ("mail", 0.2), ("i", 0.1), ("tea", 0.0)]
+    >>> _telling_first(pulls, {"the": 0.6, "mail": 0.1})
+    [('mail', 0.2), ('mai-', 0.4), ('the', 0.5), ('i', 0.1)]
+    """
+    if not shares:
+        return list(features)
+    few = _FEW_TEXTS * min(shares.values())  # a word of so few texts is common by chance
+
+    def place(feature: tuple[Any, float]) -> int:
+        word = str(feature[0]).removesuffix(TITLE_MARK)
+        if word.startswith("-") or word.endswith("-"):
+            return 1
+        is_particle = len(word) < 3 and word.isascii() and word.isalpha()
+        return 2 if is_particle or shares.get(word, 0.0) > max(_COMMON, few) else 0
+
+    return sorted((one for one in features if abs(one[1]) >= _LEAST_PULL), key=place)
 
 
 def _weighs_views(model: Multilabel) -> bool:

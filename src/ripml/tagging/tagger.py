@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from os import PathLike
 from typing import Any
@@ -95,15 +95,19 @@ class Tagger(Estimator):
     # -------------------------------------------------------------------------------------------------------- learning
 
     @exclusive
-    def fit(self, documents: Any, tags: Any = None) -> Tagger:
+    def fit(self, documents: Any, tags: Any = None, **columns: Any) -> Tagger:
         """Learn documents, and forget all that were learnt before.
 
         `documents` is a list of texts and `tags` has a list of tags for each of them; or `documents` is a DataFrame
         (pandas, polars), a Hugging Face `Dataset`, a pyarrow Table or a list of dictionaries with "text" and "labels",
-        or the path of a file in JSONL, CSV, Parquet or a format of Annif. See docs/data-formats.md.
+        or the path of a table (CSV, Excel, JSONL, Parquet) or of a folder of documents. `columns` are options of
+        `ripml.datasets.documents_given`, such as `text=["Title", "Body"], labels="Tags", tag_separator=","`. See
+        docs/data-formats.md.
         """
-        data = documents_given(documents, tags)
+        data = documents_given(documents, tags, **columns)
         kept = distinct(data)
+        if len(data) and not len(kept):
+            raise DataError(f"there is nothing to learn from: the {len(data):,} texts are empty.")
         if self.model is not None and not isinstance(self.model, Multilabel):
             raise ParameterError(f"`model` must be an estimator of ripml; got {self.model!r}.")
         model = RIPML(random_state=0) if self.model is None else self.model.cloned()
@@ -118,7 +122,7 @@ class Tagger(Estimator):
         return self
 
     @exclusive
-    def learn(self, documents: Any, tags: Any = None) -> Tagger:
+    def learn(self, documents: Any, tags: Any = None, **columns: Any) -> Tagger:
         """Learn more documents, given as for `fit`; the tags of a known text are replaced.
 
         If some texts have tags, known texts without tags are forgotten. Tags, also new ones, take effect at once,
@@ -126,8 +130,8 @@ class Tagger(Estimator):
         changes nothing.
         """
         if not hasattr(self, "documents_"):
-            return self.fit(documents, tags)
-        data = distinct(documents_given(documents, tags))
+            return self.fit(documents, tags, **columns)
+        data = distinct(documents_given(documents, tags, **columns))
         if not data.Y.nnz:
             raise DataError(f"none of the {len(data):,} texts has a tag; use `forget` to forget texts.")
         old, new = self._known, dict(_digests(data))
@@ -156,13 +160,13 @@ class Tagger(Estimator):
         return self
 
     @exclusive
-    def forget(self, documents: Any, tags: Any = None) -> Tagger:
+    def forget(self, documents: Any, tags: Any = None, **columns: Any) -> Tagger:
         """Forget documents: the tagger becomes what it would be without them.
 
         They are identified by their texts. If tags are given, they must be those that the texts were learnt with.
         """
         model = self._online()
-        data = distinct(documents_given([documents] if isinstance(documents, str) else documents, tags))
+        data = distinct(documents_given([documents] if isinstance(documents, str) else documents, tags, **columns))
         if not len(data):
             raise DataError("there is no text to be forgotten.")
         self._check_repeatable()
@@ -200,10 +204,12 @@ class Tagger(Estimator):
             raise DataError(f"a text is needed; got {type(text).__name__}. For several texts use suggest_many.")
         return self.suggest_many([text], **rules)[0]
 
-    def suggest_many(self, documents: Any, **rules: Any) -> list[list[Suggestion]]:
-        """The same for many texts, given as for `fit`; their tags are ignored."""
+    def suggest_many(
+        self, documents: Any, *, text: str | Sequence[str] = "text", **rules: Any
+    ) -> list[list[Suggestion]]:
+        """The same for many texts, given as for `fit`; their tags are ignored, and `text` names columns of a table."""
         fitted = self._fitted()
-        return fitted.suggest(documents_given(documents).texts or [], self._rules(**rules))
+        return fitted.suggest(documents_given(documents, text=text).texts or [], self._rules(**rules))
 
     def explain(self, text: str, n_examples: int = 5, n_features: int = 10, **rules: Any) -> list[Why]:
         """Why each tag is suggested: examples with their shares of the score, words, and their places in the text."""
@@ -212,9 +218,9 @@ class Tagger(Estimator):
         fitted = self._fitted()
         return fitted.explain([text], self._rules(**rules), n_examples, n_features)[0]
 
-    def evaluate(self, documents: Any, tags: Any = None) -> dict[str, float]:
+    def evaluate(self, documents: Any, tags: Any = None, **columns: Any) -> dict[str, float]:
         """P@k, nDCG@k and further metrics on documents with tags, given as for `fit`."""
-        return self._fitted().evaluate(documents_given(documents, tags))
+        return self._fitted().evaluate(documents_given(documents, tags, **columns))
 
     @property
     def tags_(self) -> list[str]:

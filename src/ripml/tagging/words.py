@@ -65,6 +65,14 @@ class _Names:
         other.__dict__.pop("matcher", None)
         return other
 
+    def renamed(self, names: Mapping[str, str | None]) -> _Names:
+        """The same after labels were renamed, old ↦ new; None for a label that was removed, with its names."""
+        other = copy.copy(self)
+        other.ids = [names.get(id, id) or "" for id in self.ids]
+        if other.ids.count("") != self.ids.count(""):
+            other.__dict__.pop("matcher", None)
+        return other
+
     @cached_property
     def _unweighted(self) -> NameMatcher:
         names = (
@@ -77,7 +85,7 @@ class _Names:
     @cached_property
     def matcher(self) -> NameMatcher:
         """Finds the names; made when first needed."""
-        return self._unweighted.weighted(self.words)
+        return self._unweighted.without([number for number, id in enumerate(self.ids) if not id], self.words)
 
     def expected_shares(self) -> NDArray[np.float64] | None:
         """The share of texts that has a name of each concept, (n,); see `NameMatcher.expected_shares`."""
@@ -85,7 +93,7 @@ class _Names:
             return None
         matcher = self.matcher
         others = np.ones(len(self.ids))
-        name = np.repeat(np.arange(len(matcher)), matcher.n_labels)
+        name = np.repeat(np.arange(len(matcher)), np.diff(matcher.label_ends))
         np.multiply.at(others, matcher.labels, 1 - matcher.expected_shares(self.words)[name])
         return 1 - others
 
@@ -96,7 +104,7 @@ class _Names:
         """
         matcher, found = self.matcher, self.matcher.find(texts, _PARTLY)
         # One line for each match and label of that name.
-        n_owners = matcher.n_labels[found.names]
+        n_owners = np.diff(matcher.label_ends)[found.names]
         line = np.repeat(np.arange(len(found.names)), n_owners)
         owner = np.arange(len(line)) - np.repeat(np.cumsum(n_owners) - n_owners, n_owners)
         owner += matcher.label_ends[found.names][line]
@@ -125,6 +133,7 @@ class _Names:
             "preferred": (np.maximum, matcher.preferred[owner].astype(np.int64)),
             "cover": (np.maximum, found.cover[line]),
             "likeness": (np.maximum, found.likeness[line]),
+            "spelling": (np.maximum, found.spelling[line]),
         }
         joined = {
             name: ufunc.reduceat(values, starts) if len(starts) else values for name, (ufunc, values) in columns.items()
@@ -210,8 +219,7 @@ class LabelWords:
         if not any(id in names for id in self.ids):
             return self
         other = copy.copy(self)
-        other._counted = copy.copy(self._counted)
-        other._counted.ids = [names.get(id, id) or "" for id in self.ids]
+        other._counted = self._counted.renamed(names)
         return other
 
     def with_vocabulary(self, concepts: Concepts | None, words: Mapping[str, float] | None) -> LabelWords:

@@ -45,13 +45,14 @@ def detect_language(words: Sequence[str], languages: Collection[str]) -> str | N
     return None
 
 
-def detectable(languages: Iterable[str]) -> set[str]:
-    """Those of these languages that can be detected.
+def detectable(languages: Iterable[str] | None = None) -> set[str]:
+    """Those of these languages that can be detected, or all.
 
     >>> sorted(detectable(["de", "mt", "tlh"]))
     ['de', 'mt']
     """
-    return set(_identifier().labels).intersection(languages)
+    every = set(_identifier().labels)
+    return every if languages is None else every.intersection(languages)
 
 
 @functools.cache

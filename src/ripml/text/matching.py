@@ -20,6 +20,9 @@ known how many do:
 
     cover     Σ v(s) of its stems that stand anywhere in the text, of the Σ v(s) of all its stems
     likeness  the cosine of name and text, with the weight v(s)·(1 + log count) of a stem in the text
+
+Words of one family, compounds and related languages have no stem in common, but runs of letters: "Wärmepumpe" and
+"pump". How alike name and text are by these is `spelling`, see `ripml.text.name_parts.Spelling`.
 """
 
 from __future__ import annotations
@@ -39,6 +42,7 @@ from numpy.typing import NDArray
 from ripml.base.compiled import loops
 from ripml.base.errors import MissingExtraError
 from ripml.text.languages import detect_language, detectable
+from ripml.text.name_parts import NameParts, Spelling, ends_of
 from ripml.text.tokens import ENDS, SENTENCE_END, WIDE_ENDS, has_spaces, pieces, sentence_tokens, tokens
 
 __all__ = ["Matches", "Name", "NameMatcher"]
@@ -81,6 +85,7 @@ class Matches:
     width: Ints
     cover: Doubles
     likeness: Doubles
+    spelling: Doubles
 
     @property
     def rows(self) -> Ints:
@@ -91,8 +96,9 @@ class Matches:
 class NameMatcher:
     """Finds names in texts.
 
-    `n_labels` (N,) says how many labels share each of the N distinct sets of stems, `n_words` (N,) of how many stems it
-    consists, `labels` and `preferred` whose names it is: those of set s are `label_ends[s]` to `label_ends[s + 1]`.
+    `n_labels` (N,) says how many labels share each of the N distinct sets of stems (0 if they were removed), `n_words`
+    (N,) of how many stems it consists, `labels` and `preferred` whose names it is: those of set s are `label_ends[s]`
+    to `label_ends[s + 1]`.
     `other_languages` are those of names that another matcher looks for in the same texts, which are therefore
     possible languages of a text.
 
@@ -106,44 +112,52 @@ class NameMatcher:
         self._ids: dict[tuple[str, str], int] = {}  # (language, stem) ↦ number
         self._stems: dict[str, _Stems] = {}
         owners: dict[tuple[int, ...], dict[int, bool]] = {}
+        spelled = list[tuple[str, list[str]]]()  # language and words of each
         for name in names:
             stems = self._stems.get(name.language)
             if stems is None:
                 stems = self._stems[name.language] = _Stems(name.language)
             for text in dict.fromkeys((name.text, _BRACKETS.sub("", name.text))):
-                words = [stems.of(word) for word in tokens(text)]
+                words = tokens(text)
                 if 0 < len(words) <= _MOST_WORDS:
-                    key = {self._ids.setdefault((name.language, word), len(self._ids)) for word in words}
-                    of_name = owners.setdefault(tuple(sorted(key)), {})
+                    parts = {self._ids.setdefault((name.language, stems.of(word)), len(self._ids)) for word in words}
+                    key = tuple(sorted(parts))
+                    if key not in owners:
+                        spelled.append((name.language, words))
+                    of_name = owners.setdefault(key, {})
                     of_name[name.label] = of_name.get(name.label, False) or (name.preferred and text == name.text)
         for language, stems in self._stems.items():
             stems.known = {stem: number for (of, stem), number in self._ids.items() if of == language}
         spoken = {_without_region(language) for language in (*self._stems, *other_languages)} - {""}
         self._detected = detectable(spoken) if len(spoken) > 1 else set[str]()
-        self.label_ends = _ends([len(labels) for labels in owners.values()])
+        self.label_ends = ends_of([len(labels) for labels in owners.values()])
         self.labels = np.array([label for labels in owners.values() for label in labels], np.int64)
         self.preferred = np.array([first for labels in owners.values() for first in labels.values()], bool)
         self.n_labels = np.diff(self.label_ends)
+        # Of names that are equally alike to a text the first in this order are kept, whatever their numbers are.
+        by_words = sorted(range(len(spelled)), key=lambda name: spelled[name])
+        self._order = np.argsort(np.array(by_words, np.int64))
         self.n_words = np.array([len(key) for key in owners], np.int64)
         # Each name is listed under its rarest stem.
-        self._word_ends = _ends(self.n_words.tolist())
+        self._word_ends = ends_of(self.n_words.tolist())
         self._words = np.array([number for key in owners for number in key], np.int64)
         frequency = Counter(self._words.tolist())
         listed = np.array([min(key, key=lambda number: (frequency[number], number)) for key in owners], np.int64)
         self._listed = np.argsort(listed, kind="stable")
         self._list_ends = np.searchsorted(listed[self._listed], np.arange(len(self._ids) + 1))
-        # For names that stand in a text in part: all names of each stem, and v, which is 1 for a stem of one name.
-        self._holder_ends = np.searchsorted(np.sort(self._words), np.arange(len(self._ids) + 1))
-        self._holders = np.repeat(np.arange(len(owners)), self.n_words)[np.argsort(self._words, kind="stable")]
-        self._weigh(np.ones(len(self._ids)))
+        # For names that stand in a text in part.
+        self._parts = NameParts(self._words, self._word_ends, np.ones(len(self._ids)))
+        self._spelling = Spelling(spelled)
+        self._weigh(None)
 
-    def _weigh(self, rarity: Doubles) -> None:
-        """Set v of each stem, for its `rarity` in texts, and what is summed over the stems of each name."""
-        n = len(self) or 1
-        self._weights = np.log1p(n / np.maximum(np.diff(self._holder_ends), 1)) / np.log1p(n) * rarity
-        starts, weights = self._word_ends[:-1], self._weights[self._words]
-        self._totals = np.add.reduceat(weights, starts) if len(self) else np.zeros(0)
-        self._lengths = np.sqrt(np.add.reduceat(weights**2, starts)) if len(self) else np.zeros(0)
+    def _weigh(self, words: Mapping[str, float] | None) -> None:
+        """Set v, which is 1 for a stem of one name that no text has."""
+        n = self._parts.n_names or 1
+        weights = np.log1p(n / np.maximum(self._parts.n_holders(), 1)) / np.log1p(n)
+        if words:
+            least = min(words.values())
+            weights = weights * (1 - np.log(np.maximum(self._shares(words), least))) / (1 - np.log(least))
+        self._parts = self._parts.weighted(weights)
 
     def weighted(self, words: Mapping[str, float] | None) -> NameMatcher:
         """The same names, with the weights of stems by the share of texts that has each of `words`.
@@ -157,12 +171,21 @@ class NameMatcher:
         >>> matcher.weighted({"of": 0.99, "state": 0.01, "matter": 0.01}).find(["of"], 1).cover.round(2).tolist()
         [0.08]
         """
-        rarity = np.ones(len(self._ids))
-        if words:
-            least = min(words.values())
-            rarity = (1 - np.log(np.maximum(self._shares(words), least))) / (1 - np.log(least))
+        return self.without([], words)
+
+    def without(self, labels: Sequence[int], words: Mapping[str, float] | None) -> NameMatcher:
+        """The same, without names that belong to these labels alone; other names keep their numbers.
+
+        >>> matcher = NameMatcher([Name(0, "en", "red tea", True), Name(1, "en", "ice", True)])
+        >>> matcher.without([0], None).find(["Iced tea"], 5).names.tolist()
+        [1]
+        """
         other = copy.copy(self)
-        other._weigh(rarity)
+        kept = ~np.isin(self.labels, labels)
+        other.n_labels = np.add.reduceat(kept, self.label_ends[:-1]) if len(self) else self.n_labels
+        present = other.n_labels > 0
+        other._parts, other._spelling = self._parts.only(present), self._spelling.only(present, words)
+        other._weigh(words)
         return other
 
     def __len__(self) -> int:
@@ -190,60 +213,49 @@ class NameMatcher:
         return [language for language in self._stems if _without_region(language) not in others]
 
     def find(self, texts: Sequence[str], n_partly: int = 0) -> Matches:
-        """The names that stand in each text, in the order of their numbers, and after them up to `n_partly` of which it
-        has some words, the most alike first."""
+        """The names that stand in each text, in the order of their numbers; after them up to `n_partly` of which it
+        has some words, the most alike first; and then up to `n_partly` that are spelled most alike."""
         sums = np.zeros((len(self), 2))
         parts = [self._find(text, n_partly, sums) for text in texts]
         found = np.concatenate([np.empty((0, 5), np.int64), *(part for part, _, _ in parts)])
-        alike = np.concatenate([np.empty((0, 2)), *(some for _, some, _ in parts)])
+        alike = np.concatenate([np.empty((0, 3)), *(some for _, some, _ in parts)])
         lengths = np.array([length for _, _, length in parts], np.int64)
-        return Matches(_ends([len(part) for part, _, _ in parts]), lengths, *found.T.copy(), *alike.T.copy())
+        return Matches(ends_of([len(part) for part, _, _ in parts]), lengths, *found.T.copy(), *alike.T.copy())
 
     def _find(self, text: str, n_partly: int, sums: Doubles) -> tuple[Ints, Doubles, int]:
-        """Lines of a name's number, count, first, last and width, and of its cover and likeness; and how many words."""
+        """Lines of a name's number, count, first, last and width, and of its cover, likeness and spelling; and how
+        many words."""
         words = sentence_tokens(text)
-        numbers = [self._stems[language].numbers(words) for language in self._languages_for(words)]
+        languages = self._languages_for(words)
+        numbers = [self._stems[language].numbers(words) for language in languages]
         found = [self._in_sentences(some) for some in numbers]
         joined = found[0] if len(found) == 1 else np.concatenate([np.empty((0, 5), np.int64), *found])
         joined = joined[np.argsort(joined[:, 0], kind="stable")]
+        joined = joined[self.n_labels[joined[:, 0]] > 0]
+        whole = joined[:, 0].copy()
         all_numbers = numbers[0] if len(numbers) == 1 else np.concatenate([np.empty(0, np.int64), *numbers])
+        stems, counts = np.unique(all_numbers[all_numbers >= 0], return_counts=True)
         length = float(np.sqrt(max(len(set(words)), 1)))
-        alike, partly, more = self._alike(all_numbers, length, joined[:, 0].copy(), n_partly, sums)
-        score = more[:, 1] + _SHARE_OF_COVER * more[:, 0]
-        best = np.lexsort((partly, -score))[:n_partly]
-        others = np.zeros((len(best), 5), np.int64)
-        others[:, 0] = partly[best]
-        return np.concatenate([joined, others]), np.concatenate([alike, more[best]]), len(words)
-
-    def _alike(
-        self, numbers: Ints, length: float, whole: Ints, n_partly: int, sums: Doubles
-    ) -> tuple[Doubles, Ints, Doubles]:
-        """Cover and likeness of the names `whole`; the `n_partly` best of the other names that have stems of the text,
-        and all that are as good as the last of these; and cover and likeness of these.
-
-        `sums` (N, 2) are zeros, before and after: Σ v(s) and Σ v(s)²(1 + log count) over the stems of each name.
-        """
-        stems, counts = np.unique(numbers[numbers >= 0], return_counts=True)
-        weights = self._weights[stems]
-        added = np.stack([weights, weights**2 * (1 + np.log(counts)) / length], axis=1)
-        compiled = loops()
-        if compiled is not None:
-            index = self._holder_ends, self._holders, self._totals, self._lengths
-            alike, partly, more = compiled.alike_names(stems, added, *index, whole, n_partly, _SHARE_OF_COVER, sums)
-            return alike, partly, more
-        n_held = self._holder_ends[stems + 1] - self._holder_ends[stems]
-        start = np.repeat(self._holder_ends[stems] - np.cumsum(n_held) + n_held, n_held)
-        names = self._holders[start + np.arange(len(start))]
-        np.add.at(sums, names, np.repeat(added, n_held, axis=0))
-        partly = np.setdiff1d(names, whole)
-        sizes = np.stack([self._totals, self._lengths], axis=1)
-        alike, more = sums[whole] / sizes[whole], sums[partly] / sizes[partly]
-        sums[names] = 0
-        score = more[:, 1] + _SHARE_OF_COVER * more[:, 0]
-        best = np.arange(len(partly) if n_partly else 0)
-        if len(best) > n_partly:
-            best = np.flatnonzero(score >= np.partition(score, len(best) - n_partly)[len(best) - n_partly])
-        return alike, partly[best], more[best]
+        letters = self._spelling.text([word for word in words if word != SENTENCE_END], languages)
+        spelled = self._spelling.most_alike(letters, n_partly, self._order, sums) if n_partly else np.empty(0, np.int64)
+        standing = set(whole.tolist())
+        spelled = spelled[[name not in standing for name in spelled.tolist()]]
+        known = np.concatenate([whole, spelled])
+        alike, partly, more = self._parts.alike(stems, counts, length, known, n_partly, _SHARE_OF_COVER, sums)
+        # The names of which the text has some words, best first, and after them those that are only spelled alike.
+        others, of_others = np.concatenate([partly, spelled]), np.concatenate([more, alike[len(whole) :]])
+        score = (of_others[:, 1] + _SHARE_OF_COVER * of_others[:, 0]).round(9)
+        best = np.lexsort((self._order[others], -score))
+        best = best[score[best] > 0][:n_partly]
+        chosen = set(best.tolist())
+        only_spelled = [place for place in range(len(partly), len(others)) if place not in chosen]
+        rest = np.concatenate([best, np.array(only_spelled, np.int64)])
+        # One line for each name.
+        names = np.concatenate([whole, others[rest]])
+        lines = np.zeros((len(names), 5), np.int64)
+        lines[:, 0], lines[: len(whole)] = names, joined
+        by_words = np.concatenate([alike[: len(whole)], of_others[rest]])
+        return lines, np.column_stack([by_words, self._spelling.likeness(letters, names)]), len(words)
 
     def _in_sentences(self, numbers: Ints) -> Ints:
         """The lines of `_find` for the stems of a text in one language, with `_END` after each sentence."""
@@ -296,13 +308,14 @@ class NameMatcher:
     def places_of_label(self, text: str, label: int) -> list[tuple[int, int]]:
         """Where in the text the words of the names of a label stand: start and end of each, in order.
 
-        Of a name that does not stand in the text as a whole, those are the words that do, if they are half of them.
+        Of a name that does not stand in the text as a whole, those are the words that do, if they are half of them, or
+        else the words that are spelled alike.
 
         >>> matcher = NameMatcher([Name(0, "en", "red tea", True)])
-        >>> matcher.places_of_label("Tea? Tea, red.", 0), matcher.places_of_label("Black tea.", 0)
-        ([(5, 8), (10, 13)], [(6, 9)])
+        >>> [matcher.places_of_label(text, 0) for text in ("Tea? Tea, red.", "Black tea.", "Teas, redder.")]
+        [[(5, 8), (10, 13)], [(6, 9)], [(0, 4)]]
         """
-        owner = np.repeat(np.arange(len(self)), self.n_labels)
+        owner = np.repeat(np.arange(len(self)), np.diff(self.label_ends))
         names = owner[self.labels == label]
         return sorted({place for name in names.tolist() for place in self._places(text, name)})
 
@@ -319,7 +332,9 @@ class NameMatcher:
                 found += places
             anywhere |= places
             start = end
-        return found or (list(anywhere) if 2 * len(set(anywhere.values())) >= len(words) else [])
+        if found or 2 * len(set(anywhere.values())) >= len(words):
+            return found or list(anywhere)
+        return [(piece.start, piece.end) for piece in pieces(text) if self._spelling.resembles(piece.token, name)]
 
 
 class _Stems(dict[str, int]):
@@ -373,7 +388,3 @@ def _width(sentence: list[int], places: list[int], n_words: int) -> int:
                 width = min(width, place - start + 1)
                 break
     return width
-
-
-def _ends(lengths: list[int]) -> Ints:
-    return np.cumsum([0, *lengths], dtype=np.int64)

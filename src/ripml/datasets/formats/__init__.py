@@ -9,7 +9,7 @@ A format is a module named in the table `ripml.base.registry`, one line for each
     write_blocks(blocks, file, *, …)  writes blocks of rows whose matrices are canonical, one after the other; or
     write(dataset, file, *, …)        writes a whole data set, where a file cannot be written in blocks
 
-and, where the format needs it,
+(or none of the two if it is only read) and, where the format needs it,
 
     read(source, *, …)                reads the whole file; without it the blocks are joined
     WRITTEN_SUFFIXES                  suffixes that choose the format for `write`, if they are not SUFFIXES
@@ -17,6 +17,7 @@ and, where the format needs it,
     check(dataset)                    raises if a data set cannot be written, before a file is opened
     is_folder(path)                   whether a folder is in this format
     write_folder(dataset, path, *, …) writes a folder; `write` calls it for names without one of the SUFFIXES
+    iter_table(source, *, …)          yields where each row begins and all its cells, the names of the columns first
 
 When a file's name does not tell its format, `recognises` of the format registered last is tried first.
 """
@@ -36,24 +37,24 @@ from scipy.sparse import csr_array
 from ripml.base import registry
 from ripml.base.errors import DataError, ParameterError
 from ripml.datasets.dataset import Dataset, join
-from ripml.datasets.source import UTF_16, Place, Source, open_source, open_target
+from ripml.datasets.source import Place, Source, open_source, open_target
 
 __all__ = ["format_of", "iter_blocks", "read", "read_source", "suffix_format", "write", "write_blocks"]
 
 
 def read(place: Place, format: str | None = None, **options: Any) -> Dataset:
-    """Read a whole file, or a folder in Annif's format.
+    """Read a whole file, or a folder of documents.
 
     Parameters
     ----------
     place : path, "-" or binary file
         "-" is standard input. Gzip is recognised and decompressed.
-    format : "xmc", "arff", "svmlight", "jsonl", "csv", "parquet", "annif", or None
+    format : "xmc", "arff", "svmlight", "jsonl", "csv", "parquet", "xlsx", "files", "annif", or None
         None: chosen by the suffix of the name, otherwise by the first line.
     **options
         Options of the format: `xml` (arff); `zero_based`, `n_features`, `n_labels` (svmlight); `feature_names`
-        (jsonl); the columns or keys `text`, `labels`, `id` (csv, parquet, jsonl); `vocabulary` (annif); `label_names`
-        (jsonl, csv, parquet, annif).
+        (jsonl); the columns or keys `text`, `labels`, `id`, and `tag_separator` (csv, parquet, xlsx, jsonl);
+        `encoding` (csv); `sheet` (xlsx); `vocabulary` (annif); `label_names` (formats of texts).
 
     Examples
     --------
@@ -86,10 +87,14 @@ def iter_blocks(place: Place, format: str | None = None, **options: Any) -> Iter
     [(2, 4)]
     """
     with open_source(place) as source:
-        format = format_of(source, format)
-        module = _module(format)
-        check_options(format, module.iter_blocks, options)
-        yield from module.iter_blocks(source, **options)
+        yield from iter_source(source, format_of(source, format), **options)
+
+
+def iter_source(source: Source, format: str, **options: Any) -> Iterator[Dataset]:
+    """Yield an open file in a known format as blocks of rows, with the options of that format."""
+    module = _module(format)
+    check_options(format, module.iter_blocks, options)
+    yield from module.iter_blocks(source, **options)
 
 
 def write(dataset: Dataset, place: Place, format: str | None = None, **options: Any) -> None:
@@ -123,6 +128,8 @@ def write(dataset: Dataset, place: Place, format: str | None = None, **options: 
         check_options(format, module.write_folder, options)
         module.write_folder(_writable(dataset, format), Path(name), **options)
         return
+    if not hasattr(module, "write") and not hasattr(module, "write_blocks"):
+        raise ParameterError(f"the format {format} can only be read; write jsonl, csv or parquet.")
     dataset = _writable(dataset, format)  # raises before a file is opened
     if hasattr(module, "write"):
         _write(module.write, dataset, place, format, options)
@@ -174,8 +181,6 @@ def format_of(source: Source, format: str | None) -> str:
     head = source.head()  # raises if this is a folder
     if not head:
         raise DataError(f"{source.name}: the file is empty.")
-    if head.startswith(UTF_16):
-        raise DataError(f"{source.name}: this is UTF-16; save the file as UTF-8.")
     for word in reversed(by_suffix or formats):
         if _module(word).recognises(source):
             return word

@@ -25,8 +25,9 @@ from typing import IO, Any, Final, Literal
 
 from ripml.base.errors import DataError
 from ripml.datasets.dataset import Dataset
-from ripml.datasets.documents import Row, blocks
-from ripml.datasets.formats.delimited import cells, header_of, write_table
+from ripml.datasets.document_files import is_document
+from ripml.datasets.documents import Row, blocks, column_places
+from ripml.datasets.formats.delimited import header_of, iter_table, write_table
 from ripml.datasets.source import BOM, Place, Source, Where, decode, encode, fault, open_source
 from ripml.datasets.vocabularies import concepts_given
 from ripml.labels.concepts import Concepts
@@ -47,8 +48,10 @@ def recognises(source: Source) -> bool:
 
 
 def is_folder(path: Path) -> bool:
-    """Whether a folder holds texts, and is not one of those that `ripml.datasets.load` reads."""
-    return path.is_dir() and not (path / "train.txt").exists() and any(path.glob("[!.]*.txt"))
+    """Whether a folder holds texts and no other documents, and is not one of those that `ripml.datasets.load` reads."""
+    if not path.is_dir() or (path / "train.txt").exists() or not any(path.glob("[!.]*.txt")):
+        return False
+    return all(file.suffix.lower() == ".txt" for file in path.rglob("[!.]*") if is_document(file.name))
 
 
 def iter_blocks(
@@ -67,12 +70,20 @@ def iter_blocks(
     rows: Iterable[Row]
     if source.folder is not None:
         rows = _folder_rows(source.folder, subjects)
-    elif "subject_uris" in (columns := header_of(source)):
-        table = cells(source, "text", "subject_uris", "document_id" if "document_id" in columns else "id")
-        rows = (Row(where, text, _names(uris or "", subjects, where), id) for where, text, uris, id in table)
+    elif "subject_uris" in header_of(source):
+        rows = _csv_rows(source, subjects)
     else:
         rows = _tsv_rows(source, subjects)
     return blocks(source.name, rows, label_names)
+
+
+def _csv_rows(source: Source, subjects: _Subjects) -> Iterator[Row]:
+    table = iter_table(source)
+    where, header = next(table)
+    places = column_places(header, where, "text", "subject_uris", "document_id" if "document_id" in header else "id")
+    for where, row in table:
+        _, (text,), uris, id = places.cells(where, row)
+        yield Row(where, text, _names(uris or "", subjects, where), id)
 
 
 def _tsv_rows(source: Source, subjects: _Subjects) -> Iterator[Row]:

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, Any, Final
 
 from ripml.datasets.documents import format_labels, parse_labels
-from ripml.datasets.formats.delimited import header_of, table_rows, write_options, write_table
+from ripml.datasets.formats.delimited import header_of, iter_table, write_options, write_table
 from ripml.datasets.source import Source, Where, fault
 from ripml.labels.concepts import Concept, Concepts
 
@@ -39,7 +39,7 @@ def recognises(source: Source) -> bool:
 
 def read(source: Source, *, language: str = "") -> Concepts:
     """Read a whole file; `language` is that of the names and synonyms whose columns do not say it."""
-    rows = table_rows(source)
+    rows = iter_table(source)
     where, columns = next(rows)
     ids = [place for place, column in enumerate(columns) if column in _IDS]
     names = _languages(columns, _NAMES, language)

@@ -7,26 +7,35 @@
     a2,"He said ""no"".","[""news""]"
 
 RFC 4180: a cell in double quotes may hold delimiters, line breaks and quotes, which are doubled. The delimiter is the
-comma, tab or semicolon, whichever the header has most of; in a file named .tsv it is the tab. How a cell holds labels
-is in `ripml.datasets.documents`. Other columns and blank lines are ignored.
+comma, tab, semicolon or |, whichever the header has most of outside of quotes; in a file named .tsv it is the tab, and
+a first line such as "sep=;" names it. The text is UTF-8, UTF-16 or Windows-1252. How a cell holds labels is in
+`ripml.datasets.documents`. Other columns and blank lines are ignored.
 """
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Iterator
+import logging
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import IO, Any, Final
 
 from ripml.datasets.dataset import Dataset
-from ripml.datasets.documents import Row, blocks, column_places, format_labels, row_of
-from ripml.datasets.source import MAX_LINE_BYTES, Source, Where, decode, encode, fault
+from ripml.datasets.documents import blocks, column_places, format_labels, rows_of
+from ripml.datasets.source import MAX_LINE_BYTES, Source, Where, encode, fault, text_lines
 
 SUFFIXES: Final = (".csv", ".tsv")
 CONTENT: Final = "texts"
 
+_DELIMITERS: Final = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "|"}  # the first of those that are as many
+_QUOTED: Final = re.compile(r'"[^"]*"')
+_SEP: Final = re.compile(r'"?sep=(.)"?\s*')
+_REMEDY: Final = "save the file as UTF-8, or name its encoding with encoding=…"
 _MAX_CELL: Final = MAX_LINE_BYTES  # characters; the default of Python, 2¹⁷, is less than a long document has
+
+_log = logging.getLogger("ripml.reading")
 
 
 def recognises(source: Source) -> bool:
@@ -37,9 +46,11 @@ def recognises(source: Source) -> bool:
 def iter_blocks(
     source: Source,
     *,
-    text: str = "text",
+    text: str | Sequence[str] = "text",
     labels: str = "labels",
     id: str = "id",
+    tag_separator: str | None = None,
+    encoding: str | None = None,
     label_names: Iterable[str] | None = None,
 ) -> Iterator[Dataset]:
     """Yield blocks of rows; a block has a column for every label so far.
@@ -47,39 +58,39 @@ def iter_blocks(
     Parameters
     ----------
     text, labels, id : str
-        The names of the columns. The columns "labels" and "id" may be missing.
+        The names of the columns. The columns "labels" and "id" may be missing. The texts of several columns are joined
+        with line breaks, so put a title first.
+    tag_separator : str, optional
+        What separates labels in a cell. Default: found in the cells, see `ripml.datasets.documents`.
+    encoding : str, optional
+        Default: UTF-8, UTF-16 or Windows-1252, as the bytes show.
     label_names : iterable of str, optional
         The columns of Y, to match those of another data set.
     """
-
-    def rows() -> Iterator[Row]:
-        for where, *row in cells(source, text, labels, id):
-            yield row_of(where, *row, has_id=row[2] is not None)
-
-    return blocks(source.name, rows(), label_names)
-
-
-def cells(source: Source, text: str, labels: str, id: str) -> Iterator[tuple[Where, str, str | None, str | None]]:
-    """Yield where a row begins and its cells of text, labels and id; None for those that have no column."""
-    rows = table_rows(source)
-    where, header = next(rows)
+    table = iter_table(source, encoding=encoding)
+    where, header = next(table)
     places = column_places(header, where, text, labels, id)
-    for where, row in rows:
-        row_text, row_labels, row_id = (None if place is None else row[place] for place in places)
-        yield where, row_text or "", row_labels, row_id
+    cells = (places.cells(where, row) for where, row in table)
+    rows = rows_of(source.name, cells, has_id=places.id is not None, tag_separator=tag_separator)
+    return blocks(source.name, rows, label_names)
 
 
-def table_rows(source: Source) -> Iterator[tuple[Where, list[str]]]:
+def iter_table(source: Source, *, encoding: str | None = None) -> Iterator[tuple[Where, list[str]]]:
     """Yield where a row begins and its cells, the names of the columns first; all rows have the same length."""
     csv.field_size_limit(_MAX_CELL)  # of the process; to reset it would be a race with other readers
-    lines = (decode(line, (source.name, number)) + "\n" for number, line in source.lines())
-    first = next(lines, None)
+    lines = ((number, line + "\n") for number, line in text_lines(source, encoding, _REMEDY))
+    number, first = next(lines, (0, None))
+    if (named := _named_delimiter(first or "")) is not None:
+        number, first = next(lines, (0, None))
     if first is None:
         raise fault(source.name, None, "the file is empty.")
-    reader = csv.reader(chain([first], lines), delimiter=_delimiter(first, source.name), strict=True)
+    delimiter = named or _delimiter(first, source.name)
+    if delimiter != ",":
+        _log.info("%s: cells are separated by %s", source.name, _DELIMITERS.get(delimiter, delimiter))
+    reader = csv.reader(chain([first], (line for _, line in lines)), delimiter=delimiter, strict=True)
     n_columns = 0
     while True:
-        where = (source.name, reader.line_num + 1)
+        where = (source.name, reader.line_num + number)
         try:
             row = next(reader)
         except StopIteration:
@@ -109,7 +120,16 @@ def header_of(source: Source) -> list[str]:
 
 
 def _delimiter(header: str, name: str) -> str:
-    return "\t" if _is_tsv(name) else max(",\t;", key=header.count)
+    if _is_tsv(name):
+        return "\t"
+    outside = _QUOTED.sub("", header)
+    return max(_DELIMITERS, key=outside.count)
+
+
+def _named_delimiter(line: str) -> str | None:
+    """The delimiter in a first line such as "sep=;", which Excel writes and reads."""
+    match = _SEP.fullmatch(line)
+    return None if match is None else match[1]
 
 
 def _is_tsv(name: str) -> bool:

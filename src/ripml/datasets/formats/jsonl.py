@@ -6,8 +6,9 @@
     {"labels": ["news"], "features": {"height": 1.5, "weight": 3}}
     {"labels": [], "features": [0, 0.25, 1]}
 
-The keys "labels", "text", "features" and "id" must be on every line or on none, and "features" must be all objects or
-all lists; other keys and blank lines are ignored. Names get columns in the order in which they appear, unless
+"labels" may also be one string, such as "news|sport", as in a table (`ripml.datasets.documents`). The keys "labels",
+"text", "features" and "id" must be on every line or on none, and "features" must be all objects or all lists; other
+keys and blank lines are ignored. Names get columns in the order in which they appear, unless
 `label_names` and `feature_names` fix the columns: then any other name is an error.
 """
 
@@ -15,11 +16,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, Any, Final, NoReturn
 
 from ripml.datasets.dataset import Dataset, SparseRows
-from ripml.datasets.documents import Columns
+from ripml.datasets.documents import Columns, joined, parse_labels, say_separators, separators_in
 from ripml.datasets.formats.rows import FLOAT32_BOUND, shortest
 from ripml.datasets.source import BOM, Source, Where, decode, encode, fault
 
@@ -28,7 +29,7 @@ CONTENT: Final = "any"
 
 # What each key may hold, by the Python type of the decoded value.
 _FORMS: Final[dict[str, dict[type, str]]] = {
-    "labels": {list: "a list"},
+    "labels": {list: "a list", str: "a list"},
     "text": {str: "a string"},
     "features": {dict: "an object", list: "a list"},
     "id": {str: "a string", int: "a string"},
@@ -46,9 +47,10 @@ def recognises(source: Source) -> bool:
 def iter_blocks(
     source: Source,
     *,
-    text: str = "text",
+    text: str | Sequence[str] = "text",
     labels: str = "labels",
     id: str = "id",
+    tag_separator: str | None = None,
     label_names: Iterable[str] | None = None,
     feature_names: Iterable[str] | None = None,
 ) -> Iterator[Dataset]:
@@ -57,11 +59,15 @@ def iter_blocks(
     Parameters
     ----------
     text, labels, id : str
-        The keys of text, labels and id.
+        The keys of text, labels and id; the texts of several keys are joined with line breaks, so put a title first.
+    tag_separator : str, optional
+        What separates labels in a string. Default: found in the strings, see `ripml.datasets.documents`.
     label_names, feature_names : iterable of str, optional
         The columns of Y and X, to match those of another data set.
     """
-    keys = {"labels": labels, "text": text, "features": "features", "id": id}
+    first_text, *more_texts = [text] if isinstance(text, str) else text
+    keys = {"labels": labels, "text": first_text, "features": "features", "id": id}
+    separators: Sequence[str] | None = None if tag_separator is None else [tag_separator]
     label_columns, feature_columns = Columns("label", label_names), Columns("feature", feature_names)
     forms: dict[str, str] | None = None  # of the first record: the keys it has, and what they hold
     width: int | None = None  # of features given as lists
@@ -69,6 +75,7 @@ def iter_blocks(
         Y, X = SparseRows(), SparseRows()
         texts: list[str] = []
         ids: list[str] = []
+        carried: list[tuple[Where, Any]] = []
         for number, line in enumerate(chunk.removesuffix(b"\n").split(b"\n"), first):
             where = (source.name, number)
             if not (line.removeprefix(BOM) if number == 1 else line).strip():
@@ -76,13 +83,13 @@ def iter_blocks(
             # All records must have the keys and forms of the first one.
             line_object = _parse_object(line, where)
             if forms is None:
-                _check_keys(line_object, keys, where)
+                _check_keys(line_object, keys, more_texts, where)
             record = {key: line_object[name] for key, name in keys.items() if name in line_object}
             record_forms = {key: _form(key, keys[key], value, where) for key, value in record.items()}
             forms = record_forms if forms is None else forms
             if record_forms != forms:
                 _raise_difference(record_forms, forms, keys, where)
-            Y.add(label_columns.row(_checked_labels(record.get("labels", []), where), where))
+            carried.append((where, record.get("labels", [])))
             values = record.get("features")
             if isinstance(values, dict):
                 X.add({feature_columns.at(name, where): _number(v, name, where) for name, v in values.items()})
@@ -92,10 +99,19 @@ def iter_blocks(
                     raise fault(*where, f"there are {len(values)} features, but {width} on the lines before.")
                 numbers = [_number(v, j, where) for j, v in enumerate(values)]
                 X.add({j: value for j, value in enumerate(numbers) if value})
-            texts.append(record.get("text", ""))
+            texts.append(joined([record.get("text", ""), *(_text(line_object, key, where) for key in more_texts)]))
             ids.append(str(record.get("id", "")))
         if forms is None or not texts:
             continue
+        strings = [found for _, found in carried if isinstance(found, str)]
+        if separators is None and strings:
+            separators = separators_in(strings)
+            say_separators(source.name, separators)
+        for place, found in carried:
+            names = _split(found, separators, place) if isinstance(found, str) else _checked_labels(found, place)
+            if tag_separator is not None:
+                names = [one for name in names for one in parse_labels(name, [tag_separator])]
+            Y.add(label_columns.row(names, place))
         yield Dataset(
             X=X.csr(len(feature_columns) if width is None else width) if "features" in forms else None,
             Y=Y.csr(len(label_columns)),
@@ -107,6 +123,14 @@ def iter_blocks(
         )
     if forms is None:
         raise fault(source.name, None, "the file is empty.")
+
+
+def iter_records(source: Source) -> Iterator[tuple[Where, dict[str, Any]]]:
+    """Yield where each object is, and the object with all its keys."""
+    for number, line in source.lines():
+        where = (source.name, number)
+        if (line.removeprefix(BOM) if number == 1 else line).strip():
+            yield where, _parse_object(line, where)
 
 
 def write_blocks(blocks: Iterable[Dataset], file: IO[bytes]) -> None:
@@ -136,8 +160,6 @@ def _parse_object(line: bytes, where: Where) -> dict[str, Any]:
         if "\\u" in text:
             json.dumps(record, ensure_ascii=False).encode()  # raises for half of a surrogate pair
     except json.JSONDecodeError as error:
-        if "\0" in text[:4]:
-            raise fault(*where, "this is UTF-16; save the file as UTF-8.") from None
         if where[1] == 1 and (text.startswith("[") or text.strip() == "{"):
             raise fault(*where, _ONE_OBJECT_PER_LINE) from None
         raise fault(*where, f"this is not JSON ({error.msg} at column {error.colno}).") from None
@@ -166,12 +188,28 @@ def _refuse_constant(text: str) -> NoReturn:
     raise ValueError(f"{text} is not a finite number.")
 
 
-def _check_keys(record: dict[str, Any], keys: dict[str, str], where: Where) -> None:
+def _split(labels: str, separators: Sequence[str] | None, where: Where) -> list[str]:
+    try:
+        return parse_labels(labels, separators)
+    except ValueError as error:
+        raise fault(*where, str(error)) from None
+
+
+def _text(record: dict[str, Any], key: str, where: Where) -> str:
+    """A further text of a line, which may be missing."""
+    value = record.get(key) or ""
+    if not isinstance(value, str):
+        raise fault(*where, f"'{key}' must be a string; got {json.dumps(value)[:40]}.")
+    return value
+
+
+def _check_keys(record: dict[str, Any], keys: dict[str, str], more_texts: Sequence[str], where: Where) -> None:
     """Raise if the first line lacks a key that an option names, or has neither text nor features but other keys."""
     present = ", ".join(map(repr, record))[:200]
-    for key in ("text", "labels", "id"):
-        if keys[key] != key and keys[key] not in record:
-            raise fault(*where, f"there is no '{keys[key]}' among the keys {present}; name the right one with {key}=….")
+    named = [(key, keys[key]) for key in ("text", "labels", "id") if keys[key] != key]
+    for key, name in [*named, *(("text", name) for name in more_texts)]:
+        if name not in record:
+            raise fault(*where, f"there is no '{name}' among the keys {present}; name the right one with {key}=….")
     if not any(keys[key] in record for key in ("text", "features")) and record.keys() - keys.values():
         raise fault(
             *where,

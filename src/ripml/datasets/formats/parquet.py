@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import IO, Any, Final
 
 from ripml.base.errors import MissingExtraError
 from ripml.datasets.dataset import Dataset
-from ripml.datasets.documents import Row, blocks, column_places, row_of
-from ripml.datasets.source import Source, encode, fault
+from ripml.datasets.documents import Cells, blocks, column_places, rows_of
+from ripml.datasets.source import Source, Where, encode, fault
 
 SUFFIXES: Final = (".parquet",)
 CONTENT: Final = "texts"
@@ -33,34 +33,56 @@ def recognises(source: Source) -> bool:
 def iter_blocks(
     source: Source,
     *,
-    text: str = "text",
+    text: str | Sequence[str] = "text",
     labels: str = "labels",
     id: str = "id",
+    tag_separator: str | None = None,
     label_names: Iterable[str] | None = None,
 ) -> Iterator[Dataset]:
     """Yield blocks of rows, with at most a row group and a block in memory; the options are those of CSV."""
-    return blocks(source.name, _rows(source, text, labels, id), label_names)
+    with _opened(source) as file:
+        names = file.schema_arrow.names
+        places = column_places(names, (source.name, None), text, labels, id)
+
+        def cells() -> Iterator[Cells]:
+            used = [names[place] for place in (*places.texts, places.labels, places.id) if place is not None]
+            for where, row in _rows(source, file, list(dict.fromkeys(used))):
+                yield places.cells(where, [row.get(name) for name in names])
+
+        rows = rows_of(source.name, cells(), has_id=places.id is not None, tag_separator=tag_separator)
+        yield from blocks(source.name, rows, label_names)
 
 
-def _rows(source: Source, text: str, labels: str, id: str) -> Iterator[Row]:
+def iter_table(source: Source) -> Iterator[tuple[Where, list[Any]]]:
+    """Yield where a row begins and its cells, the names of the columns first."""
+    with _opened(source) as file:
+        names = file.schema_arrow.names
+        yield (source.name, None), names
+        for where, row in _rows(source, file, names):
+            yield where, list(row.values())
+
+
+@contextmanager
+def _opened(source: Source) -> Iterator[Any]:
+    """The file, opened by pyarrow, whose errors become sentences."""
     pyarrow, parquet = _import_pyarrow()
     # Parquet's directory is at the end of the file: everything but an uncompressed file on disk is read whole.
     on_disk = isinstance(source.stream.raw, io.FileIO) and os.path.isfile(source.name)
     try:
-        file = parquet.ParquetFile(source.name if on_disk else io.BytesIO(source.read()))
-        names = file.schema_arrow.names
-        places = column_places(names, (source.name, None), text, labels, id)
-        columns = [None if place is None else names[place] for place in places]
-        number = 0
-        for batch in file.iter_batches(_ROWS_PER_BATCH, columns=[name for name in columns if name is not None]):
-            lists = [[None] * len(batch) if name is None else batch.column(name).to_pylist() for name in columns]
-            for cells in zip(*lists, strict=True):
-                yield row_of((f"{source.name}: row {number}", None), *cells, has_id=columns[2] is not None)
-                number += 1
-        file.close()
+        with parquet.ParquetFile(source.name if on_disk else io.BytesIO(source.read())) as file:
+            yield file
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         reason = str(error).partition("\n")[0].rstrip(".")
         raise fault(source.name, None, f"this is not a readable Parquet file ({reason}).") from None
+
+
+def _rows(source: Source, file: Any, columns: list[str]) -> Iterator[tuple[Where, dict[str, Any]]]:
+    number = 0
+    for batch in file.iter_batches(_ROWS_PER_BATCH, columns=columns):
+        lists = [batch.column(name).to_pylist() for name in columns]
+        for cells in zip(*lists, strict=True):
+            yield (f"{source.name}: row {number}", None), dict(zip(columns, cells, strict=True))
+            number += 1
 
 
 def write_blocks(blocks: Iterable[Dataset], file: IO[bytes]) -> None:
