@@ -47,7 +47,7 @@ _SPARE, _LEAST = 8, 64  # spare capacity: an eighth of the size, and 64 rows at 
 _LARGEST_HALF = 2.0**14  # of numbers stored as float16, in their unit
 _LEAST_UNIT = np.float32(1e-36)  # of a line in 8 bits
 _LINES = 4096  # lines rounded at a time
-_ENTRIES = 1 << 22  # indices packed at a time
+_ENTRIES = 1 << 19  # indices packed at a time
 _MOST_BYTES = 5  # of a step between indices, which are below 2³²
 _KINDS = set("biuf")  # NumPy's letters for bool, int, unsigned int and float
 
@@ -344,14 +344,15 @@ def packed_indices(indices: NDArray[Any], indptr: NDArray[Any]) -> NDArray[np.ui
     >>> packed_indices(np.array([2, 3, 300]), np.array([0, 2, 3])).tolist()
     [2, 0, 172, 2]
     """
-    steps = np.asarray(np.diff(indices.astype(np.int64), prepend=-1) - 1, np.int64)
     first = indptr[:-1][np.diff(indptr) > 0]
-    steps[first] = indices[first]
-    if len(steps) and not 0 <= steps.min() <= steps.max() < 2**32:
-        return None
     parts = []
-    for some in blocks(len(steps), _ENTRIES):
-        step = steps[some]
+    for some in blocks(len(indices), _ENTRIES):
+        before = indices[some.start - 1] if some.start else -1
+        step = np.asarray(np.diff(indices[some].astype(np.int64), prepend=before) - 1, np.int64)
+        begin = first[slice(*np.searchsorted(first, [some.start, some.stop]))]
+        step[begin - some.start] = indices[begin]
+        if not 0 <= step.min() <= step.max() < 2**32:
+            return None
         lengths = np.ones(len(step), np.int64)
         for more in range(1, _MOST_BYTES):
             lengths += step >= 1 << 7 * more

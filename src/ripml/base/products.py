@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ripml.base.arrays import GrowingArray, from_bytes, from_half
 from ripml.base.compiled import loops
 from ripml.base.parallel import blocks, map_blocks
-from ripml.base.workspace import RowBlocks, Workspace, read_rows, release, release_rows, row_slice
+from ripml.base.workspace import ColumnBlocks, RowBlocks, Workspace, read_rows, release, release_rows, row_slice
 
 __all__ = [
     "BLAS_GAIN",
@@ -28,6 +28,7 @@ __all__ = [
     "IndexedEmbedding",
     "RoundedRows",
     "add_gram_product",
+    "add_transposed_product",
     "by_frequency",
     "column_counts",
     "dense",
@@ -385,7 +386,7 @@ def transposed_product_of_blocks(
 
     It is added to `out`, if that is given.
     """
-    compiled, total = loops(), out
+    total = out
     for some, targets in parts:
         lines = dense(targets)
         dtype = np.result_type(some.dtype, lines.dtype)
@@ -398,14 +399,34 @@ def transposed_product_of_blocks(
 
         def add(columns: slice, made: Any = made, total: Any = total) -> None:
             x, v = made
-            if compiled is None:
-                total[:, columns] += x.T @ v[:, columns]
-            else:
-                compiled.add_transposed(x.indptr, x.indices, x.data, v, columns.start, columns.stop, total)
+            _add_transposed(x, v, columns, total)
 
         map_blocks(add, target_blocks(*total.shape), n_jobs)
     assert total is not None
     return total if total.dtype == dtype or out is not None else total.astype(dtype)
+
+
+def add_transposed_product(parts: Iterable[tuple[Any, Any]], out: ColumnBlocks, n_jobs: int | None) -> None:
+    """Add XᵀV to `out`, of blocks of sparse rows x of X and v of V, with some columns of `out` in memory at a time."""
+    for some, targets in parts:
+        x, lines = some.astype(out.dtype, copy=False), dense(targets)
+
+        def add(block: tuple[slice, Floats], x: Any = x, lines: Any = lines) -> None:
+            columns, total = block
+            part = np.ascontiguousarray(lines[:, columns], total.dtype)
+            _add_transposed(x, part, slice(0, part.shape[1]), total)
+            release(total)
+
+        map_blocks(add, list(zip(out.columns, out.parts, strict=True)), n_jobs)
+
+
+def _add_transposed(X: Any, V: Floats, columns: slice, out: Floats) -> None:
+    """Add these columns of XᵀV to those of `out`, in the order of rows."""
+    compiled = loops()
+    if compiled is None:
+        out[:, columns] += X.T @ V[:, columns]
+    else:
+        compiled.add_transposed(X.indptr, X.indices, X.data, V, columns.start, columns.stop, out)
 
 
 def add_gram_product(X: Any, V: Floats, out: Floats, height: int) -> None:

@@ -13,6 +13,7 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -25,6 +26,7 @@ from ripml.base.parallel import blocks, require_memory
 from ripml.base.platform import boot_id, read_at, trim_memory
 
 __all__ = [
+    "ColumnBlocks",
     "DiskWorkspace",
     "RowBlocks",
     "Workspace",
@@ -368,6 +370,47 @@ class RowBlocks:
             self.X.release()
         else:
             release_rows(self.X)
+
+
+@dataclass(frozen=True)
+class ColumnBlocks:
+    """A matrix (d, M) in files, of which blocks of columns are used one at a time: each block is an array of its own.
+
+    In an array of rows, every page of the file would have some numbers of each block.
+    """
+
+    columns: list[slice]
+    parts: list[NDArray[Any]]  # (d, width) each
+
+    @classmethod
+    def empty(
+        cls, name: str, shape: tuple[int, int], columns: list[slice], dtype: Any, workspace: Workspace
+    ) -> ColumnBlocks:
+        """To be filled, or with what an interrupted run left there."""
+        whole = workspace.empty(name, (shape[0] * shape[1],), dtype)
+        ends = np.cumsum([0, *(shape[0] * (some.stop - some.start) for some in columns)])
+        parts = [whole[start:end].reshape(shape[0], -1) for start, end in pairwise(ends.tolist())]
+        return cls(columns, parts)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(d, M)."""
+        return len(self.parts[0]), self.columns[-1].stop
+
+    @property
+    def dtype(self) -> Any:
+        """That of its numbers."""
+        return self.parts[0].dtype
+
+    def toarray(self, name: str, workspace: Workspace) -> NDArray[Any]:
+        """As one array, of this name in the workspace."""
+        out = workspace.empty(name, self.shape, self.dtype)
+        for rows in blocks(len(out), _ROW_BLOCK // 8):
+            for columns, part in zip(self.columns, self.parts, strict=True):
+                out[rows, columns] = part[rows]
+                release(part[rows])
+            release(out[rows])
+        return out
 
 
 def row_slice(Y: Any, rows: slice) -> Any:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from typer import Argument, Option, Typer
 
 from ripml.base import registry
-from ripml.base.errors import DataError, MissingExtraError, ParameterError
+from ripml.base.errors import DataError, MissingExtraError, ParameterError, check_count
 from ripml.cli import options, output
 from ripml.cli.options import stage_option
 
@@ -86,7 +86,7 @@ def train(
         Option(metavar="FILE", help="The vocabulary of the labels: SKOS, a vocabulary of Annif, or a table."),
     ] = None,
     memory: Annotated[
-        str | None, Option(help="Read the file in blocks and use about this much memory beside one, e.g. 500MB or 4GB.")
+        str | None, Option(help="Read the file in blocks and use at most about this much memory, e.g. 500MB or 4GB.")
     ] = None,
     dask: Annotated[
         str | None,
@@ -107,15 +107,18 @@ def train(
     With --vocabulary, labels are the ids of concepts, and people read their names. Rows may have names in place of ids.
     In the files of --stop-labels and --allowed-labels, lines such as type:URI, scheme:URI and branch:ID then stand for
     all labels of a type or a scheme, and for a label with everything narrower. Names are looked for in the texts, so
-    that concepts without rows can be suggested, unless the model is trained with --memory or --dask, or with another
-    decoder than blend. With --dask, rows must have ids.
+    that concepts without rows can be suggested, unless the model is trained with --dask or with another decoder than
+    blend. With --dask, rows must have ids.
 
     With --store, MODEL becomes a store in a new folder. ripml update, forget and relabel change it, ripml serve serves
-    it, and every command that takes a model takes a store, too. With --memory, the rows and the large arrays of the
-    model are files in MODEL.work until the model is saved; an interrupted run continues from its last block when the
-    command is repeated. --memory is intended for --preset paper. With --dask, the workers of a cluster fit any preset;
-    they must see the file, and unless the preset is paper, its rows are in MODEL.work, too. With --compact, the model
-    is smaller, but cannot be updated.
+    it, and every command that takes a model takes a store, too. With --compact, the model is smaller, but cannot be
+    updated.
+
+    With --memory, DATA is a file that may be larger than memory: rows and large arrays are files in MODEL.work until
+    the model is saved, and the model is that of a training in memory. The memory, disk and time that it needs are
+    estimated first, and a budget that is too small is refused. An interrupted run continues where it was when the
+    command is repeated. With --dask, the workers of a cluster fit any preset; they must see the file, and unless the
+    preset is paper, its rows are in MODEL.work, too.
 
     Example: ripml train tickets.jsonl model/
 
@@ -278,7 +281,7 @@ def _fit_out_of_core(
 
     if not is_file(run.data) or run.data == "-":
         raise ParameterError(f"{run.out_of_core} requires a file; got {run.data!r}.")
-    memory = 0 if run.memory is None else _parse_size(run.memory)
+    memory = 0 if run.memory is None else _budget(run, estimator)
     if run.dask is not None:
         if run.file.columns():
             raise ParameterError(
@@ -306,6 +309,24 @@ def _fit_out_of_core(
         trained.save(folder, run.compact)
         shutil.rmtree(work)
     return run.data, start, trained
+
+
+def _budget(run: TrainingRun, estimator: Any) -> int:
+    """The memory for a fit from blocks, if it is enough; print what the fit will need."""
+    from ripml.model import budget
+    from ripml.tagging.documents import DocumentModel
+
+    given = _parse_size(run.memory or "")
+    check_count("memory", given, least=1 << 20)
+    sizes = DocumentModel.sizes_of_blocks(run.data, run.file.format, estimator, run.feature_names, **run.file.columns())
+    needed, memory = budget.needs(estimator.stages(), sizes), budget.working_bytes(given)
+    about = f"about {sizes.n_rows:,} rows with up to {sizes.n_features:,} features"
+    if needed.memory > memory:
+        enough = budget.format_bytes(needed.memory + budget.PROGRAM_BYTES).replace(" ", "")
+        raise ParameterError(f"--memory {run.memory} is too small for {about}; --memory {enough} would be enough.")
+    resident = budget.format_bytes(max(given, memory + budget.PROGRAM_BYTES))
+    print(f"{about}: up to {resident} of memory, {needed}", file=sys.stderr)
+    return memory
 
 
 def _check_target(folder: Path, store: bool) -> None:

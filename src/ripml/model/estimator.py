@@ -30,11 +30,13 @@ from ripml.base.errors import (
 from ripml.base.parallel import exclusive, thread_count
 from ripml.base.workspace import DiskWorkspace, Workspace
 from ripml.decoding.decoders import Blend, Decoder
+from ripml.decoding.evidence import apart
 from ripml.labels.encoding import LabelColumns, check_names, label_keys
 from ripml.labels.ensembles import Ensemble
 from ripml.labels.propensity import weigh
 from ripml.labels.vocabulary import Vocabulary
 from ripml.model import state
+from ripml.model.budget import Sizes, held_bytes
 from ripml.model.cluster import Cluster
 from ripml.model.explain import Explanation, explain
 from ripml.model.features import Scaling
@@ -214,10 +216,10 @@ class RIPML(Updatable):
     ) -> RIPML:
         """Learn from blocks (X, Y) that together may be larger than memory; the model is the same as that of `fit`.
 
-        Rows and the index are written to `folder`. With the paper's settings (`RIPML.paper`, up to 12,000 features)
-        about `memory` bytes are held besides a block, XᵀX and some 50 bytes per row; other settings read X into
-        memory. An interrupted run continues after its last block when it is called again with the same blocks. The
-        fitted model reads the folder: `save` it before you remove the folder.
+        Rows and the index are written to `folder`. About `memory` bytes are held besides a block, if that is enough for
+        the factorised matrix, if any, and for some 120 bytes per row and 250 per label; `ripml.model.budget` estimates
+        what is enough. An interrupted run continues after its last block when it is called again with the same blocks.
+        The fitted model reads the folder: `save` it before you remove the folder.
 
         X of a block is as for `fit`; Y is an indicator with the same columns in every block, or label names. CSR blocks
         may have more columns than those before. `label_names` may be a function, called after the last block.
@@ -248,14 +250,16 @@ class RIPML(Updatable):
                     f"a block has {valid.shape[0]} rows of X and {labels.shape[0]} of Y; the numbers must be the same."
                 )
             files.append(fitted._scaled_part(valid), labels)
-        workspace = DiskWorkspace.in_folder(place, memory)
-        fitted._fit_files(files, columns, workspace, label_names() if callable(label_names) else label_names)
+        fitted._fit_files(files, columns, place, memory, label_names() if callable(label_names) else label_names)
         return self._adopt(fitted)
 
     def _fit_files(
-        self, files: RowFiles, columns: LabelColumns, workspace: DiskWorkspace, label_names: Sequence[str] | None
+        self, files: RowFiles, columns: LabelColumns, place: Path, memory: int, label_names: Sequence[str] | None
     ) -> None:
-        X, Y = files.matrices()
+        rows, Y = files.matrices()
+        X, _ = apart(rows)
+        held = int(held_bytes(self.stages(), Sizes(X.shape[0], X.shape[1], Y.shape[1])))
+        workspace = DiskWorkspace.in_folder(place, max(memory - held, memory // 4))
         self.n_features_in_ = X.shape[1]
         if not X.shape[0]:
             raise NoLabelsError(
@@ -269,7 +273,7 @@ class RIPML(Updatable):
             Y, names = workspace.move_columns(Y, column, "labels"), names[order]
         if label_names is not None:
             names = check_names(label_names, Y.shape[1])
-        self._fit_mapped(X, Y, names, files.n_unlabelled, workspace)
+        self._fit_mapped(rows, Y, names, files.n_unlabelled, workspace)
 
     def _fit_mapped(self, X: Any, Y: Any, names: NDArray[Any], n_unlabelled: int, workspace: DiskWorkspace) -> None:
         """Learn from rows in files."""
@@ -278,6 +282,7 @@ class RIPML(Updatable):
         fixed = {name: value for name, value in self.get_params(deep=False).items() if name not in independent}
         workspace = replace(workspace, work_id=f"{fixed} {X.shape} {zlib.crc32(label_keys(names).tobytes())}")
         workspace.discard_stale_files()
+        workspace.trim_memory()  # of what rows were read and made with
         self._fit_rows(X, Y, names, n_unlabelled, workspace)
 
     def _fit(self, data: TrainingData) -> None:
@@ -301,7 +306,9 @@ class RIPML(Updatable):
     def _scaled_part(self, X: Any) -> Any:
         """Valid rows that come in parts, scaled."""
         self._check_views(X.shape[1])
-        return self._scaling_of_parts().unweighted(X, None, self.n_jobs)
+        features, evidence = apart(X)
+        scaled = self._scaling_of_parts().unweighted(features, None, self.n_jobs)
+        return scaled if evidence is None else X.with_features(scaled)
 
     def _check_views(self, n_features: int) -> None:
         """Raise unless the views have all columns of the features between them."""

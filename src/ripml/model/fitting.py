@@ -54,7 +54,7 @@ from ripml.regression.kernels import Kernel, Linear, Local, Rows, squared_length
 from ripml.regression.regression import KernelRegression, LinearRegression, with_ones
 from ripml.regression.signatures import RowSignatures
 
-__all__ = ["ClusterFit", "Settings", "VotesFitting", "assemble", "choose_embedding", "fit"]
+__all__ = ["ClusterFit", "Settings", "VotesFitting", "assemble", "choose_embedding", "fit", "kernel_for"]
 
 _log = logging.getLogger("ripml")
 
@@ -86,6 +86,7 @@ _NAMED_CANDIDATES = 130  # kept for each row where labels have names
 _ROWS_TO_LEARN_NAMES = 5000  # whose names say how often names are right
 _SUMS_BYTES = 1 << 30  # of the sums of all clusters, to have them in one pass
 _ROW_BLOCK = 65536  # rows that are read from files at a time, at most
+_PREDICTED, _LINES = 64, 8192  # columns of coefficients in files, and lines of them, that are in memory at a time
 _GAMMAS, _RIDGES = (0.25, 0.5, 1.0, 2.0), (0.03, 0.1, 0.3, 1.0)  # tried for kernel ridge near a query
 _ROWS_TO_TUNE_LOCAL = 1000  # left-out rows that these are chosen on
 
@@ -164,6 +165,7 @@ def fit(
         rows = np.arange(n) if len(centres) == 1 else np.flatnonzero(cluster == c)
         _log.info("cluster %d of %d: %s rows", c + 1, len(centres), f"{len(rows):,}")
         fits.append(fitting.fit(c, rows))
+        workspace.trim_memory()
     # What left-out rows decide.
     if choice.kernel.nearby is not None:
         local = _tuned_local(choice.kernel.nearby, fits, n_jobs, choice.spread)
@@ -198,7 +200,10 @@ def _with_names(
     frequency = np.zeros(n_labels, np.int64)
     frequency[: len(draft.frequency)] = draft.frequency
     choices = replace(draft.choices, n_candidates=max(draft.choices.n_candidates, _NAMED_CANDIDATES))
-    counted = NameModel.empty(n_labels).changed(evidence, Y, 1)
+    counted = NameModel.empty(n_labels)
+    for rows in blocks(Y.shape[0], _ROW_BLOCK):
+        counted = counted.changed(evidence[rows], row_slice(Y, rows), 1)
+        release(evidence.labels, evidence.signals)
     names = counted.fitted(evidence[learnt], Y[learnt], frequency)
     grown = replace(draft.grown(vocabulary, frequency, 0), choices=choices).with_names(names)
     return grown, [
@@ -301,9 +306,7 @@ def _tuned(
     In a workspace on disk, rows are scaled block by block where they are used, and those that the regression sees are
     written to files.
     """
-    kernel, n_jobs = settings.kernel, settings.n_jobs
-    if kernel is None:
-        kernel = settings.decoder.default_kernel(X.shape[0] <= _KERNEL_ROWS * settings.n_clusters)
+    kernel, n_jobs = kernel_for(settings, X.shape[0]), settings.n_jobs
     free = ["power"] if settings.relevance is None else []
     if kernel.tunable:
         kernel, free = kernel.start(), [*free, "kernel"]
@@ -410,16 +413,24 @@ def _filled_views(X: Any, scaling: Scaling) -> list[bool]:
     """Whether most features of each view of rows are not 0."""
     if not isinstance(X, RowBlocks):
         return [is_filled(view) for view in scaling.of_views(X)]
-    shares = [
-        [np.count_nonzero(dense(view)) / max(view.shape[0] * view.shape[1], 1) for view in scaling.of_views(part)]
-        for _, part in X.blocks()
-    ]
-    return [bool(share >= FILLED) for share in np.mean(shares, axis=0)]
+    filled = np.zeros(len(scaling.views), np.int64)
+    for _, part in X.blocks():
+        filled += [
+            view.nnz if scipy.sparse.issparse(view) else np.count_nonzero(view) for view in scaling.of_views(part)
+        ]
+    return [bool(share >= FILLED) for share in filled / (X.shape[0] * np.array(scaling.views))]
 
 
 def _most_asked(n: int) -> int:
     """The most of n rows that are left out where features are weighted: the others are enough to learn weights from."""
     return min(max(_LEFT_OUT_TO_BLEND.values()), -(-n // 2))
+
+
+def kernel_for(settings: Settings, n: int) -> Kernel:
+    """The kernel for n rows: as given, or by their number."""
+    if settings.kernel is not None:
+        return settings.kernel
+    return settings.decoder.default_kernel(n <= _KERNEL_ROWS * settings.n_clusters)
 
 
 def choose_embedding(settings: Settings, kernel: Kernel, shape: tuple[int, int], L: int) -> tuple[Ensemble, int]:
@@ -708,7 +719,7 @@ class SignalsFitting(ClusterFitting):
         if len(asked) and solver.exact:
             left_out = solution.left_out(asked).astype(np.float32, copy=False)
         elif len(asked):
-            left_out = np.asarray(predict_embedding(wide[asked], solution.Psi, settings.n_jobs), np.float32)
+            left_out = _predicted(wide[asked], solution.Psi, settings.n_jobs, workspace)
         Psi = solution.Psi.astype(np.float32, copy=False)
         regression = LinearRegression.of(kernel, ridge, Psi[:-1], np.array(Psi[-1]))
         release(Psi)
@@ -767,6 +778,20 @@ class SignalsFitting(ClusterFitting):
         said = None if self.evidence is None else self.evidence[numbers[asked]]
         held = LeftOut(index.sets[of_row[asked]], None, X[asked], solution.left_out, asked, of_row[asked], said)
         return ClusterFit(Cluster(regression, index, rows), facts, held)
+
+
+def _predicted(X: Any, Psi: Floats, n_jobs: int | None, workspace: Workspace) -> Floats:
+    """X Psi; of coefficients in files, some columns in memory at a time."""
+    if workspace.in_memory or not scipy.sparse.issparse(X):
+        return np.asarray(predict_embedding(X, Psi, n_jobs), np.float32)
+    out = np.empty((X.shape[0], Psi.shape[1]), np.float32)
+    for columns in blocks(Psi.shape[1], _PREDICTED):
+        part = np.empty((len(Psi), columns.stop - columns.start), Psi.dtype)
+        for lines in blocks(len(Psi), _LINES):
+            part[lines] = Psi[lines, columns]
+            release(Psi[lines])
+        out[:, columns] = predict_embedding(X, part, n_jobs)
+    return out
 
 
 def _tuned_local(kernel: Local, fits: Sequence[ClusterFit], n_jobs: int | None, spread: float = 1.0) -> Local:

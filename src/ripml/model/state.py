@@ -275,7 +275,7 @@ def _features_to_arrays(name: str, rows: Sequence[TrainingRows]) -> dict[str, ND
     features = [some.X.all() for some in rows]
     if not scipy.sparse.issparse(features[0]):
         return {name: np.concatenate(features)}
-    sparse = scipy.sparse.vstack(features, format="csr")
+    sparse = features[0] if len(features) == 1 else scipy.sparse.vstack(features, format="csr")
     packed = packed_indices(sparse.indices, sparse.indptr)
     columns = {f"{name}_indices": sparse.indices} if packed is None else {f"{name}_steps": packed}
     return {f"{name}_data": sparse.data, **columns, f"{name}_indptr": sparse.indptr}

@@ -6,6 +6,7 @@ Rows on disk are blocks of features and labels, appended one after the other, th
     X.bin                            dense rows, or
     X-values.bin X-columns.bin X-ends.bin    sparse ones
     Y-columns.bin Y-ends.bin         labels
+    evidence-signals.bin evidence-labels.bin evidence-ends.bin    what texts say of labels by their names
 
 A block counts from the moment that the journal says so, and the journal is replaced in one step: a process that dies
 leaves whole blocks, and the next one goes on after them. It has to be given the same blocks again, which is checked.
@@ -34,6 +35,7 @@ from ripml.base.errors import DataError
 from ripml.base.parallel import blocks, map_blocks
 from ripml.base.products import IndexedEmbedding
 from ripml.base.workspace import DiskWorkspace, Workspace, boot_id, map_file, release, row_slice
+from ripml.decoding.evidence import TEXT_SIGNALS, Evidence, FeatureRows, apart
 from ripml.labels.label_sets import LabelSets
 from ripml.labels.projection import Embedder, Projection
 from ripml.regression import Sums
@@ -64,6 +66,7 @@ class _Journal:
     unlabelled: int = 0
     entries: int = 0  # of Y
     values: int = 0  # of a sparse X
+    pairs: int = 0  # of rows and labels that evidence speaks of
     n_features: int = 0
     n_labels: int = 0
     sparse: bool = False
@@ -91,6 +94,7 @@ class RowFiles:
         if not self._journal.blocks:
             self._commit(self._journal)  # the folder belongs to this run from now on
         self._n_given = 0  # blocks that this run was given
+        self._unseen: Sequence[str] | None = None  # labels that evidence alone speaks of; None without evidence
         self._checksum = 0  # of them
 
     def _read_journal(self, about: str) -> _Journal:
@@ -121,13 +125,15 @@ class RowFiles:
         return max(0, self._journal.blocks - self._n_given)
 
     def append(self, X: Any, Y: Any) -> None:
-        """Add a block: X (n, d) dense or CSR, Y CSR (n, L).
+        """Add a block: X (n, d) dense or CSR, perhaps with evidence, Y CSR (n, L).
 
         Later blocks may have more sparse columns and labels, never fewer. A block that an earlier run wrote is only
         compared.
         """
         self._n_given += 1
-        self._checksum = _checksum(X, Y, self._checksum)
+        self._unseen = X.unseen if isinstance(X, FeatureRows) else None
+        X, evidence = apart(X)
+        self._checksum = _checksum(X, Y, self._checksum, evidence)
         journal = self._journal
         if self._n_given <= journal.blocks:
             if self._n_given == journal.blocks and self._checksum != journal.checksum:
@@ -139,12 +145,17 @@ class RowFiles:
         n_unlabelled = int(len(labelled) - labelled.sum())
         if n_unlabelled:
             X, Y = X[labelled], Y[labelled]
+            evidence = None if evidence is None else evidence[labelled]
         sparse = scipy.sparse.issparse(X)
         if journal.rows:
             self._check_form(X, Y)
         else:
             journal = replace(journal, sparse=sparse, dtype=str(X.dtype))
         labels = self._extend("Y", journal.rows, journal.entries, Y)
+        if evidence is not None:
+            self._write("evidence-signals", evidence.signals, journal.pairs * len(TEXT_SIGNALS))
+            self._write("evidence-labels", evidence.labels.astype(np.int64), journal.pairs)
+            self._write("evidence-ends", evidence.ends[1:].astype(np.int64) + journal.pairs, journal.rows)
         if sparse:
             self._write("X-values", X.data.astype(journal.dtype, copy=False), journal.values)
             values = self._extend("X", journal.rows, journal.values, X)
@@ -160,6 +171,7 @@ class RowFiles:
                 unlabelled=journal.unlabelled + n_unlabelled,
                 entries=labels,
                 values=values,
+                pairs=journal.pairs + (0 if evidence is None else int(evidence.ends[-1])),
                 n_features=X.shape[1],
                 n_labels=Y.shape[1],
             )
@@ -212,8 +224,18 @@ class RowFiles:
             )
         Y = self._matrix("Y", journal.entries, journal.n_labels, None)
         if not journal.sparse:
-            return map_file(self.folder / "X.bin", journal.dtype, (journal.rows, journal.n_features)), Y
-        return self._matrix("X", journal.values, journal.n_features, journal.dtype), Y
+            X: Any = map_file(self.folder / "X.bin", journal.dtype, (journal.rows, journal.n_features))
+        else:
+            X = self._matrix("X", journal.values, journal.n_features, journal.dtype)
+        return X if self._unseen is None else FeatureRows(X, self._evidence(), self._unseen), Y
+
+    def _evidence(self) -> Evidence:
+        journal = self._journal
+        ends = map_file(self.folder / "evidence-ends.bin", np.int64, (journal.rows,))
+        labels = map_file(self.folder / "evidence-labels.bin", np.int64, (journal.pairs,))
+        shape = (journal.pairs, len(TEXT_SIGNALS))
+        signals = map_file(self.folder / "evidence-signals.bin", np.float32, shape)
+        return Evidence(np.concatenate([np.zeros(1, np.int64), ends]), labels, signals)
 
     def _matrix(self, name: str, n_entries: int, width: int, dtype: str | None) -> Any:
         """A CSR matrix; an indicator if `dtype` is None."""
@@ -228,9 +250,10 @@ class RowFiles:
         return workspace.csr(name, values, columns, indptr, width)
 
 
-def _checksum(X: Any, Y: Any, start: int) -> int:
+def _checksum(X: Any, Y: Any, start: int, evidence: Evidence | None = None) -> int:
     arrays = (X.indptr, X.indices, X.data) if scipy.sparse.issparse(X) else (X,)
-    for array in (*arrays, Y.indptr, Y.indices):
+    said = () if evidence is None else (evidence.ends, evidence.labels, evidence.signals)
+    for array in (*arrays, Y.indptr, Y.indices, *said):
         start = zlib.crc32(np.ascontiguousarray(array).data, start)
     return start
 

@@ -17,6 +17,7 @@ from ripml.base.errors import ParameterError
 from ripml.base.parallel import blocks, map_blocks, thread_count
 from ripml.base.products import (
     add_gram_product,
+    add_transposed_product,
     by_frequency,
     dense,
     product,
@@ -24,7 +25,7 @@ from ripml.base.products import (
     transposed_product,
     transposed_product_of_blocks,
 )
-from ripml.base.workspace import RowBlocks, Workspace, release
+from ripml.base.workspace import ColumnBlocks, RowBlocks, Workspace, release
 from ripml.regression.solver import RidgeSolver, Solution, Solve, predicted_without_by
 
 __all__ = ["ConjugateGradient", "GradientDescent"]
@@ -36,6 +37,7 @@ _WAITING = 2  # blocks of targets that are at work here while others are elsewhe
 _NARROWEST = 8  # targets of a block, where memory is short
 _ROW_BYTES = 4096  # about what a sparse row takes
 _ENTRIES = 1 << 22  # of sparse rows that are squared at a time
+_IN_MEMORY = Workspace()
 _LINES = 512  # lines of directions and residuals processed at a time, so that they stay in the cache
 
 
@@ -64,41 +66,58 @@ class _Iterative(RidgeSolver):
         """An approximate solution of (XᵀX + alpha I) V = B, the steps taken and the relative residual."""
 
     def _solved(
-        self, system: _System, order: Any, B: Floats, workspace: Workspace | None = None
+        self, system: _System, order: Any, B: Floats | ColumnBlocks, workspace: Workspace = _IN_MEMORY
     ) -> tuple[Floats, int, float]:
         """`_iterate` for any number of targets; `order` are the features of B in the order of the system.
 
         Targets are independent. Where X is sparse, one thread iterates a block of them to the end, so that its
         directions and residuals stay in the cache and threads do not wait for each other. In a workspace on disk, the
-        solution is a file, and a block of targets that an interrupted run solved is not solved again.
+        solution is in files, and a block of targets that an interrupted run solved is not solved again.
         """
-        if not system.sparse:
+        if not isinstance(B, ColumnBlocks) and not system.sparse:
             return self._iterate(system, B)
-        workspace = workspace or Workspace()
+        _ = system.diagonal  # fill the cache before threads start
+        if isinstance(B, ColumnBlocks):
+            return self._solved_on_disk(system, order, B, workspace)
         # The solution stays zero for features that no row has: they are not in `order`.
-        V = np.zeros_like(B) if workspace.in_memory else workspace.empty("solution", B.shape, B.dtype)
-        # Targets do not depend on each other, so their blocks may be as narrow as memory requires.
-        columns_at_a_time = target_blocks(len(order), B.shape[1])
-        if not workspace.in_memory:
-            target_bytes = _ARRAYS * len(order) * B.itemsize * system.n_threads
-            widest = max(_NARROWEST, workspace.table_bytes // 2 // max(target_bytes, 1))
-            if system.n_places > 1:  # each place has a block of targets to work on
-                widest = min(widest, max(_NARROWEST, -(-B.shape[1] // system.n_places)))
-            columns_at_a_time = blocks(B.shape[1], min(widest, columns_at_a_time[0].stop))
+        V = np.zeros_like(B)
 
         def fill(columns: slice) -> tuple[int, float]:
+            V[order, columns], steps, residual = self._iterate(system, B[order, columns])
+            return steps, residual
+
+        results = map_blocks(fill, target_blocks(len(order), B.shape[1]), system.n_threads)
+        return V, *_most(results)
+
+    def _solved_on_disk(
+        self, system: _System, order: Any, B: ColumnBlocks, workspace: Workspace
+    ) -> tuple[Floats, int, float]:
+        V = ColumnBlocks.empty("solution", B.shape, B.columns, B.dtype, workspace)
+
+        def fill(block: tuple[slice, Floats, Floats]) -> tuple[int, float]:
+            columns, b, v = block
             step = [f"solution-{columns.start}", columns.stop, str(self), system.alpha, *B.shape]
             if (known := workspace.load_checkpoint(step)) is not None:
                 return int(known["steps"]), float(known["residual"])
-            if not workspace.in_memory:
-                V[:, columns] = 0
-            V[order, columns], steps, residual = self._iterate(system, B[order, columns])
+            found, steps, residual = self._iterate(system, b[order])
+            v[:] = 0
+            v[order] = found
+            release(b, v)
+            del found
+            workspace.trim_memory()
             workspace.save_checkpoint(step, {"steps": np.array(steps), "residual": np.array(residual)})
             return steps, residual
 
-        _ = system.diagonal  # fill the cache before threads start
-        results = map_blocks(fill, columns_at_a_time, system.n_threads)
-        return V, max((steps for steps, _ in results), default=0), max((worst for _, worst in results), default=0.0)
+        results = map_blocks(fill, list(zip(B.columns, B.parts, V.parts, strict=True)), system.n_threads)
+        return V.toarray("coefficients", workspace), *_most(results)
+
+    def _columns_at_a_time(self, X: RowBlocks, n_targets: int, n_threads: int, memory: int) -> list[slice]:
+        """Blocks of targets to solve for on disk; they do not depend on each other, so they may be narrow."""
+        d = X.shape[1]
+        widest = max(_NARROWEST, memory // 2 // max(_ARRAYS * d * X.dtype.itemsize * n_threads, 1))
+        if X.n_places > 1:  # each place has a block of targets to work on
+            widest = min(widest, max(_NARROWEST, -(-n_targets // X.n_places)))
+        return blocks(n_targets, min(widest, target_blocks(d, n_targets)[0].stop))
 
     def _prepare(self, X: Any, Z: Any, n_jobs: int | None, once: bool, workspace: Workspace) -> Solve:
         moment = self._moment(X, Z, n_jobs, workspace)
@@ -121,21 +140,39 @@ class _Iterative(RidgeSolver):
 
         return solve
 
-    @staticmethod
-    def _moment(X: Any, Z: Any, n_jobs: int | None, workspace: Workspace) -> Floats:
+    def _moment(self, X: Any, Z: Any, n_jobs: int | None, workspace: Workspace) -> Floats | ColumnBlocks:
         """XᵀZ, (d, M), in the type of X."""
         if not isinstance(X, RowBlocks):
             return transposed_product(X, Z, n_jobs).astype(X.dtype, copy=False)
-        out = np.asarray(workspace.empty("moment", (X.shape[1], Z.shape[1]), X.dtype))
-        step = ["moment", X.shape[0], *out.shape]
+        d, n_targets, step = X.shape[1], Z.shape[1], ["moment", *X.shape, Z.shape[1]]
+        parts = ((part, Z[rows]) for rows, part in X.blocks())
+        if not X.sparse:
+            whole = np.asarray(workspace.empty("moment", (d, n_targets), X.dtype))
+            if workspace.load_checkpoint(step) is None:
+                whole[:] = 0
+                if X.elsewhere:
+                    whole += X.fold(partial(_add_moment, n_jobs=n_jobs), Z)
+                else:
+                    transposed_product_of_blocks(parts, n_jobs, whole)
+                workspace.save_checkpoint(step, {})
+            return whole
+        columns = self._columns_at_a_time(X, n_targets, _threads(X, n_jobs), workspace.table_bytes)
+        step.append(columns[0].stop)
+        out = ColumnBlocks.empty("moment", (d, n_targets), columns, X.dtype, workspace)
         if workspace.load_checkpoint(step) is None:
-            out[:] = 0
             if X.elsewhere:
-                out += X.fold(partial(_add_moment, n_jobs=n_jobs), Z, in_order=True)
+                total = X.fold(partial(_add_moment, n_jobs=n_jobs), Z, in_order=True)
+                for some, part in zip(out.columns, out.parts, strict=True):
+                    part[:] = total[:, some]
+                    release(part)
+                del total
             else:
-                parts = ((part, Z[rows]) for rows, part in X.blocks())
-                transposed_product_of_blocks(parts, n_jobs, out)
+                for part in out.parts:
+                    part[:] = 0
+                    release(part)
+                add_transposed_product(parts, out, n_jobs)
             workspace.save_checkpoint(step, {})
+            workspace.trim_memory()
         return out
 
     def _tolerance(self, dtype: Any) -> float:
@@ -166,13 +203,9 @@ class _System:
         return self.X.sparse if isinstance(self.X, RowBlocks) else scipy.sparse.issparse(self.X)
 
     @property
-    def n_places(self) -> int:
-        return self.X.n_places if isinstance(self.X, RowBlocks) else 1
-
-    @property
     def n_threads(self) -> int:
-        """Blocks of targets to iterate at a time: one for each place of rows, and some for what is done here."""
-        return thread_count(self.n_jobs) if self.n_places == 1 else self.n_places + _WAITING
+        """Blocks of targets to iterate at a time."""
+        return _threads(self.X, self.n_jobs)
 
     def __matmul__(self, V: Floats) -> Floats:
         if scipy.sparse.issparse(self.X):
@@ -201,6 +234,12 @@ class _System:
         else:
             squares = np.asarray((self.X**2).sum(axis=0))
         return squares + self.alpha
+
+
+def _threads(X: Any, n_jobs: int | None) -> int:
+    """Threads for targets: one for each place of rows, and some for what is done here."""
+    n_places = X.n_places if isinstance(X, RowBlocks) else 1
+    return thread_count(n_jobs) if n_places == 1 else n_places + _WAITING
 
 
 def _add_moment(total: Floats | None, X: Any, Z: Any, n_jobs: int | None) -> Floats:
@@ -265,6 +304,11 @@ class ConjugateGradient(_Iterative):
                 P[rows] += AP[rows]
             steps, residual = steps + 1, _worst(R, target)
         return V, steps, residual
+
+
+def _most(results: list[tuple[int, float]]) -> tuple[int, float]:
+    """The most steps and the largest residual."""
+    return max((steps for steps, _ in results), default=0), max((worst for _, worst in results), default=0.0)
 
 
 def _ratio(a: Floats, b: Floats, dtype: Any) -> Floats:

@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from ripml.base.compiled import loops
 from ripml.base.errors import ParameterError, check_count, check_positive
 from ripml.base.parallel import blocks, map_blocks, thread_count
-from ripml.base.products import FREQUENT, BitCodes
-from ripml.base.workspace import Workspace, row_slice
+from ripml.base.products import FREQUENT, BitCodes, column_counts
+from ripml.base.workspace import Workspace, release, row_slice
 
 __all__ = ["RBF", "Kernel", "Linear", "Local", "Rows", "most_alike", "squared_lengths"]
 
@@ -375,12 +375,13 @@ class _LargestFirst(_Lists):
 
         They are where rows have the same length, and the largest terms tell them where no term is negative.
         """
-        n, count = X.shape[0], np.bincount(X.indices, minlength=X.shape[1]).astype(np.float64)
+        n, count = X.shape[0], column_counts(X).astype(np.float64)
         count = count[count <= _FREQUENT_LAST * n]  # the others are seldom multiplied
         if n <= _EXACT_ROWS or float(count @ count) <= _EXACT_TERMS * n:
             return False
         squares = squared_lengths(X)
         squares = squares[squares > 0]
+        release(X.data)
         same = len(squares) > 0 and squares.max() - squares.min() <= _EQUAL * squares.max()
         return bool(same and X.data.min() >= 0)
 

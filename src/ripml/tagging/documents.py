@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import json
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
@@ -34,10 +34,12 @@ from ripml.decoding.evidence import FeatureRows, apart
 from ripml.labels.concepts import Concepts
 from ripml.labels.encoding import align_columns, encode_names, names_array
 from ripml.labels.vocabulary import Vocabulary
+from ripml.model.budget import WORD_BYTES, Sizes
 from ripml.model.estimator import RIPML
 from ripml.model.explain import Explanation, explained
 from ripml.model.multilabel import Multilabel
 from ripml.tagging.rules import Rules, Suggestion
+from ripml.tagging.streaming import count_texts, estimate_sizes
 from ripml.tagging.words import LabelWords, MatchedName
 from ripml.text import Doc2Vec, Encoder, TextFeatures, TfIdf, Title, Views
 from ripml.text.encoder import is_encoder_name
@@ -48,6 +50,7 @@ from ripml.text.views import TEXT_KINDS
 __all__ = ["DocumentModel", "Why", "distinct", "estimator_of", "reads_names", "text_features"]
 
 _BLOCK: Final = 1000  # rows that are scored together
+_PACKED: Final = 4  # bytes of a compressed file unpacked
 _COMMON: Final = 0.2  # of texts have a word such as "the", which tells little, however strongly it pulls
 _FEW_TEXTS: Final = 3  # times as many as the rarest word has
 _LEAST_PULL: Final = 5e-4  # less is printed as 0.000
@@ -200,6 +203,18 @@ class DocumentModel:
         names = data.feature_names if text is None else None
         return cls(model, text, names, first_feature, rules or Rules(), concepts=concepts or None, words=words)
 
+    @staticmethod
+    def sizes_of_blocks(place: Any, format: str | None, model: RIPML, features: Any = "auto", **columns: str) -> Sizes:
+        """About the sizes of a file for `fit_blocks`, by its beginning; see `ripml.model.budget.needs`."""
+        n_bytes, options = Path(place).stat().st_size, dict[str, Any](columns)
+        with open_source(place) as source:
+            kind = format_of(source, format)
+        if kind == "svmlight":
+            options["zero_based"] = True
+        if kind == "parquet" or str(place).endswith(".gz"):
+            n_bytes *= _PACKED
+        return estimate_sizes(iter_blocks(place, format, **options), n_bytes, lambda: text_features(features, model))
+
     @classmethod
     def fit_blocks(
         cls,
@@ -214,28 +229,31 @@ class DocumentModel:
     ) -> DocumentModel:
         """Fit `model` on a file that may be larger than memory, working in `folder`; see `RIPML.fit_blocks`.
 
-        Texts are read once for each kind of `features`, to find its words, and once to learn from them. `columns` are
+        Texts are read twice: to count their words, and to learn from them; copies of a text are one row. `columns` are
         options of the format.
-        Labels that are names in the vocabulary `concepts` become ids, see `with_ids`; names in texts are not evidence.
+        Labels that are names in the vocabulary `concepts` become ids, see `with_ids`; as in `fit`, the names of all
+        concepts are evidence where they stand in a text.
         """
         options: dict[str, Any] = dict(columns)
         with open_source(place) as source:
             is_svmlight = format_of(source, format) == "svmlight"
         if is_svmlight:
             options["zero_based"] = True
-        first = next(iter_blocks(place, format, **options), None)
-        first_feature, text = None, None
+
+        def read() -> Iterator[Dataset]:
+            found = iter_blocks(place, format, **options)
+            return found if concepts is None else (with_ids(block, concepts) for block in found)
+
+        first = next(read(), None)
+        first_feature, text, counted, words = None, None, None, None
         if first is None:
             raise DataError(f"{place} has no rows.")
         if first.X is None:
             _texts(first)
             text = text_features(features, model)
-            for part in text.parts:
-                if not isinstance(part, TfIdf):
-                    raise ParameterError(
-                        f"features of kind {part.kind!r} need all texts in memory; use 'tfidf' or 'title'."
-                    )
-                part.fit_blocks(block.texts or [] for block in iter_blocks(place, format, **options))
+            about = f"{_identity(place)} {format} {sorted(options.items())} {concepts is not None}"
+            counted = count_texts(read, text, folder / "texts", memory // 4, about)
+            memory = max(memory - WORD_BYTES * text.n_features, memory // 4, min(memory, 1 << 20))
             _tell_views(model, text)
         elif is_svmlight:
             zero = any((block.X.indices == 0).any() for block in iter_blocks(place, format, zero_based=True))
@@ -243,18 +261,23 @@ class DocumentModel:
             options = {"zero_based": zero}
         names: dict[str, list[str] | None] = {"labels": [], "features": None}
 
-        def blocks() -> Iterator[tuple[Any, Any]]:
-            for found in iter_blocks(place, format, **options):
-                block = found if concepts is None else with_ids(found, concepts)
+        def noted() -> Iterator[Dataset]:
+            for block in read():
                 names.update(labels=block.label_names, features=block.feature_names)
-                yield block.X if text is None else text.transform(block.texts or []), block.Y
+                yield block
 
         def label_names() -> list[str] | None:
             numbered = text is None and encode_names(names["labels"] or []).dtype != object
             return None if numbered else names["labels"]
 
-        model.fit_blocks(blocks(), folder, memory, label_names)
-        return cls(model, text, names["features"], first_feature, concepts=concepts or None)
+        if counted is None or text is None:
+            rows: Iterator[tuple[Any, Any]] = ((block.X, block.Y) for block in noted())
+        else:
+            if concepts and reads_names(model):
+                words = LabelWords.of(concepts.values(), text.shares)
+            rows = counted.rows(noted(), text, _evidence_of(words, counted.label_names))
+        model.fit_blocks(rows, folder, memory, label_names)
+        return cls(model, text, names["features"], first_feature, concepts=concepts or None, words=words)
 
     # --------------------------------------------------------------------------------------------------------- reading
 
@@ -650,6 +673,24 @@ def _load_languages(path: str | PathLike[str], text: NDArray[Any] | None) -> lis
     if not isinstance(languages, list) or not all(isinstance(language, str) for language in languages):
         raise ModelFolderError(f"{path}: the languages of its names are damaged (they must be a list of strings).")
     return languages
+
+
+def _evidence_of(words: LabelWords | None, label_names: list[str]) -> Callable[[list[str], Any], Any]:
+    """What adds evidence to the features of training texts."""
+    if words is None:
+        return lambda texts, X: X
+    known = set(label_names)
+    more = [id for id in words.ids if id not in known]
+    labels = Vocabulary.of(names_array(label_names)).added(more)
+    return lambda texts, X: FeatureRows(X, words.training_evidence(texts, labels), more)
+
+
+def _identity(place: Any) -> str:
+    """A file, its size and the time of its last change; nothing of what is not the path of a file."""
+    if not isinstance(place, (str, PathLike)) or not Path(place).is_file():
+        return ""
+    status = Path(place).stat()
+    return f"{Path(place).resolve()} {status.st_size} {status.st_mtime_ns}"
 
 
 def _texts(data: Dataset) -> list[str]:

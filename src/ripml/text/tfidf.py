@@ -25,7 +25,8 @@ from scipy.sparse import csr_array
 from ripml.base.arrays import GrowingArray
 from ripml.base.errors import DataError, ModelFolderError, ParameterError
 from ripml.text.base import TextFeatures
-from ripml.text.tokens import has_spaces, packed, pieces, strings, tokenizer, unpacked
+from ripml.text.counts import Frequencies, WordCounts
+from ripml.text.tokens import clear_caches, has_spaces, packed, pieces, strings, tokenizer, unpacked
 
 __all__ = ["TfIdf"]
 
@@ -117,9 +118,10 @@ class TfIdf(TextFeatures):
 
     def fit_transform(self, texts: Iterable[str]) -> Any:
         """Learn from the texts and return their rows: CSR float32, shape (n, d)."""
-        counts = self._count(texts)
-        self._learn([counts])
-        return self._weigh(counts)
+        found, counts = self._count(texts), WordCounts()
+        self._add(found, counts)
+        self.learn_counts(counts)
+        return self._weigh(found)
 
     def fit_blocks(self, blocks: Iterable[Iterable[str]]) -> TfIdf:
         """Learn from blocks of texts, with one block and the counts of words in memory.
@@ -127,13 +129,22 @@ class TfIdf(TextFeatures):
         >>> TfIdf(min_df=1).fit_blocks([["red apple"], ["green apple", ""]]).feature_names
         ['apple', 'green', 'red']
         """
-        self._learn(map(self._count, blocks))
+        counts = WordCounts()
+        for texts in blocks:
+            self.add_texts(texts, counts)
+        self.learn_counts(counts)
         return self
 
     def transform(self, texts: Iterable[str], vectors: Any = None) -> Any:
         """Return the rows of the texts: CSR float32, shape (n, d); all zero for a text without a known word."""
         self._check_fitted()
         return self._weigh(self._count(texts))
+
+    def clear_caches(self) -> None:
+        """Free what is kept of words that occurred, once very many texts were read."""
+        self._seen = _SeenWords()
+        _letter_groups.cache_clear()
+        clear_caches()
 
     def spans(self, text: str) -> list[tuple[int, int, list[int]]]:
         """Return the pieces of a text that have features: their places, [start, end), and their columns.
@@ -240,28 +251,32 @@ class TfIdf(TextFeatures):
         arrays = np.array(values, np.float32), np.array(indices, np.int32), np.array(indptr, np.int64)
         return _Counts(*arrays, list(columns))
 
-    def _learn(self, blocks: Iterable[_Counts]) -> None:
+    def add_texts(self, texts: Iterable[str], counts: WordCounts) -> None:
+        """Add the words and groups of texts to counts, which `learn_counts` makes features of."""
+        self._add(self._count(texts), counts)
+
+    def _add(self, found: _Counts, counts: WordCounts) -> None:
+        matrix = found.matrix
+        counts.n_texts += matrix.shape[0]
+        _add_columns(counts.words, matrix, found.tokens)
+        if self.letters:
+            columns = dict[str, int]()
+            lists = [[columns.setdefault(g, len(columns)) for g in self._groups_of(t)] for t in found.tokens]
+            _add_columns(counts.groups, matrix @ _indicator(lists, len(columns)), list(columns))
+
+    def learn_counts(self, counts: WordCounts) -> None:
         """Choose the words and groups, and weigh them by their document frequencies."""
-        n, words, groups = 0, _Frequencies(), _Frequencies()
-        for counts in blocks:
-            matrix = counts.matrix
-            n += matrix.shape[0]
-            words.add(matrix, counts.tokens)
-            if self.letters:
-                columns = dict[str, int]()
-                lists = [[columns.setdefault(g, len(columns)) for g in self._groups_of(t)] for t in counts.tokens]
-                groups.add(matrix @ _indicator(lists, len(columns)), list(columns))
+        n = counts.n_texts
         min_df = self.min_df if isinstance(self.min_df, int) else 1 if n < _FEW_TEXTS else 2
         if min_df > n:
             raise DataError(f"`min_df` = {min_df} is above the number of texts, {n}; lower it.")
-        kept = words.most_frequent(self.max_features, min_df, n)
-        if not kept:
+        words = counts.words.most_frequent(self.max_features, min_df, n)
+        if not words:
             raise DataError(f"no word occurs in at least min_df = {min_df} of the {n} texts.")
         half = None if self.max_features is None else self.max_features // 2
-        kept_groups = groups.most_frequent(half, min_df, max(_GROUP_MAX_DF_FLOOR, int(_GROUP_MAX_DF * n)))
-        df = [words.df[word] for word in kept] + [groups.df[group] for group in kept_groups]
-        idf = np.log((1 + n) / (1 + np.array(df))) + 1
-        self._set_features(kept, kept_groups, np.asarray(idf, np.float32))
+        groups = counts.groups.most_frequent(half, min_df, max(_GROUP_MAX_DF_FLOOR, int(_GROUP_MAX_DF * n)))
+        idf = np.log((1 + n) / (1 + np.array([df for _, df in (*words, *groups)]))) + 1
+        self._set_features([word for word, _ in words], [group for group, _ in groups], np.asarray(idf, np.float32))
 
     def _weigh(self, counts: _Counts) -> Any:
         """Return the tf-idf rows of counted texts.
@@ -373,25 +388,10 @@ def _letter_groups(token: str, size: int) -> tuple[str, ...]:
     return (f"{token[: size - 1]}-", *inner, f"-{token[len(token) - size + 1 :]}")
 
 
-class _Frequencies:
-    """Document frequencies and total counts of tokens."""
-
-    def __init__(self) -> None:
-        self.df, self._totals = Counter[str](), Counter[str]()
-
-    def add(self, counts: Any, tokens: list[str]) -> None:
-        """Add the counts, CSR (n, V), of V tokens in n texts."""
-        df = np.bincount(counts.indices, minlength=len(tokens)).tolist()
-        totals = np.bincount(counts.indices, counts.data, len(tokens)).tolist()
-        self.df.update(dict(zip(tokens, df, strict=True)))
-        self._totals.update(dict(zip(tokens, totals, strict=True)))
-
-    def most_frequent(self, n: int | None, min_df: int, max_df: int) -> list[str]:
-        """Return the n tokens of the highest totals among those with min_df ≤ df ≤ max_df, in alphabetical order."""
-        kept = sorted(token for token, df in self.df.items() if min_df <= df <= max_df)
-        if n is not None and len(kept) > n:
-            kept = sorted(sorted(kept, key=lambda token: -self._totals[token])[:n])
-        return kept
+def _add_columns(frequencies: Frequencies, counts: Any, tokens: list[str]) -> None:
+    """Add the counts, CSR (n, V), of V tokens in n texts."""
+    df = np.bincount(counts.indices, minlength=len(tokens))
+    frequencies.add(tokens, df, np.bincount(counts.indices, counts.data, len(tokens)))
 
 
 def _indicator(columns: list[list[int]], width: int) -> Any:

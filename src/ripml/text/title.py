@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from ripml.base.errors import DataError
+from ripml.text.counts import WordCounts
 from ripml.text.tfidf import TfIdf
 from ripml.text.tokens import strings, tokens
 
@@ -81,9 +82,10 @@ class Title(TfIdf):
     def _count(self, texts: Iterable[str]) -> Any:
         return super()._count(map(title_of, strings(texts)))
 
-    def _learn(self, blocks: Iterable[Any]) -> None:
+    def learn_counts(self, counts: WordCounts) -> None:
+        """The same of titles."""
         try:
-            super()._learn(blocks)
+            super().learn_counts(counts)
         except DataError as error:
             if not self.optional:
                 raise DataError(f"titles, the first lines of texts: {error}") from None

@@ -42,6 +42,7 @@ __all__ = [
     "WIDE_ENDS",
     "Piece",
     "Tokenizer",
+    "clear_caches",
     "has_spaces",
     "packed",
     "pieces",
@@ -111,6 +112,12 @@ def tokenizer(word: str) -> Tokenizer:
     if word not in _RULES:
         raise ParameterError(f"`tokens` must be one of {', '.join(map(repr, _RULES))}; got {word!r}.")
     return _RULES[word]
+
+
+def clear_caches() -> None:
+    """Free what is kept of words that occurred, once very many texts were read."""
+    _cached_tokens.cache_clear()
+    _cached_cut.cache_clear()
 
 
 def strings(texts: Iterable[str]) -> list[str]:
