@@ -102,13 +102,13 @@ def held_bytes(settings: Settings, sizes: Sizes) -> float:
     return _ROW * n + _LABEL * L + (table if settings.decoder.tunes_ridge and table <= _TABLE_BYTES else 0)
 
 
-def working_bytes(budget: int) -> int:
-    """What a budget for the whole process leaves for a fit; a budget below the program itself is one for small data.
+def working_bytes(budget: int, held: float = PROGRAM_BYTES) -> int:
+    """What a budget leaves to work with beside what is held; a budget of up to 16 MB is one for small data.
 
     >>> working_bytes(4 * 10**9), working_bytes(2 * 10**6)
     (3750000000, 2000000)
     """
-    return max(budget - PROGRAM_BYTES, min(budget, _SMALL_BYTES))
+    return max(int(budget - held), min(budget, _SMALL_BYTES))
 
 
 def format_bytes(size: float) -> str:

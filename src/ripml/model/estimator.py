@@ -36,7 +36,7 @@ from ripml.labels.ensembles import Ensemble
 from ripml.labels.propensity import weigh
 from ripml.labels.vocabulary import Vocabulary
 from ripml.model import state
-from ripml.model.budget import Sizes, held_bytes
+from ripml.model.budget import Sizes, held_bytes, working_bytes
 from ripml.model.cluster import Cluster
 from ripml.model.explain import Explanation, explain
 from ripml.model.features import Scaling
@@ -258,8 +258,8 @@ class RIPML(Updatable):
     ) -> None:
         rows, Y = files.matrices()
         X, _ = apart(rows)
-        held = int(held_bytes(self.stages(), Sizes(X.shape[0], X.shape[1], Y.shape[1])))
-        workspace = DiskWorkspace.in_folder(place, max(memory - held, memory // 4))
+        held = held_bytes(self.stages(), Sizes(X.shape[0], X.shape[1], Y.shape[1]))
+        workspace = DiskWorkspace.in_folder(place, working_bytes(memory, held))
         self.n_features_in_ = X.shape[1]
         if not X.shape[0]:
             raise NoLabelsError(
