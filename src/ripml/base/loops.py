@@ -938,8 +938,8 @@ def cooccurrence(labels, simple, near, weights, set_starts, set_labels, prior, o
 @_loop
 def blended_scores(
     set_starts, set_labels, examples, weights, bounds, proposed, values, Z, Phi, n_learners, epsilon, frequency,
-    tie, feature, threshold, value, start, steepness, offset, learnt, border, near, nearness, cooccurs, prior, n_kept,
-    indices, data, indptr,
+    tie, feature, threshold, value, start, steepness, offset, learnt, border, near, nearness, closeness, cooccurs,
+    prior, n_kept, indices, data, indptr,
 ):  # fmt: skip
     """Candidates, their signals and the score of each, in one call (`FittedBlend.cluster_scores`).
 
@@ -947,7 +947,7 @@ def blended_scores(
     """
     n, n_sources = len(Z), len(bounds)
     labels, margin = np.empty((n, n_kept), np.int64), np.empty((n, n_kept), np.float32)
-    n_signals = n_sources + 5 + cooccurs
+    n_signals = n_sources + 5 + cooccurs + closeness.shape[1]
     signals = np.empty((n_signals, n, n_kept), np.float32)
     candidates(
         set_starts, set_labels, examples, weights, bounds, proposed, np.zeros(proposed.shape, np.float32), values, Z,
@@ -962,6 +962,8 @@ def blended_scores(
             signals[n_sources, i, p] = frequency[labels[i, p]]
             for s in range(3):
                 signals[n_sources + 2 + s, i, p] = of_row[s, i]
+            for s in range(closeness.shape[1]):
+                signals[n_sources + 6 + s, i, p] = closeness[i, s]
     simple = np.empty((n, n_kept), np.float32)
     for i in range(n):
         for p in range(n_kept):

@@ -33,7 +33,7 @@ from ripml.decoding.embedding import LabelEmbedding, SketchEmbedding, UnitEmbedd
 from ripml.decoding.evidence import NAME_SIGNALS
 from ripml.decoding.fitted import Choices, Cluster, FittedDecoder, LeftOut
 from ripml.decoding.names import NameModel
-from ripml.decoding.signals import DENSE_LABELS, FittedBlend, FittedSignals, SingleSignal
+from ripml.decoding.signals import CLOSENESS, DENSE_LABELS, FittedBlend, FittedSignals, SingleSignal
 from ripml.decoding.sketch import least_squares
 from ripml.decoding.votes import FittedVotes, softmax, tally
 from ripml.labels.projection import Projection
@@ -334,7 +334,7 @@ class Blend(SignalDecoder):
         alone = not exact and n_labels <= DENSE_LABELS and self.n_similar == 0
         similar = 50 if isinstance(self.n_similar, str) else int(self.n_similar)
         k = n_neighbors or (0 if alone else 50)
-        # Where all rows are compared by their kernel, co-occurrence was measured to add nothing.
+        # Where all rows are compared by their kernel, these signals were measured to add nothing.
         cooccurrence = kernel.nearby is not None
         return _choices(k, labels_per_row, n_similar=similar, epsilon=None if exact else 0.3, cooccurrence=cooccurrence)
 
@@ -342,7 +342,13 @@ class Blend(SignalDecoder):
         """With the trees, if they were learnt already."""
         choices, local = parts.choices, parts.kernel.nearby
         names = NameModel.from_arrays(parts.arrays, len(parts.frequency))
-        n_signals = 6 + choices.cooccurrence + (choices.n_neighbors > 0) + (choices.n_similar > 0) + (local is not None)
+        n_signals = (
+            6
+            + (1 + len(CLOSENESS)) * choices.cooccurrence
+            + (choices.n_neighbors > 0)
+            + (choices.n_similar > 0)
+            + (local is not None)
+        )
         n_signals += 0 if names is None else len(NAME_SIGNALS)
         saved = any(name.startswith("tree_") for name in parts.arrays)
         trees = Trees.from_arrays(parts.arrays, n_signals) if saved else None

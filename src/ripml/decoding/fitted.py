@@ -53,7 +53,8 @@ class Choices:
     similar_temperature: float
     epsilon: float | None  # of least squares on the candidates; None to leave values as they are
     n_candidates: int  # kept for each row
-    cooccurrence: bool = False  # whether labels that occur together among near rows support each other
+    # Whether labels that occur together among near rows support each other, and how near these are is a signal as well.
+    cooccurrence: bool = False
 
     def __post_init__(self) -> None:
         counts = (self.n_neighbors, self.n_similar, self.n_candidates)

@@ -9,6 +9,9 @@
     cooccurrence
                how strongly the other candidates a support the label: max_a s_a · p(l | a), with s_a the mean of the
                signals above, and p(l | a) the share of the near rows with label a that have l as well
+    nearest, tenth
+               the kernel of the query with the most similar row, and with the tenth: what near rows say is worth less
+               where none is very near
     named, count, early, …, precision, hits
                the names of the label in the text, see `ripml.decoding.evidence` and `ripml.decoding.names`
 
@@ -50,7 +53,9 @@ Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 Result = TypeVar("Result")
 
+CLOSENESS = ("nearest", "tenth")
 OF_LABEL_AND_ROW = ("frequency", "rank", "best", "third", "total")  # the signals of `_standing`
+_TENTH = 10
 _COOCCURRENCE_PRIOR = np.float32(0.05)  # weight of near rows in which a label occurs with no other
 _PARTS, _LEAST_BLOCK = 4, 4  # into which a batch is cut at least, but not smaller than so many rows
 _ROW_BLOCK = 256
@@ -67,6 +72,7 @@ class Examples:
     weights: NDArray[np.float64]
     sets: Ints  # (n, k) the label set of each
     nearness: NDArray[np.float64] | None = None  # (n, k) weights ≥ 0, where others may be negative
+    closeness: Floats | None = None  # (n, 2) the kernel of the most similar of them, and of the tenth
 
     def tally(self, sets: Any) -> Any:
         """The signal, CSR (n, L), of label `sets` (u, L)."""
@@ -111,7 +117,7 @@ class FittedSignals(FittedDecoder):
             raise ValueError("nothing proposes candidates")
         if (choices.n_similar or self.local) and any(c.rows is None or not c.rows.searched for c in clusters):
             raise ValueError("the rows that vote are missing")
-        if choices.cooccurrence and not (choices.n_neighbors or choices.n_similar or self.local):
+        if choices.cooccurrence and not self.local:
             raise ValueError("there are no near rows in which labels could occur together")
 
     def _expect(self, cluster: Cluster, n_rows: int) -> None:
@@ -200,10 +206,11 @@ class FittedSignals(FittedDecoder):
             if local:
                 near_ids, value = rows.first(ids, similarity, local.n_rows)
                 (weights,) = rows.local_weights(near_ids, value, lengths, [local])
-                nearness = None
+                nearness = closeness = None
                 if choices.cooccurrence:
                     nearness = self._nearness(rows, value, lengths)
-                found["local"] = Examples(near_ids, weights, rows.set_of_row[near_ids], nearness)
+                    closeness = _closeness(rows.kernel.of_likeness(value, lengths))
+                found["local"] = Examples(near_ids, weights, rows.set_of_row[near_ids], nearness, closeness)
         return found
 
     def _nearness(self, rows: TrainingRows, likeness: Floats, lengths: Floats) -> NDArray[np.float64]:
@@ -250,6 +257,11 @@ class FittedSignals(FittedDecoder):
         if choices.cooccurrence:
             simple = Candidates(labels, table).simple_score()
             table["cooccurrence"] = cooccurrence(labels, simple, *near_sets(examples), sets)
+            closeness = closeness_of(examples, len(Z))
+            table |= {
+                name: np.broadcast_to(column[:, None], labels.shape)
+                for name, column in zip(CLOSENESS, closeness.T, strict=False)
+            }
         if evidence is not None and said is not None:
             table |= candidate_signals(evidence, said, labels)
         return Candidates(labels, table, margin)
@@ -422,15 +434,18 @@ class FittedBlend(FittedSignals):
             examples = self._examples(cluster, rows, Z, likeness, None)
             values, proposed = self._proposals(cluster, rows, Z, examples)
             n, near, nearness = len(Z), np.empty((len(Z), 0), np.int64), np.empty((len(Z), 0))
+            closeness, later = np.empty((n, 0), np.float32), tuple[str, ...]()
             if choices.cooccurrence:
                 near, nearness = near_sets(examples)
+                closeness = closeness_of(examples, n)
+                later = ("cooccurrence", *CLOSENESS[: closeness.shape[1]])
             indices, data, ends = np.empty(n * n_kept, np.int64), np.empty(n * n_kept), np.zeros(n + 1, np.int64)
             compiled.blended_scores(
                 sets.indptr, sets.indices, *_side_by_side(examples, n), proposed, nothing if values is None else values,
                 Z, Phi, np.float32(self.sketch.projection.n_learners), np.float32(choices.epsilon or 0),
                 self.frequency, TIE, trees.feature, trees.threshold, trees.value, trees.start,
-                *steps_of(("value", *examples, *OF_LABEL_AND_ROW, *(["cooccurrence"] if choices.cooccurrence else []))),
-                LEARNT, SLOPE, near, nearness, choices.cooccurrence, _COOCCURRENCE_PRIOR, n_kept, indices, data, ends,
+                *steps_of(("value", *examples, *OF_LABEL_AND_ROW, *later)), LEARNT, SLOPE, near, nearness, closeness,
+                choices.cooccurrence, _COOCCURRENCE_PRIOR, n_kept, indices, data, ends,
             )  # fmt: skip
             return indices[: ends[-1]], data[: ends[-1]], ends
 
@@ -479,9 +494,26 @@ def best_candidates(
 
 def near_sets(examples: Mapping[str, Examples]) -> tuple[Ints, NDArray[np.float64]]:
     """The label sets of the rows near to each query, (n, k), by which co-occurrence is judged, and their weights."""
-    name = next(name for name in ("local", "similar", "votes") if name in examples)
-    found = examples[name]
+    found = examples["local"]
     return found.sets, found.weights if found.nearness is None else found.nearness
+
+
+def closeness_of(examples: Mapping[str, Examples], n: int) -> Floats:
+    """How near the near rows of n queries are, see `Examples`: (n, 2), or (n, 0) where it is not known."""
+    found = examples["local"].closeness if "local" in examples else None
+    return np.empty((n, 0), np.float32) if found is None else found
+
+
+def _closeness(kernel: Floats) -> Floats:
+    """The largest and the tenth largest value of each line of (n, k); 0 where there are fewer.
+
+    >>> _closeness(np.array([[0.5, 0.75, np.nan]], np.float32)).tolist()
+    [[0.75, 0.0]]
+    """
+    values = np.zeros((len(kernel), max(kernel.shape[1], _TENTH)), np.float32)
+    values[:, : kernel.shape[1]] = np.where(np.isfinite(kernel), kernel, 0)
+    places = [values.shape[1] - _TENTH, values.shape[1] - 1]
+    return np.partition(values, places, axis=1)[:, places[::-1]]
 
 
 def cooccurrence(labels: Ints, simple: Floats, near: Ints, weights: NDArray[np.float64], sets: Any) -> Floats:
