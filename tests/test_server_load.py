@@ -203,6 +203,7 @@ import signal, sys
 from ripml.server import Settings, run
 from ripml.store import Store
 
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # tests that run under nohup ignore it
 open_store = Store.open
 
 def slowly(folder, readonly):
