@@ -175,7 +175,11 @@ def measure(folder: Path) -> dict[str, tuple[float, float]]:
         store.labels("label 00")
 
     found["complete, after a new label"] = timed(complete_a_new_label, 5)
-    works = store.snapshot, lambda: store.backup(folder.with_name("backup")), store.compact
+    works: tuple[Callable[[], Any], ...] = (
+        store.snapshot,
+        lambda: store.backup(folder.with_name("backup")),
+        store.compact,
+    )
     for name, work in zip(BESIDE, works, strict=True):
         seconds, cpu, learn, suggest = beside(changes, work)
         found[name] = seconds, cpu
