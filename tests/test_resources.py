@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import multiprocessing
 import threading
+from typing import Any
 
+import numpy as np
 import pytest
+import scipy.sparse
+from threadpoolctl import threadpool_info
 
+from ripml import RIPML
 from ripml.base import parallel as resources
 from ripml.base.parallel import map_blocks
+from ripml.regression.regression import KernelRegression
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -90,3 +96,21 @@ def test_blas_has_its_threads_back_in_either_order_of_leaving() -> None:
     map_blocks(second, [0])
     thread.join()
     assert threads() == before
+
+
+def test_a_single_sparse_row_is_answered_on_one_thread_of_blas(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads of BLAS that wait for each other take a hundred times as long on a busy machine as one thread."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(150, size=500)  # more labels than candidates
+    X = scipy.sparse.csr_array(np.eye(150, dtype=np.float32)[labels] + (rng.random((500, 150)) < 0.02))
+    model = RIPML(kernel="rbf", random_state=0).fit(X, np.eye(150)[labels])
+    threads: list[int] = []
+    predict = KernelRegression.predict
+
+    def recorded(self: KernelRegression, *given: Any) -> Any:
+        threads.extend(library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas")
+        return predict(self, *given)
+
+    monkeypatch.setattr(KernelRegression, "predict", recorded)
+    model.decision_function(X[:1])
+    assert set(threads) == {1}

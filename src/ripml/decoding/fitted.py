@@ -164,13 +164,13 @@ class FittedDecoder(ABC):
         emptied = replace(self, frequency=np.zeros_like(self.frequency))
         return emptied if self.names is None else emptied.with_names(self.names.emptied())
 
-    def needs_blas(self, X: Any) -> bool:
+    def needs_blas(self, clusters: Sequence[Cluster], X: Any) -> bool:
         """Whether answers for feature rows X call BLAS, which then has to be kept on one thread."""
         return True
 
     def scores(self, clusters: Sequence[Cluster], X: Any, near: Ints, n_jobs: int | None) -> Any:
         """Scores, CSR (n, L), of feature rows; `near` (n, p) has the clusters near to each, −1 for none."""
-        if not self.needs_blas(X):
+        if not self.needs_blas(clusters, X):
             return self._scores(clusters, X, near, n_jobs)
         with one_blas_thread():  # once for all blocks
             return self._scores(clusters, X, near, n_jobs)

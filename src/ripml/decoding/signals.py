@@ -414,9 +414,11 @@ class FittedBlend(FittedSignals):
         few = self.choices.n_candidates <= self.sketch.n_targets
         return loops() is not None and self.trees is not None and self.names is None and known and few
 
-    def needs_blas(self, X: Any) -> bool:
-        """Not for sparse rows, where loops are compiled."""
-        return not (scipy.sparse.issparse(X) and self._compiled and self.local is None)
+    def needs_blas(self, clusters: Sequence[Cluster], X: Any) -> bool:
+        """Not for sparse rows, where loops are compiled and the regression does without."""
+        if self.local is not None or not self._compiled or not scipy.sparse.issparse(X):
+            return True
+        return any(cluster.regression.needs_blas for cluster in clusters)
 
     def cluster_scores(self, cluster: Cluster, X: Any, n_jobs: int | None) -> Any:
         """Scores of the candidates; where loops are compiled, from the examples on in one call."""

@@ -68,6 +68,11 @@ class Regression(ABC):
     def n_equations(self) -> int:
         """About the number of equations that the first change solves."""
 
+    @property
+    def needs_blas(self) -> bool:
+        """Whether predictions for sparse rows call BLAS."""
+        return False
+
     @abstractmethod
     def predict(self, X: Any, likeness: Floats | None, alive: NDArray[np.bool_] | None, n_jobs: int | None) -> Any:
         """ẑ (n, M) of feature rows; `likeness` (n, n_rows) is theirs with the training rows, if these are kept.
@@ -399,6 +404,11 @@ class KernelRegression(Regression):
     def n_equations(self) -> int:
         """n."""
         return len(self.coefficients)
+
+    @property
+    def needs_blas(self) -> bool:
+        """The sum over all rows is a product of matrices, the one over near rows a compiled loop."""
+        return self.far is None
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The coefficients (n, M), no intercept, and if there is a far field, that and the unit of the coefficients."""
