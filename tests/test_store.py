@@ -374,7 +374,7 @@ def dataset(**given: Any) -> Dataset:
         (lambda s: s.learn(["text"]), "document 1 must be a mapping"),
         (lambda s: s.learn([{"labels": ["a"]}]), "the model was trained on texts, but document has none"),
         (lambda s: s.learn([{"text": "a"}, {"features": [1]}]), "document:2: 'text' is missing"),
-        (lambda s: s.learn([{"text": "a", "labels": "b"}]), "document:1: 'labels' must be a list"),
+        (lambda s: s.learn([{"text": "a", "labels": "b, c"}]), "document:1: 'labels' must be a list; got 'b, c'"),
         (lambda s: s.learn([{"text": "a", "labels": ["b", "b"]}]), "document:1: label 'b' is given twice"),
         (lambda s: s.learn([{"text": "a", "labels": [{1, 2}]}]), "document 1 cannot be written as JSON"),
         (lambda s: s.learn([{"id": "a", "text": "b"}] * 2), "document 'a' is given twice"),

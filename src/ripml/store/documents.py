@@ -31,6 +31,8 @@ _VECTOR = b"\xff"  # begins the body of a text with a vector
 def parse_documents(documents: Iterable[Mapping[str, Any]] | Dataset) -> Dataset:
     """Documents by the rules of a JSONL file, or the rows of a data set; those without an id get a new one.
 
+    Their labels are lists: a string would be taken apart in a file.
+
     >>> data = parse_documents([{"id": "a", "text": "red apple", "labels": ["fruit"]}])
     >>> data.ids, data.texts, data.label_names
     (['a'], ['red apple'], ['fruit'])
@@ -46,7 +48,8 @@ def parse_documents(documents: Iterable[Mapping[str, Any]] | Dataset) -> Dataset
             raise DataError(f"document {number} must be a mapping with 'labels' and 'text' or 'features'.")
         record = {key: document[key] for key in ("id", "labels", "text", "features") if key in document}
         record["id"] = uuid.uuid4().hex if record.get("id") is None else record["id"]
-        record.setdefault("labels", [])
+        if isinstance(record.setdefault("labels", []), str):  # a separator is guessed of many documents, not of one
+            raise DataError(f"document:{number}: 'labels' must be a list; got {_brief.repr(record['labels'])}.")
         try:
             lines.append(json.dumps(record, default=_to_python))
         except (TypeError, ValueError) as error:
