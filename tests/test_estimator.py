@@ -516,7 +516,7 @@ def test_the_scale_of_a_feature_row_does_not_matter_when_rows_are_normalised() -
         ({"ensemble": "normal"}, "`ensemble` must be one of auto, gaussian, bernoulli, .* got 'normal'"),
         ({"solver": "lsqr"}, "`solver` must be one of auto, primal, dual, cg, gd or a RidgeSolver; got 'lsqr'"),
         ({"kernel": "poly"}, "`kernel` must be one of auto, linear, rbf, local or a Kernel; got 'poly'"),
-        ({"index": "flat"}, "`index` must be one of exact, auto, ivf, hnsw, lsh or an Index; got 'flat'"),
+        ({"index": "flat"}, "`index` must be one of auto, exact, bits, ivf, hnsw, lsh or an Index; got 'flat'"),
         ({"normalize": "l2"}, "`normalize` must be 'auto', True or False; got 'l2'"),
         ({"n_jobs": 0}, "`n_jobs` must be None, an integer ≥ 1, or negative to count from all cores; got 0"),
         ({"n_jobs": 1.5}, r"`n_jobs` must be None, an integer ≥ 1, or negative .* got 1\.5"),
@@ -972,8 +972,8 @@ def test_scikit_learn_has_no_objection(estimator: Any, check: Any) -> None:
 def test_the_paper_preset_shows_its_settings() -> None:
     shown = " ".join(repr(RIPML.paper(n_dims=50, random_state=0)).split())
     assert shown == (
-        "RIPML(decoder='votes', ensemble='gaussian', kernel='linear', n_dims=50, n_learners=5, n_neighbors=5, "
-        "random_state=0, relevance=0.0)"
+        "RIPML(decoder='votes', ensemble='gaussian', index='exact', kernel='linear', n_dims=50, n_learners=5, "
+        "n_neighbors=5, random_state=0, relevance=0.0)"
     )
 
 

@@ -507,7 +507,7 @@ TEXTS: dict[str, Case] = {
 # kernels of OpenBLAS for an older processor): their scores are no guide elsewhere.
 EXACT_ONLY = {
     "default-clusters", "default-gaussian", "least-squares-bernoulli", "linear-gaussian", "local-clusters",
-    "updates-default-clusters", "updates-linear-clusters-int8",
+    "local-dense", "updates-default-clusters", "updates-linear-clusters-int8",
 }  # fmt: skip
 
 CASES: dict[str, Case] = {**SETTINGS, **UPDATES, **OTHERS, **TEXTS}
