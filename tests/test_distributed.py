@@ -46,6 +46,8 @@ EDGES = (0, 90, 90, 100, 430, 700)  # partitions of different sizes, one of them
 @pytest.fixture(scope="module")
 def client() -> Iterator[Any]:
     with (
+        # A cluster closes a worker that is being restarted this long after it was lost before.
+        dask.config.set({"distributed.deploy.lost-worker-timeout": "1 h"}),
         distributed.LocalCluster(
             n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0", memory_limit="2GB"
         ) as cluster,
