@@ -653,6 +653,19 @@ def test_one_call_gives_the_scores_of_all_steps(preset: str, n_dims: Any) -> Non
     np.testing.assert_allclose(one_call.data, steps.data, atol=2e-6)
 
 
+@pytest.mark.parametrize("n_neighbors", ["auto", 20])
+def test_columns_of_labels_in_float16_give_the_same_scores(n_neighbors: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(0)
+    X = sparse_rows(random, 1000, 60)
+    Y = [[f"label {j % 43}" for j in row.indices[:3]] or ["none"] for row in X]
+    model = RIPML.linear(random_state=0, n_dims=40, n_neighbors=n_neighbors).fit(X, Y)
+    scores = model.decision_function(X[:50])
+    monkeypatch.setattr("ripml.labels.projection._TABLE_BYTES", 2 * 40 * len(model.classes_))
+    copy = pickle.loads(pickle.dumps(model))
+    np.testing.assert_allclose(copy.decision_function(X[:50]).toarray(), scores.toarray(), atol=5e-3)
+    assert copy.model_.decoder.sketch.columns.kept.dtype == np.uint16
+
+
 def test_answers_are_the_same_before_and_after_the_coefficients_of_labels_are_made() -> None:
     random = np.random.default_rng(0)
     X = sparse_rows(random, 1000, 60)

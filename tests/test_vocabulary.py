@@ -130,6 +130,24 @@ def test_vectors_of_more_labels_are_those_made_at_once() -> None:
     np.testing.assert_array_equal(fresh(np.array([11, 0])), projection.columns(keys[[11, 0]]))
 
 
+def test_vectors_of_many_labels_are_kept_in_half_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    projection, keys = Projection(Gaussian(), 16, 1, 3), np.arange(40, dtype=np.uint64)
+    exact = LabelVectors(projection, keys)(slice(None))
+    monkeypatch.setattr("ripml.labels.projection._TABLE_BYTES", 2 * 40 * 16)
+    vectors = LabelVectors(projection, keys[:30]).extended(keys)
+    assert vectors.kept is not None
+    assert vectors.kept.dtype == np.uint16
+    assert vectors.table is None
+    np.testing.assert_allclose(vectors(slice(None)), exact, rtol=2**-11)
+    np.testing.assert_array_equal(
+        vectors.extended(np.arange(41, dtype=np.uint64))(np.array([3])), vectors(np.array([3]))
+    )
+    Z = np.random.default_rng(0).normal(size=(2, 16)).astype(np.float32)
+    np.testing.assert_allclose(vectors.values(Z), Z @ exact.T, atol=5e-3)
+    monkeypatch.setattr("ripml.labels.projection._TABLE_BYTES", 2 * 40 * 16 - 1)
+    assert LabelVectors(projection, keys).kept is None
+
+
 # ---------------------------------------------------------------------------------------------------- arrays that grow
 
 

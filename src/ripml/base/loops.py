@@ -43,6 +43,18 @@ def _from_half(typing: Any, bits: Any) -> Any:
 
 
 @intrinsic
+def _as_single(typing: Any, value: Any) -> Any:
+    """float32 of a float32, or of the bits of a float16."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        if value == types.float32:
+            return arguments[0]
+        return builder.fpext(builder.bitcast(arguments[0], ir.HalfType()), ir.FloatType())
+
+    return types.float32(value), generate
+
+
+@intrinsic
 def _to_half(typing: Any, value: Any) -> Any:
     """The bits of the float16 nearest to a float32."""
 
@@ -759,10 +771,10 @@ def likely_labels(indptr, indices, data, matrix, unit, errors, intercept, Phi, Z
 
 @_loop
 def _dot(one, other):
-    """⟨one, other⟩ in float32."""
+    """⟨one, other⟩ in float32; `one` may be the bits of float16."""
     dot = np.float32(0)
     for j in range(len(other)):
-        dot += one[j] * other[j]
+        dot += _as_single(one[j]) * other[j]
     return dot
 
 
@@ -779,7 +791,9 @@ def least_squares(labels, Phi, Z, epsilon, out):
                 places[size] = b
                 size += 1
         for a in range(size):
-            columns[a] = Phi[labels[i, places[a]]]
+            line = Phi[labels[i, places[a]]]
+            for j in range(len(line)):
+                columns[a, j] = _as_single(line[j])
         columns[size] = Z[i]  # the last line of the products is the right-hand side
         for a in range(0, size + 1, 2):
             for b in range(0, a + 1, 2):  # two by two, for half the reads

@@ -410,7 +410,7 @@ class FittedBlend(FittedSignals):
     @cached_property
     def _compiled(self) -> bool:
         """Whether there is one call for all that follows the examples."""
-        known = self.sketch.exact or self.sketch.columns.table is not None
+        known = self.sketch.exact or self.sketch.columns.kept is not None
         few = self.choices.n_candidates <= self.sketch.n_targets
         return loops() is not None and self.trees is not None and self.names is None and known and few
 
@@ -428,7 +428,7 @@ class FittedBlend(FittedSignals):
         self._expect(cluster, X.shape[0])
         compiled, trees, choices, sets = loops(), self.trees, self.choices, cluster.index.sets
         n_kept, nothing = choices.n_candidates, np.empty((0, 0), np.float32)
-        Phi = nothing if self.sketch.exact else self.sketch.columns.table
+        Phi = nothing if self.sketch.exact else self.sketch.columns.kept
         assert trees is not None
 
         def of_block(rows: Any, block: slice) -> tuple[Ints, NDArray[np.float64], Ints]:
@@ -482,14 +482,14 @@ def best_candidates(
     `values` (n, ≤ L) has the values of labels; without it they are ⟨Φ_l, ẑ⟩ by the `columns` of Phi.
     """
     n, compiled = len(Z), loops()
-    if compiled is None or (values is None and columns.table is None):
+    if compiled is None or (values is None and columns.kept is None):
         return _best_candidates(examples, sets, proposed, lifts, values, Z, columns, n_learners, n_kept)
     labels, margin = np.empty((n, n_kept), np.int64), np.empty((n, n_kept), np.float32)
     signals = np.empty((len(examples) + 1, n, n_kept), np.float32)
     nothing = np.empty((0, 0), np.float32)
     compiled.candidates(
         sets.indptr, sets.indices, *_side_by_side(examples, n), proposed, lifts, nothing if values is None else values,
-        Z, nothing if values is not None else columns.table, n_learners, labels, signals, margin,
+        Z, nothing if values is not None else columns.kept, n_learners, labels, signals, margin,
     )  # fmt: skip
     return labels, dict(zip(("value", *examples), signals, strict=True)), margin
 

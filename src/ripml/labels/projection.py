@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from ripml.base.arrays import GrowingArray
+from ripml.base.arrays import GrowingArray, as_half, from_half
 from ripml.base.compiled import loops
 from ripml.base.parallel import blocks, map_blocks, thread_count
 from ripml.base.products import RoundedRows, column_counts
 from ripml.labels.ensembles import COLUMN_BLOCK, GOLDEN, Ensemble, check_capacity, mix
 
-__all__ = ["Embedder", "LabelVectors", "Projection"]
+__all__ = ["Embedder", "LabelVectors", "Projection", "kept_as"]
 
 Keys = NDArray[np.uint64]
 Floats = NDArray[np.float32]
@@ -157,7 +157,10 @@ def _row_blocks(indptr: NDArray[Any], most: int) -> Iterator[slice]:
 
 @dataclass(frozen=True)
 class LabelVectors:
-    """The columns of Phi of labels: from a table where that takes at most a gigabyte, else computed on demand."""
+    """The columns of Phi of labels: from a table where that takes at most a gigabyte, else computed on demand.
+
+    Where it would take up to two gigabytes, the table has them as float16.
+    """
 
     projection: Projection
     keys: Keys
@@ -168,12 +171,22 @@ class LabelVectors:
         return LabelVectors, (self.projection, self.keys)
 
     @cached_property
-    def table(self) -> Floats | None:
-        """The columns of all labels, (L, M); None where they take more than a gigabyte."""
+    def kept(self) -> Floats | NDArray[np.uint16] | None:
+        """The columns of all labels, (L, M), in float32 or as bits of float16; None where they take too much memory."""
         if self._columns is not None:
             return self._columns.view[: len(self.keys)]
-        size = 4 * len(self.keys) * self.projection.n_dims * self.projection.n_learners
-        return self.projection.columns(self.keys) if size <= _TABLE_BYTES else None
+        kept = kept_as(len(self.keys), self.projection.n_dims * self.projection.n_learners)
+        if kept != np.uint16:
+            return None if kept is None else self.projection.columns(self.keys)
+        table = np.empty((len(self.keys), self.projection.n_dims * self.projection.n_learners), np.uint16)
+        for rows in blocks(len(table), _ROW_BLOCK * 8):
+            table[rows] = _as_bits(self.projection.columns(self.keys[rows]))
+        return table
+
+    @property
+    def table(self) -> Floats | None:
+        """The columns of all labels, (L, M), where they are kept in float32."""
+        return None if self.kept is None or self.kept.dtype != np.float32 else cast("Floats", self.kept)
 
     def reordered(self, order: Ints) -> LabelVectors:
         """Of the same labels in another order; the table is made again when it is needed."""
@@ -181,8 +194,9 @@ class LabelVectors:
 
     def __call__(self, labels: Ints | slice) -> Floats:
         """The columns of these labels, (len(labels), M)."""
-        if self.table is not None:
-            return self.table[labels]
+        if self.kept is not None:
+            found: Any = self.kept[labels]
+            return found if found.dtype == np.float32 else from_half(found)
         used, place = np.unique(np.arange(len(self.keys))[labels], return_inverse=True)
         return self.projection.columns(self.keys[used])[place]
 
@@ -228,10 +242,24 @@ class LabelVectors:
 
     def extended(self, keys: Keys) -> LabelVectors:
         """For more labels; `keys` begin with the present ones. A table that was computed is continued."""
-        if "table" not in vars(self) or self.table is None:
+        if "kept" not in vars(self) or self.kept is None:
             return LabelVectors(self.projection, keys)
         columns, n = self._columns, len(self.keys)
         if columns is None or columns.size != n:  # the memory behind the table is taken by another extension
-            columns = GrowingArray(self.table)
-        columns.append(self.projection.columns(keys[n:]))
+            columns = GrowingArray(self.kept)
+        new = self.projection.columns(keys[n:])
+        columns.append(new if self.kept.dtype == np.float32 else _as_bits(new))
         return LabelVectors(self.projection, keys, columns)
+
+
+def kept_as(n_labels: int, n_dims: int) -> type[np.float32 | np.uint16] | None:
+    """The type of a table of the columns of all labels: float32, or the bits of float16; None for no table.
+
+    >>> kept_as(100_000, 1024).__name__, kept_as(360_000, 1024).__name__, kept_as(10**6, 1024)
+    ('float32', 'uint16', None)
+    """
+    return next((kind for kind in (np.float32, np.uint16) if n_labels * n_dims * kind().itemsize <= _TABLE_BYTES), None)
+
+
+def _as_bits(columns: Floats) -> NDArray[np.uint16]:
+    return as_half(columns, 1.0)[0].view(np.uint16)

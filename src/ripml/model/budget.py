@@ -13,6 +13,7 @@ import math
 from dataclasses import dataclass
 
 from ripml.base.parallel import thread_count
+from ripml.labels.projection import kept_as
 from ripml.model.fitting import Settings, choose_embedding, kernel_for
 from ripml.regression import resolve_solver
 
@@ -24,7 +25,6 @@ _ROW, _LABEL = 120, 250  # bytes held for each, all through a fit
 _STEPS = 13  # products with X and its transpose in a solution by conjugate gradients
 _SPARSE, _DENSE, _CHARACTER = 5e-10, 5e-11, 3e-7  # seconds of an operation, and of a character of texts, on one core
 _NARROW = 6 * 8 * 4  # bytes for each feature and thread of the narrowest block of targets
-_TABLE_BYTES = 1 << 30  # of columns of Phi that are kept, at most, see `LabelVectors`
 _SMALL_BYTES = 16_000_000
 _LIKENESS = 64_000_000  # of rows left out with all rows, for each thread
 
@@ -98,8 +98,8 @@ def held_bytes(settings: Settings, sizes: Sizes) -> float:
     """What is held for rows and labels all through a fit: with a table of the columns of Phi, where that is small."""
     n, d, L = sizes.n_rows, sizes.n_features, sizes.n_labels
     _, m = choose_embedding(settings, kernel_for(settings, n), (n, d), L)
-    table = 4 * L * m * settings.n_learners
-    return _ROW * n + _LABEL * L + (table if settings.decoder.tunes_ridge and table <= _TABLE_BYTES else 0)
+    kept = kept_as(L, m * settings.n_learners) if settings.decoder.tunes_ridge else None
+    return _ROW * n + _LABEL * L + (0 if kept is None else kept().itemsize * L * m * settings.n_learners)
 
 
 def working_bytes(budget: int, held: float = PROGRAM_BYTES) -> int:
