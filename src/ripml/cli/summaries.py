@@ -48,6 +48,8 @@ def model_summary(trained: DocumentModel) -> dict[str, Any]:
         "labels": len(model.classes_),
         "labels_without_rows": int((model.frequency_ == 0).sum()),
     }
+    if isinstance(model, RIPML) and model.n_repeated_:
+        facts["repeated_rows"] = model.n_repeated_
     if not facts["labels_without_rows"]:
         del facts["labels_without_rows"]
     if trained.concepts is not None:
@@ -114,6 +116,8 @@ def format_short(summary: dict[str, Any]) -> dict[str, str]:
     facts = {name.replace("_", " "): f"{summary[name]:,}" for name in names if name in summary}
     if summary["rows_without_labels"]:
         facts["rows"] += f", and {summary['rows_without_labels']:,} without labels"
+    if "repeated_rows" in summary:
+        facts["rows"] += f"; {summary['repeated_rows']:,} repeat another one"
     facts["on held-out rows"] = format_left_out(summary)
     return facts | {"seconds": f"{summary['seconds']:g}"}
 

@@ -203,6 +203,10 @@ class TrainingRows:
             _growing=growing,
         )
 
+    def renumbered(self, order: Ints) -> TrainingRows:
+        """With the row of number i as that of number `order[i]`."""
+        return replace(self, numbers=order[self.numbers], _growing=None)
+
     @property
     def n_alive(self) -> int:
         """Rows that were not forgotten."""

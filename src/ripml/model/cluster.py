@@ -181,6 +181,10 @@ class Cluster:
         many_rows = self.rows is not None and n_rows - self.rows.n_alive > max(_DEAD, n_rows // 2)
         return self.compacted() if many_sets or many_rows else self
 
+    def renumbered(self, order: Ints) -> Cluster:
+        """With the row of number i as that of number `order[i]`."""
+        return self if self.rows is None else replace(self, rows=self.rows.renumbered(order))
+
     def widened(self, n_targets: int) -> Cluster:
         """With more targets, of which nothing is known yet."""
         return replace(self, regression=self.regression.widened(n_targets))

@@ -128,6 +128,8 @@ class RIPML(Updatable):
     n_rows_, n_unlabelled_, n_seen_ : int
         Training rows, rows that were skipped because they have no label, and all rows ever learnt, in whose order
         rows are numbered.
+    n_repeated_ : int
+        Rows of the fit whose features repeat those of an earlier one. No row is left out while a copy of it is learnt.
     warm_ : dict
         What was learnt and forgotten since the fit, the drift of the regression, and whether a new fit is advised.
 
@@ -549,6 +551,11 @@ class RIPML(Updatable):
     def n_unlabelled_(self) -> int:
         """Rows left out because they carry no label."""
         return self.model_.n_unlabelled
+
+    @property
+    def n_repeated_(self) -> int:
+        """Rows of the fit that repeated the features of an earlier one."""
+        return self.model_.n_repeated
 
     @property
     def n_seen_(self) -> int:

@@ -40,10 +40,11 @@ from ripml.labels.ensembles import Ensemble, Gaussian, Identity
 from ripml.labels.label_sets import distinct_sets
 from ripml.labels.projection import Embedder, Projection
 from ripml.labels.vocabulary import Vocabulary
-from ripml.model.cluster import Cluster
+from ripml.model.cluster import Cluster, LabelledRows
 from ripml.model.clustering import partition
+from ripml.model.copies import Copies
 from ripml.model.features import FILLED, Scaling, is_filled, relevance
-from ripml.model.model import Model, no_changes
+from ripml.model.model import Change, Model, no_changes
 from ripml.model.streaming import ClusterSets, embed_and_sum
 from ripml.model.tuning import Choice, choose
 from ripml.neighbors import Exact, Index
@@ -76,6 +77,7 @@ _RIDGE_START, _RIDGE_STEP, _RIDGE_MOST_STEPS = 0.3, 10**0.5, 8
 _KERNEL_ROWS = 20_000  # the most rows whose kernel matrix "auto" factorises: 1.6 GB, half a minute on two cores
 _SAMPLE = {True: 1000, False: 3000}  # rows that settings are tuned on: linear, or with a kernel
 _POWER = 0.25  # of the relevance of words, from which the search for a better one starts
+_LEAST_DISTINCT = 100  # distinct rows for each cluster, from which a model is fitted to them alone at first
 _SAMPLE_TO_SCALE = 1000  # rows that a scaling of features is chosen on
 _EXACT_LABELS = 4096  # "auto" solves for Y itself up to here, and up to so many operations, linear or not:
 _EXACT_FLOPS = {True: 1.2e11, False: 1e12}
@@ -133,13 +135,70 @@ def fit(
 
     X may come with evidence, see `FeatureRows`.
     `workspace` is where arrays of the size of the data are made, and how much else may be held at a time.
+
+    No row is left out while a copy of it is learnt. Where enough rows occur once, only these are left out; else the
+    model is fitted to the first of all equal rows, and then learns the others. (Where few rows are distinct, equal rows
+    are not copies, but all there is.)
     """
+    copies, n = Copies.of(apart(X)[0]), X.shape[0]
+    arguments = names, n_unlabelled, seed, workspace
+    if not copies.n_repeated:
+        return _fit(settings, X, Y, None, *arguments)
+    enough = np.count_nonzero(copies.single) >= _most_asked(n)
+    _log.info("%s of %s rows repeat another one", f"{copies.n_repeated:,}", f"{n:,}")
+    if not enough and workspace.in_memory and len(copies.first) >= _LEAST_DISTINCT * settings.n_clusters:
+        settings = replace(settings, kernel=kernel_for(settings, n))
+        model = _fit(settings, X[copies.first], Y[copies.first], None, *arguments)
+        model = _with_repeated(model, X, Y, copies, settings.n_jobs)
+    else:
+        if not (enough or workspace.in_memory):
+            _log.warning(
+                "%s of %s rows repeat another one: what this fit says about new rows is too good; leave out repeated "
+                "rows, or fit in memory.",
+                f"{copies.n_repeated:,}",
+                f"{n:,}",
+            )
+        model = _fit(settings, X, Y, copies, *arguments)
+    return replace(model, n_repeated=copies.n_repeated)
+
+
+def _with_repeated(model: Model, X: Any, Y: Any, copies: Copies, n_jobs: int | None) -> Model:
+    """A model of the first of all equal rows after it learnt the others, with the numbers of all in their order."""
+    order, n = np.concatenate([copies.first, copies.repeated]), Y.shape[0]
+    if model.exact:
+        before, _ = apart(X[copies.repeated[:0]])
+        labels = wide(Y[copies.repeated], len(model.vocabulary))
+        nothing = LabelledRows(model.features(before), labels[:0], copies.repeated[:0])
+        more = LabelledRows(model.features(X[copies.repeated]), labels, copies.repeated)
+        model = model.changed(Change(nothing, more, model.vocabulary), n_jobs)
+    else:
+        _log.warning(
+            "%s rows repeat others, and are not learnt: the solver %r cannot learn rows after the fit.",
+            f"{copies.n_repeated:,}",
+            model.solutions[0]["solver"],
+        )
+    return replace(model.renumbered(order), n_seen=n, changes=no_changes(model.n_rows, Y.shape[1]))
+
+
+def _fit(
+    settings: Settings,
+    X: Any,
+    Y: Any,
+    copies: Copies | None,
+    names: NDArray[Any],
+    n_unlabelled: int,
+    seed: int,
+    workspace: Workspace,
+) -> Model:
+    """Fit rows, of which those that occur once are left out before those that are among `copies`."""
     decoder, n_jobs = settings.decoder, settings.n_jobs
     n, L = Y.shape
     unseen = X.unseen if isinstance(X, FeatureRows) else ()
     X, evidence = apart(X)
     vocabulary = Vocabulary.of(names)
     rank = np.random.default_rng(seed).permutation(n)  # the order in which rows are left out
+    if copies is not None:
+        rank = copies.singles_first(rank)
     # The kernel, the ridge, and how features are scaled and weighted: given, or chosen on a sample.
     is_scaled = settings.scales_at_once and not workspace.in_memory  # as the rows were written
     given, (choice, scaling, X) = X, _tuned(settings, X, Y, names, rank, seed, is_scaled, workspace)

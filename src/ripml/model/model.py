@@ -84,6 +84,7 @@ class Model:
     changes: dict[str, int]
     structure: dict[str, str]  # settings that the fit depends on, as text
     compact: bool = False  # it has only what answers need
+    n_repeated: int = 0  # rows of the fit that repeated the features of an earlier one
 
     @property
     def frequency(self) -> Ints:
@@ -143,13 +144,27 @@ class Model:
                 "this model was saved compact, for answers only, so it cannot learn or forget; "
                 "load one that was saved without compact, or fit again."
             )
-        for solution in self.solutions:
-            word = solution["solver"]
-            if word in registry.words("solver") and not registry.named("solver", word).exact:
-                raise ParameterError(
-                    f"solver={word!r} stops short of the exact solution, so rows cannot be learnt or "
-                    "forgotten exactly; fit with solver='primal' or 'dual', or kernel='rbf', which do."
-                )
+        word = self._inexact_solver
+        if word is not None:
+            raise ParameterError(
+                f"solver={word!r} stops short of the exact solution, so rows cannot be learnt or "
+                "forgotten exactly; fit with solver='primal' or 'dual', or kernel='rbf', which do."
+            )
+
+    @property
+    def exact(self) -> bool:
+        """Whether the regression was solved to the end, so that changes are exact."""
+        return self._inexact_solver is None
+
+    @property
+    def _inexact_solver(self) -> str | None:
+        words = [str(solution["solver"]) for solution in self.solutions]
+        known = registry.words("solver")
+        return next((word for word in words if word in known and not registry.named("solver", word).exact), None)
+
+    def renumbered(self, order: Ints) -> Model:
+        """With the row of number i as that of number `order[i]`."""
+        return replace(self, clusters=tuple(cluster.renumbered(order) for cluster in self.clusters))
 
     def changed(self, change: Change, n_jobs: int | None = None) -> Model:
         """The model after rows were learnt, forgotten or relabelled: that of a fit on the rows there are now.
@@ -267,6 +282,7 @@ class Model:
             decoder=self.decoder.emptied(),
             n_rows=0,
             n_unlabelled=0,
+            n_repeated=0,
             n_seen=0,
             changes=no_changes(0, self.changes["labels_at_fit"]),
         )
