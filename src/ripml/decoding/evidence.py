@@ -52,6 +52,11 @@ class Evidence:
     # are if this is None.
     expected: Floats | None = None
 
+    @classmethod
+    def none(cls, n: int) -> Evidence:
+        """That no name stands in n texts."""
+        return cls(np.zeros(n + 1, np.int64), np.empty(0, np.int64), np.empty((0, len(TEXT_SIGNALS)), np.float32))
+
     def __len__(self) -> int:
         return len(self.ends) - 1
 
@@ -74,6 +79,12 @@ class Evidence:
     def _taken(self, ends: Ints, pairs: Any) -> Evidence:
         expected = None if self.expected is None else self.expected[pairs]
         return Evidence(ends, self.labels[pairs], self.signals[pairs], expected)
+
+    def followed_by(self, other: Evidence) -> Evidence:
+        """With the evidence of further rows; all of it was counted."""
+        ends = np.concatenate([self.ends, self.ends[-1] + other.ends[1:]])
+        signals = np.concatenate([self.signals, other.signals])
+        return Evidence(ends, np.concatenate([self.labels, other.labels]), signals)
 
     def joined(self, other: Evidence) -> Evidence:
         """With what another evidence, about the same rows, says of other labels."""

@@ -410,8 +410,9 @@ class RIPML(Updatable):
 
     def _favour_rare_labels(self, scores: Any) -> Any:
         if self.tail and (p := self.propensities()) is not None:
-            least = p.min(where=self.frequency_ > 0, initial=1.0)  # a label that no row carries has no score
-            scores = weigh(scores, p, float(self.tail)) * least ** float(self.tail)
+            least = p.min(where=self.frequency_ > 0, initial=1.0)
+            # A label that only decisions name counts as one of the rarest.
+            scores = weigh(scores, np.maximum(p, least), float(self.tail)) * least ** float(self.tail)
         return scores
 
     def _raw_scores(self, X: Any) -> Any:

@@ -28,6 +28,7 @@ from ripml.decoding.label_set_index import wide
 from ripml.labels.vocabulary import Vocabulary
 from ripml.model.cluster import Cluster, ClusterChange, LabelledRows
 from ripml.model.clustering import assign, nearest_centres
+from ripml.model.decisions import Decisions
 from ripml.model.features import Scaling, is_empty
 from ripml.regression.kernels import Kernel
 
@@ -85,6 +86,7 @@ class Model:
     structure: dict[str, str]  # settings that the fit depends on, as text
     compact: bool = False  # it has only what answers need
     n_repeated: int = 0  # rows of the fit that repeated the features of an earlier one
+    decisions: Decisions | None = None  # on some labels of further rows
 
     @property
     def frequency(self) -> Ints:
@@ -128,12 +130,44 @@ class Model:
         if not self.n_rows:  # all of them were forgotten
             return scipy.sparse.csr_array((X.shape[0], len(self.vocabulary)))
         X = self.features(X)
+        scores, nearest = self._undecided(X, n_jobs, n_probe)
+        if self.decisions is not None:
+            scores = self.decisions.corrected(scores, self.clusters, apart(X)[0], nearest, n_jobs)
+        retired = self.vocabulary.retired
+        return scoring.without_labels(scores, retired) if retired.any() else scores
+
+    def _undecided(self, X: Any, n_jobs: int | None, n_probe: int = 1) -> tuple[Any, Ints]:
+        """The scores, CSR (n, L), of features as the regression sees them without decisions, and the nearest clusters.
+
+        A row without features has no cluster, −1.
+        """
         features, _ = apart(X)
         near = self.nearest_clusters(features, n_probe, n_jobs)
         near[is_empty(features)] = -1
-        scores = self.decoder.scores(self.clusters, X, near, n_jobs)
-        retired = self.vocabulary.retired
-        return scoring.without_labels(scores, retired) if retired.any() else scores
+        return self.decoder.scores(self.clusters, X, near, n_jobs), near[:, 0]
+
+    # ------------------------------------------------------------------------------------------------------- decisions
+
+    def decided(self, decisions: Decisions, vocabulary: Vocabulary, n_jobs: int | None) -> Model:
+        """The model with more decisions, on labels of this vocabulary."""
+        model = self.grown(vocabulary, np.pad(self.frequency, (0, len(vocabulary) - len(self.frequency))), 0)
+        model = model.prepared(n_jobs)
+        added = model._measured(decisions, n_jobs)
+        known = added if model.decisions is None else model.decisions.followed_by(added)
+        return replace(model, decisions=known.weighed(model.clusters, n_jobs))
+
+    def undecided(self, decisions: Decisions, n_jobs: int | None) -> Model:
+        """The model without these decisions."""
+        known = self.decisions
+        if known is None:
+            raise DataError("there is no decision that could be withdrawn.")
+        left = known.without(decisions)
+        return replace(self, decisions=left.weighed(self.clusters, n_jobs) if len(left) else None)
+
+    def _measured(self, decisions: Decisions, n_jobs: int | None) -> Decisions:
+        """Decisions compared with the training rows that there are now."""
+        scores, nearest = self._undecided(decisions.rows, n_jobs)
+        return decisions.measured(self.clusters, nearest, scores)
 
     # ------------------------------------------------------------------------------------------------- rows come and go
 
@@ -215,7 +249,7 @@ class Model:
         for c, part, plan in planned:
             clusters[c] = clusters[c].changed(part, plan, model.decoder.embedding, n_jobs)
         counts = {"learnt": len(learnt), "forgotten": len(forgotten), "relabelled": len(moved)}
-        return replace(
+        changed = replace(
             model,
             clusters=tuple(clusters),
             decoder=decoder,
@@ -224,6 +258,13 @@ class Model:
             n_unlabelled=max(0, self.n_unlabelled + int((~arrives).sum()) - int((~leaves).sum())),
             changes={name: count + counts.get(name, 0) for name, count in model.changes.items()},
         )
+        decisions = changed.decisions
+        if decisions is None:
+            return changed
+        if not changed.n_rows:
+            return replace(changed, decisions=decisions.without_rows(changed.clusters))
+        changed = replace(changed, decisions=None).prepared(n_jobs)  # also the clusters where no row came or went
+        return replace(changed, decisions=changed._measured(decisions, n_jobs).weighed(changed.clusters, n_jobs))
 
     def _carried_first(self, change: Change) -> Ints | None:
         """The order of columns in which labels that get their first row follow the others that have a target.
@@ -249,7 +290,9 @@ class Model:
         more = np.zeros(len(vocabulary) - len(self.vocabulary), np.int64)
         grown = self.grown(vocabulary, np.concatenate([self.frequency, more]), 0)
         vocabulary, embedding = vocabulary.kept(order), grown.decoder.embedding
-        return replace(grown, vocabulary=vocabulary, decoder=grown.decoder.kept(embedding.reordered(order), order))
+        decoder = grown.decoder.kept(embedding.reordered(order), order)
+        decisions = None if self.decisions is None else self.decisions.renumbered(order)
+        return replace(grown, vocabulary=vocabulary, decoder=decoder, decisions=decisions)
 
     def prepared(self, n_jobs: int | None) -> Model:
         """The same model with all that its first change needs made now."""
@@ -257,7 +300,12 @@ class Model:
         clusters = tuple(cluster.prepared(self.decoder.embedding, n_jobs) for cluster in self.clusters)
         for cluster in clusters:
             cluster.regression.warm()
-        return replace(self, clusters=clusters)
+        return self._with_clusters(clusters)
+
+    def _with_clusters(self, clusters: tuple[Cluster, ...]) -> Model:
+        """With the same clusters in another state."""
+        decisions = None if self.decisions is None else self.decisions.compacted(self.clusters, clusters)
+        return replace(self, clusters=clusters, decisions=decisions)
 
     def prepare_rows(self) -> None:
         """Make now what answers need of sparse rows, and drop the memory pages of the rows if they are mapped."""
@@ -285,18 +333,19 @@ class Model:
             n_repeated=0,
             n_seen=0,
             changes=no_changes(0, self.changes["labels_at_fit"]),
+            decisions=None,
         )
 
     def settled(self, n_jobs: int | None) -> Model:
         """The same model at rest: without places of what was forgotten, and with all it needs to go on learning."""
         if self.compact:
             return self.answering()
-        clusters = tuple(cluster.settled(self.decoder.embedding, n_jobs) for cluster in self.clusters)
-        return replace(self, clusters=clusters)
+        return self._with_clusters(tuple(cluster.settled(self.decoder.embedding, n_jobs) for cluster in self.clusters))
 
     def answering(self) -> Model:
         """The same model with only what answers need."""
-        return replace(self, clusters=tuple(cluster.answering() for cluster in self.clusters), compact=True)
+        answering = self._with_clusters(tuple(cluster.answering() for cluster in self.clusters))
+        return replace(answering, compact=True)
 
     def training_labels(self) -> Any:
         """The label sets that were learnt from, CSR (n_rows, L), one for each training row, in no particular order."""
@@ -352,22 +401,25 @@ class Model:
             if self.frequency[place]:
                 name, count = self.vocabulary.names[place], int(self.frequency[place])
                 raise DataError(f"the label {name!r} is carried by {count:,} rows; relabel or forget them first.")
+        settled = self.settled(n_jobs)
+        decisions = settled.decisions
+        if decisions is not None and (named := np.intersect1d(places, decisions.labels)).size:
+            name = self.vocabulary.names[named[0]]
+            raise DataError(f"a decision names the label {name!r}; withdraw it first.")
         kept = np.setdiff1d(np.arange(len(self.vocabulary)), places)
         column = np.full(len(self.vocabulary), -1, np.int64)
         column[kept] = np.arange(len(kept))
         vocabulary, before = self.vocabulary.kept(kept), self.decoder.embedding
         decoder = self.decoder.kept(before.kept(vocabulary, kept), kept)
-        clusters = [
-            replace(cluster, index=cluster.index.renumbered(column, len(kept)))
-            for cluster in self.settled(n_jobs).clusters
-        ]
+        clusters = [replace(cluster, index=cluster.index.renumbered(column, len(kept))) for cluster in settled.clusters]
         if before.own_dimensions:
             targets = kept[kept < before.n_targets]
             clusters = [
                 replace(cluster, regression=cluster.regression.with_targets(targets)).embedded_again(decoder.embedding)
                 for cluster in clusters
             ]
-        return replace(self, vocabulary=vocabulary, decoder=decoder, clusters=tuple(clusters))
+        decisions = None if decisions is None else decisions.renumbered(column)
+        return replace(self, vocabulary=vocabulary, decoder=decoder, clusters=tuple(clusters), decisions=decisions)
 
     def without_features(self, features: NDArray[np.bool_], n_jobs: int | None) -> Model:
         """With nothing left of features (d,), True for those that no row has any more, in what the rows add up to.
@@ -376,12 +428,12 @@ class Model:
         """
         if self.scaling.centre is not None:
             return replace(self)
+        settled = self.settled(n_jobs)
         clusters = tuple(
-            replace(cluster, regression=cluster.regression.cleared(features))
-            for cluster in self.settled(n_jobs).clusters
+            replace(cluster, regression=cluster.regression.cleared(features)) for cluster in settled.clusters
         )
         centres = np.where(features, self.centres.dtype.type(0), self.centres)
-        return replace(self, clusters=clusters, centres=centres)
+        return replace(settled, clusters=clusters, centres=centres)
 
 
 def _taken(array: Any, rows: Ints) -> Any:

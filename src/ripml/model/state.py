@@ -32,12 +32,14 @@ from ripml.base.workspace import row_slice
 from ripml.decoding.calibration import Calibration
 from ripml.decoding.decoders import DecoderParts
 from ripml.decoding.embedding import LabelEmbedding
+from ripml.decoding.evidence import TEXT_SIGNALS, Evidence
 from ripml.decoding.fitted import Choices
 from ripml.decoding.label_set_index import LabelSetIndex, wide
 from ripml.decoding.training_rows import TrainingRows
 from ripml.labels.projection import Projection
 from ripml.labels.vocabulary import Vocabulary
 from ripml.model.cluster import Cluster
+from ripml.model.decisions import Decisions
 from ripml.model.features import Scaling
 from ripml.model.fitting import Settings
 from ripml.model.model import Model, no_changes
@@ -88,6 +90,19 @@ _SPECS = {
     "kept_set_of_row": ArraySpec("iu", ("k",), least=0, optional=True),
     "kept": ArraySpec("f", ("k", "d"), optional=True),
     "kept_data": ArraySpec("f", (None,), optional=True),
+    # p rows with decisions on labels; their terms are (·, p_c) of each cluster, one after the other.
+    "decided_cluster": ArraySpec("iu", ("p",), least=0, below="C", optional=True),
+    "decided_ends": ArraySpec("iu", (None,), least=0, rising=True, optional=True),
+    "decided_labels": ArraySpec("iu", ("pairs",), least=0, below="L", optional=True),
+    "decided_accepted": ArraySpec("bool", ("pairs",), optional=True),
+    "decided_scores": ArraySpec("float64", ("pairs",), finite=True, optional=True),
+    "decided_weights": ArraySpec("float64", ("pairs",), finite=True, optional=True),
+    "decided_terms": ArraySpec("float32", (None,), finite=True, optional=True),
+    "decided_rows": ArraySpec("f", ("p", "d"), optional=True),
+    "decided_rows_data": ArraySpec("f", (None,), optional=True),
+    "decided_names_ends": ArraySpec("iu", (None,), least=0, rising=True, optional=True),
+    "decided_names_labels": ArraySpec("iu", ("names",), least=0, below="L", optional=True),
+    "decided_names_signals": ArraySpec("float32", ("names", len(TEXT_SIGNALS)), finite=True, optional=True),
 }
 
 _TOGETHER = (
@@ -97,11 +112,14 @@ _TOGETHER = (
     ("far_clusters", "far_sums", "far_unit"),
     ("name_hits", "name_right", "name_signals"),
     ("feature_centre", "feature_scale"),
-)
+    ("decided_cluster", "decided_ends", "decided_labels", "decided_accepted", "decided_scores", "decided_weights",
+     "decided_terms"),
+    ("decided_names_ends", "decided_names_labels", "decided_names_signals"),
+)  # fmt: skip
 
 # Whole numbers, which are stored in as few bytes as hold them.
 _WHOLE = {name for name, spec in _SPECS.items() if spec.dtype == "iu"} | {
-    f"{name}_{part}" for name in ("sets", "rows", "kept") for part in ("indices", "indptr")
+    f"{name}_{part}" for name in ("sets", "rows", "kept", "decided_rows") for part in ("indices", "indptr")
 }
 
 _ONE = np.ones(1)
@@ -158,6 +176,7 @@ def to_state(model: Model, n_jobs: int | None, compact: bool = False) -> tuple[d
         "calibration": np.stack(calibration.steps),
         **model.decoder.arrays(),
         **of_features,
+        **({} if model.decisions is None else model.decisions.arrays()),
     }
     return values, {name: narrowed(array) if name in _WHOLE else array for name, array in arrays.items()}
 
@@ -372,7 +391,33 @@ def from_state(settings: Settings, values: Mapping[str, Any], arrays: Arrays) ->
         changes=changes,
         structure=settings.structure,
         compact=values["compact"],
+        decisions=_decisions(arrays, clusters, n_features),
     )
+
+
+def _decisions(arrays: Arrays, clusters: Sequence[Cluster], d: int) -> Decisions | None:
+    """The decisions on labels, if there are any."""
+    if "decided_cluster" not in arrays:
+        return None
+    cluster, labels, ends = (arrays[f"decided_{name}"] for name in ("cluster", "labels", "ends"))
+    if len(ends) != len(cluster) + 1 or ends[0] != 0 or ends[-1] != len(labels):
+        raise ValueError("the array 'decided_ends' must run from 0 to the number of decisions")
+    X = arrays["decided_rows"] if "decided_rows" in arrays else csr_from(arrays, "decided_rows", (len(cluster), d))
+    sizes = np.bincount(cluster, minlength=len(clusters))
+    lines = np.array([one.regression.n_posterior_terms for one in clusters])
+    terms = np.split(arrays["decided_terms"], np.cumsum(sizes * lines))
+    if len(terms.pop()):
+        raise ValueError("the array 'decided_terms' has more than the terms of all decisions")
+    evidence = None
+    if "decided_names_ends" in arrays:
+        evidence = Evidence(*(arrays[f"decided_names_{part}"] for part in ("ends", "labels", "signals")))
+        if len(evidence) != len(cluster) or evidence.ends[0] != 0 or evidence.ends[-1] != len(evidence.labels):
+            raise ValueError("the array 'decided_names_ends' is not that of the decisions")
+    return Decisions(
+        X, evidence, ends, labels, arrays["decided_accepted"], cluster, arrays["decided_scores"],
+        arrays["decided_weights"],
+        tuple(part.reshape(n, p) for part, n, p in zip(terms, lines.tolist(), sizes.tolist(), strict=True)),
+    )  # fmt: skip
 
 
 def _whole(values: Mapping[str, Any], name: str) -> int:

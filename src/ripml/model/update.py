@@ -22,8 +22,12 @@ from numpy.typing import NDArray
 from ripml.base.errors import DataError, ParameterError
 from ripml.base.estimator import check_fitted
 from ripml.base.parallel import exclusive, one_blas_thread
+from ripml.decoding.evidence import Evidence, apart
+from ripml.decoding.label_set_index import wide
 from ripml.labels.vocabulary import Vocabulary
 from ripml.model.cluster import LabelledRows
+from ripml.model.decisions import Decisions
+from ripml.model.features import is_empty
 from ripml.model.model import Change, Model
 from ripml.model.multilabel import Multilabel
 
@@ -88,6 +92,79 @@ class Updatable(Multilabel):
         [[('cold', 1.0)]]
         """
         return self._change((X, Y), (X, new_Y), together=True, rows=rows)
+
+    # -------------------------------------------------------------------------------------------------------- decisions
+
+    @exclusive
+    def decide(self: Self, X: Any, accepted: Any = None, rejected: Any = None) -> Self:
+        """Learn decisions on some labels of rows X, each accepted or rejected; nothing is learnt of other labels.
+
+        `accepted` and `rejected` are as Y for `fit`, None for no labels. The score of an accepted label rises for rows
+        like these, that of a rejected one falls, and the scores of labels that no decision names do not change by a
+        bit. It is exactly the regression in which the undecided labels are missing values, see `ripml.model.decisions`.
+        Decisions are a set: their order has no influence, and `withdraw` takes each back. Labels that are accepted may
+        be new. Rows that carry all their labels are for `partial_fit`.
+
+        >>> from ripml import RIPML
+        >>> model = RIPML(random_state=0).fit(np.eye(3), [["tea"], ["ice"], ["hot"]])
+        >>> model = model.decide([[1, 1, 0]], accepted=[["cold"]], rejected=[["tea"]])
+        >>> "cold" in dict(model.recommend([[1, 1, 0]])[0])
+        True
+        """
+        model = self._fitted_model()
+        model.check_exact()
+        self._check_unchanged()
+        decisions, vocabulary = self._decisions(model, X, accepted, rejected)
+        self.model_ = model.decided(decisions, vocabulary, self.n_jobs)
+        return self
+
+    @exclusive
+    def withdraw(self: Self, X: Any, accepted: Any = None, rejected: Any = None) -> Self:
+        """Take back decisions, given as for `decide`: the model is the one that never had them."""
+        model = self._fitted_model()
+        decisions, vocabulary = self._decisions(model, X, accepted, rejected)
+        if len(vocabulary) > len(model.vocabulary):
+            name = vocabulary.names[len(model.vocabulary)]
+            raise DataError(f"there is no decision on the label {name!r}: the model does not know that label.")
+        self.model_ = model.undecided(decisions, self.n_jobs)
+        return self
+
+    @property
+    def n_decided_(self) -> int:
+        """Rows of which some labels are decided."""
+        decisions = self._fitted_model().decisions
+        return 0 if decisions is None else len(decisions)
+
+    def _decisions(self, model: Model, X: Any, accepted: Any, rejected: Any) -> tuple[Decisions, Vocabulary]:
+        """Valid decisions, and all labels, also those that are new."""
+        X, evidence = apart(model.features(self._validated(X, reset=False)))
+        if evidence is None and model.decoder.names is not None:
+            evidence = Evidence.none(X.shape[0])
+        nothing = scipy.sparse.csr_array((X.shape[0], len(model.vocabulary)), dtype=np.float32)
+        yes, vocabulary = (nothing, model.vocabulary) if accepted is None else model.vocabulary.encode(accepted)
+        no, known = (nothing, vocabulary) if rejected is None else vocabulary.encode(rejected)
+        if len(known) > len(vocabulary):
+            name = known.names[len(vocabulary)]
+            raise DataError(f"the label {name!r} cannot be rejected: the model does not know it.")
+        yes, no = wide(yes, len(vocabulary)), wide(no, len(vocabulary))
+        for name, Y in {"accepted": yes, "rejected": no}.items():
+            if Y.shape[0] != X.shape[0]:
+                raise DataError(
+                    f"X has {X.shape[0]} rows and `{name}` has {Y.shape[0]}; they must have the same number."
+                )
+        both = yes.multiply(no)
+        if both.nnz:
+            name = vocabulary.names[scipy.sparse.csr_array(both).indices[0]]
+            raise DataError(f"the label {name!r} is both accepted and rejected for the same row.")
+        for problem, rows in {
+            "has no decision: name a label that is accepted or rejected": np.diff((yes + no).indptr) == 0,
+            "has no feature that the model knows, so nothing can be learnt from a decision on it": is_empty(X),
+        }.items():
+            if rows.any():
+                raise DataError(f"row {int(np.argmax(rows))} {problem}.")
+        return Decisions.of(X, evidence, yes, no), vocabulary
+
+    # ------------------------------------------------------------------------------------------------------------------
 
     def _change(self: Self, before: Any, after: Any, together: bool = False, rows: Sequence[int] | None = None) -> Self:
         """Forget the rows (X, Y) `before` and learn those `after`; `together`, they are the same rows."""

@@ -220,6 +220,13 @@ class IncrementalRidge(IncrementalSystem):
         self.sums = Sums(self.sums.gram, widened(self.sums.moment, n_targets), self.sums.n_rows)
         self._Psi = None if self._Psi is None else widened(self._Psi, n_targets)
 
+    def posterior_terms(self, X: Any) -> Doubles:
+        """alpha G⁻¹Xᵀ (d, r) with G = XᵀX + alpha I of the training rows."""
+        if not self._ready():
+            raise DataError("the regression is singular, so no decision can be weighed; use a larger ridge.")
+        assert self._inverse is not None
+        return self.alpha * self._inverse.solved(np.ascontiguousarray(doubles(X).T), self._product)
+
     @property
     def added_up(self) -> Doubles:
         """The magnitude of all values that the diagonal of XᵀX ever had, (d,).

@@ -152,6 +152,22 @@ class IncrementalKernelRidge(IncrementalSystem):
         self.settle()
         self._Z, self._C = (GrowingArray(widened(part.view, n_targets)) for part in (self._Z, self._C))
 
+    def posterior_terms(self, X: Any) -> Doubles:
+        """(K + alpha I)⁻¹K(rows, X) (n, r), zero at places without a row."""
+        self._solve()
+        assert self._inverse is not None
+        queries = dense(X).astype(np.float64)
+        K = np.empty((len(self.alive), len(queries)))
+        for tile in blocks(len(K), _TILE):
+            K[tile] = dense(self._rows.X[tile]).astype(np.float64) @ queries.T
+        self.kernel.of_products(
+            cast(Any, K), cast(Any, self.squares), cast(Any, np.einsum("ij,ij->i", queries, queries))
+        )
+        present = self._places >= 0
+        known = np.zeros((self._inverse.size, len(queries)))
+        known[present] = K[self._places[present]]
+        return self._spread(self._inverse.apply(known))
+
     def compact(self) -> None:
         """Remove the places of forgotten rows; the others keep their order."""
         self.settle()
@@ -360,6 +376,11 @@ class IncrementalDualRidge(IncrementalKernelRidge):
         super().widen(n_targets)
         if not self._stale:
             self._Psi = widened(self._Psi, n_targets)
+
+    def posterior_terms(self, X: Any) -> Doubles:
+        """With a linear kernel alpha (XᵀX + alpha I)⁻¹ of rows, as of `IncrementalRidge`, (d, r)."""
+        terms = super().posterior_terms(X)
+        return dense(X).T - _transposed_product(self._rows.X, terms) if self.kernel.linear else terms
 
     def _solver(self, each: Callable[[Any, range], Any]) -> Callable[[], tuple[Any, ...]]:
         X, solve_dual = self._rows.X, super()._solver(each)

@@ -355,6 +355,10 @@ class IncrementalSystem(ABC):
         """Extend to this many targets; new ones are zero for all present rows."""
 
     @abstractmethod
+    def posterior_terms(self, X: Any) -> Doubles:
+        """What the posterior covariance with rows X (r, d) is made of, one column per row; see `Regression`."""
+
+    @abstractmethod
     def drift(self) -> float:
         """The relative error of the solution that rounding has caused."""
 

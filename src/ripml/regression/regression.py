@@ -100,6 +100,27 @@ class Regression(ABC):
         """
 
     @abstractmethod
+    def posterior(self, X: Any, others: Rows, terms: Floats, rows: Rows | None, n_jobs: int | None) -> Floats:
+        """The posterior covariance (n, r) of rows X with r others, given the training rows.
+
+            linear   alpha x (XᵀX + alpha I)⁻¹ x'        kernel   K(x, x') − K(x, rows) (K + alpha I)⁻¹ K(rows, x')
+
+        `terms` are those of the others by `posterior_terms`, and `rows` the training rows, if these are kept.
+        """
+
+    @property
+    @abstractmethod
+    def n_posterior_terms(self) -> int:
+        """The number of terms of each row."""
+
+    def posterior_terms(self, X: Any) -> Floats:
+        """What `posterior` with rows X (r, d) is made of, one column per row; call `prepared` first."""
+        system = self.in_use
+        assert system is not None
+        with system.lock:
+            return np.ascontiguousarray(system.posterior_terms(self._features(X)), np.float32)
+
+    @abstractmethod
     def with_targets(self, kept: Ints) -> Regression:
         """With only these targets, and without a system in use."""
 
@@ -299,6 +320,16 @@ class LinearRegression(Regression):
         features, values = _entries(x)
         return features, values[:, None] * read(self._lines(features)), read(self.intercept[None])[0], None
 
+    @property
+    def n_posterior_terms(self) -> int:
+        """d, and one for the intercept."""
+        return len(self.Psi) + self.with_intercept
+
+    def posterior(self, X: Any, others: Rows, terms: Floats, rows: Rows | None, n_jobs: int | None) -> Floats:
+        """x times the terms, (d, r)."""
+        d = len(self.Psi)
+        return np.asarray(predict_embedding(X, terms[:d], n_jobs) + terms[d:].sum(axis=0))
+
     def with_targets(self, kept: Ints) -> Regression:
         """With only these targets."""
         sums = None if self.sums is None else replace(self.sums, moment=self.sums.moment[:, kept])
@@ -463,6 +494,20 @@ class KernelRegression(Regression):
         alive = np.isfinite(likeness)  # −∞ for rows that were forgotten
         K = self.kernel.of_likeness(np.where(alive, likeness, 0)[None], np.array([squares], np.float32))[0]
         return features, pulls, intercepts, (np.arange(len(K)), np.where(alive, K, 0)[:, None] * coefficients)
+
+    @property
+    def n_posterior_terms(self) -> int:
+        """n."""
+        return len(self.coefficients)
+
+    def posterior(self, X: Any, others: Rows, terms: Floats, rows: Rows | None, n_jobs: int | None) -> Floats:
+        """K(x, others) less what the training rows say of it, K(x, rows) times the terms (n, r)."""
+        assert rows is not None
+        squares = squared_lengths(X)
+        found, known = (
+            self.kernel.of_likeness(self.kernel.likeness(X, some, n_jobs), squares) for some in (others, rows)
+        )
+        return np.asarray(found - known @ terms)
 
     def with_targets(self, kept: Ints) -> Regression:
         """With only these targets."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from os import PathLike
 from typing import Any
@@ -119,6 +119,7 @@ class Tagger(Estimator):
         self.n_repeated_ = len(data) - self.n_empty_ - len(kept)
         self.documents_ = fitted
         self._known = {digest: tags for digest, tags in _digests(kept) if tags}
+        self._decided = dict[bytes, dict[str, bool]]()
         return self
 
     @exclusive
@@ -126,8 +127,8 @@ class Tagger(Estimator):
         """Learn more documents, given as for `fit`; the tags of a known text are replaced.
 
         If some texts have tags, known texts without tags are forgotten. Tags, also new ones, take effect at once,
-        exactly as if all texts had been fitted together with the present features and settings. A call that fails
-        changes nothing.
+        exactly as if all texts had been fitted together with the present features and settings. Decisions on a text
+        that is learnt are withdrawn: all its tags are known now. A call that fails changes nothing.
         """
         if not hasattr(self, "documents_"):
             return self.fit(documents, tags, **columns)
@@ -138,6 +139,7 @@ class Tagger(Estimator):
         removed = [digest for digest, tags in new.items() if digest in old and not tags]
         changed = [digest for digest, tags in new.items() if tags and old.get(digest, tags) != tags]
         added = [digest for digest, tags in new.items() if tags and digest not in old]
+        settled = [digest for digest in new if digest in self._decided]
         model, row = copy.copy(self._online()), {digest: i for i, digest in enumerate(new)}
         if removed or changed:
             self._check_repeatable()
@@ -146,6 +148,8 @@ class Tagger(Estimator):
             documents = replace(self.documents_, model=model)  # the columns of labels may have changed meanwhile
             return documents.features(data.take([row[digest] for digest in digests]), to_learn=True)
 
+        if settled:
+            model.withdraw(rows(settled), *_as_rows([self._decided[digest] for digest in settled]))
         if removed:
             model.forget(rows(removed), [old[digest] for digest in removed])
         if changed:
@@ -156,12 +160,13 @@ class Tagger(Estimator):
         for digest in removed:
             del known[digest]
         self._known = known
+        self._decided = {digest: decision for digest, decision in self._decided.items() if digest not in new}
         self.documents_ = replace(self.documents_, model=model)
         return self
 
     @exclusive
     def forget(self, documents: Any, tags: Any = None, **columns: Any) -> Tagger:
-        """Forget documents: the tagger becomes what it would be without them.
+        """Forget documents, and decisions on their tags: the tagger becomes what it would be without them.
 
         They are identified by their texts. If tags are given, they must be those that the texts were learnt with.
         """
@@ -172,14 +177,70 @@ class Tagger(Estimator):
         self._check_repeatable()
         wanted = dict(_digests(data))
         for text, (digest, expected) in zip(data.texts or (), wanted.items(), strict=True):
-            if digest not in self._known:
+            if digest not in self._known and (expected or digest not in self._decided):
                 raise DataError(f"the text {text[:60]!r} was never learnt, or was forgotten already.")
             if expected and self._known[digest] != expected:
                 raise DataError(f"a text was learnt with the tags {self._known[digest]}, and not with {expected}.")
-        model.forget(self.documents_.features(data, to_learn=True), [self._known[digest] for digest in wanted])
-        for digest in wanted:
-            del self._known[digest]
+        model, X = copy.copy(model), self.documents_.features(data, to_learn=True)
+        learnt = [i for i, digest in enumerate(wanted) if digest in self._known]
+        decided = [i for i, digest in enumerate(wanted) if digest in self._decided]
+        if learnt:
+            model.forget(X[learnt], [self._known[digest] for digest in wanted if digest in self._known])
+        if decided:
+            decisions = [self._decided[digest] for digest in wanted if digest in self._decided]
+            model.withdraw(X[decided], *_as_rows(decisions))
+        self._known = {digest: tags for digest, tags in self._known.items() if digest not in wanted}
+        self._decided = {digest: decision for digest, decision in self._decided.items() if digest not in wanted}
+        self.documents_ = replace(self.documents_, model=model)
         return self
+
+    @exclusive
+    def decide(self, text: str, accepted: Collection[str] = (), rejected: Collection[str] = ()) -> Tagger:
+        """Learn that some tags of a text are right and others wrong; nothing is learnt of its other tags.
+
+        Tags that were decided before stay decided, and the last decision on a tag counts. Of a text that was learnt,
+        all tags are known: those accepted are added to them, and those rejected removed. `learn` is for texts of which
+        all tags are known; see `RIPML.decide` for what is learnt.
+        """
+        model, digest = self._online(), self._digest_of(text)
+        if isinstance(accepted, str) or isinstance(rejected, str):
+            raise DataError("`accepted` and `rejected` must be lists of tags.")
+        if both := {*accepted} & {*rejected}:
+            raise DataError(f"the tag {min(both)!r} is both accepted and rejected.")
+        if digest in self._known:
+            tags = sorted(({*self._known[digest]} | {*accepted}) - {*rejected})
+            if not tags:
+                raise DataError("without the rejected tags the text has none left; use `forget` to forget it.")
+            return self.learn([text], [tags])
+        model, before = copy.copy(model), self._decided.get(digest, {})
+        decision = before | dict.fromkeys(accepted, True) | dict.fromkeys(rejected, False)
+        X = self.documents_.features_of([text], to_learn=True)
+        if before:
+            model.withdraw(X, *_as_rows([before]))
+        model.decide(X, *_as_rows([decision]))
+        self._decided = self._decided | {digest: decision}
+        self.documents_ = replace(self.documents_, model=model)
+        return self
+
+    @exclusive
+    def withdraw(self, text: str) -> Tagger:
+        """Take back all decisions on the tags of a text: the tagger is the one that never had them."""
+        model, digest = copy.copy(self._online()), self._digest_of(text)
+        if digest not in self._decided:
+            raise DataError(f"no tag of the text {text[:60]!r} is decided.")
+        decision = self._decided[digest]
+        model.withdraw(self.documents_.features_of([text], to_learn=True), *_as_rows([decision]))
+        self._decided = {other: known for other, known in self._decided.items() if other != digest}
+        self.documents_ = replace(self.documents_, model=model)
+        return self
+
+    def _digest_of(self, text: str) -> bytes:
+        if not isinstance(text, str):
+            raise DataError(f"a text is needed; got {type(text).__name__}.")
+        if not text.strip():
+            raise DataError("the text is blank.")
+        self._check_repeatable()
+        return _digest(text)
 
     @exclusive
     def set_vocabulary(self, vocabulary: Any) -> Tagger:
@@ -233,6 +294,12 @@ class Tagger(Estimator):
         self._fitted()
         return len(self._known)
 
+    @property
+    def n_decided_(self) -> int:
+        """The number of texts of which some tags are decided."""
+        self._fitted()
+        return len(self._decided)
+
     # --------------------------------------------------------------------------------------------------- save and load
 
     def save(self, path: str | PathLike[str], compact: bool = False) -> None:
@@ -256,6 +323,19 @@ class Tagger(Estimator):
             "tagger_digests": np.frombuffer(b"".join(self._known), np.uint8).reshape(-1, _DIGEST_SIZE),
             "tagger_tags": np.array([column for tags in carried for column in tags], np.int32),
             "tagger_ends": np.cumsum([0, *map(len, carried)], dtype=np.int64),
+            **self._decided_to_arrays(columns),
+        }
+
+    def _decided_to_arrays(self, columns: dict[str, int]) -> dict[str, NDArray[Any]]:
+        """The texts of which some tags are decided, by their digests, and these tags."""
+        if not self._decided:
+            return {}
+        decisions = self._decided.values()
+        return {
+            "tagger_decided_digests": np.frombuffer(b"".join(self._decided), np.uint8).reshape(-1, _DIGEST_SIZE),
+            "tagger_decided_tags": np.array([columns[tag] for decision in decisions for tag in decision], np.int32),
+            "tagger_decided_accepted": np.array([yes for decision in decisions for yes in decision.values()], bool),
+            "tagger_decided_ends": np.cumsum([0, *map(len, decisions)], dtype=np.int64),
         }
 
     @classmethod
@@ -278,8 +358,9 @@ class Tagger(Estimator):
         try:
             counts = contents.parameters.get("tagger", {})
             tagger.n_empty_, tagger.n_repeated_ = int(counts.get("n_empty", 0)), int(counts.get("n_repeated", 0))
-            tagger._known = _load_known(contents.arrays, tagger.tags_)
-        except (AttributeError, TypeError, ValueError, IndexError) as error:
+            tagger._known = dict(_load_tags(contents.arrays, "tagger", tagger.tags_))
+            tagger._decided = _load_decided(contents.arrays, tagger.tags_)
+        except (AttributeError, TypeError, ValueError, IndexError, KeyError) as error:
             raise ModelFolderError(f"{path}: the digests of its texts are damaged ({error}).") from None
         return tagger
 
@@ -321,21 +402,50 @@ def load(path: str | PathLike[str]) -> Any:
     return Tagger.from_contents(path, contents) if is_tagger else estimator_of(path, contents)
 
 
+def _as_rows(decisions: Iterable[dict[str, bool]]) -> tuple[list[list[str]], list[list[str]]]:
+    """The accepted and the rejected tags of each decision."""
+    decisions = list(decisions)
+    accepted, rejected = (
+        [[tag for tag, yes in decision.items() if yes == wanted] for decision in decisions] for wanted in (True, False)
+    )
+    return accepted, rejected
+
+
+def _digest(text: str) -> bytes:
+    """What identifies a text; white space makes no difference."""
+    normal = " ".join(text.split()).encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(normal, digest_size=_DIGEST_SIZE).digest()
+
+
 def _digests(data: Dataset) -> Iterable[tuple[bytes, tuple[str, ...]]]:
-    """The digest of each text, which identifies it, and its tags in order."""
+    """The digest of each text, and its tags in order."""
     for row, text in enumerate(data.texts or ()):
-        normal = " ".join(text.split()).encode("utf-8", "surrogatepass")
-        yield hashlib.blake2b(normal, digest_size=_DIGEST_SIZE).digest(), tuple(sorted(data.row_labels(row)))
+        yield _digest(text), tuple(sorted(data.row_labels(row)))
 
 
-def _load_known(arrays: dict[str, NDArray[Any]], tags: list[str]) -> dict[bytes, tuple[str, ...]]:
-    """The digests and tags of the known texts, as `save` wrote them."""
-    if "tagger_digests" not in arrays:
-        return {}
-    digests, columns, ends = (np.asarray(arrays[f"tagger_{name}"]) for name in ("digests", "tags", "ends"))
+def _load_tags(
+    arrays: dict[str, NDArray[Any]], prefix: str, tags: list[str]
+) -> Iterator[tuple[bytes, tuple[str, ...]]]:
+    """The digests of texts and their tags, as `save` wrote them."""
+    if f"{prefix}_digests" not in arrays:
+        return
+    digests, columns, ends = (np.asarray(arrays[f"{prefix}_{name}"]) for name in ("digests", "tags", "ends"))
     if digests.dtype != np.uint8 or digests.shape != (len(ends) - 1, _DIGEST_SIZE):
         raise ValueError("digests of another shape")
     carried = csr_array((np.ones(len(columns)), columns, ends), shape=(len(digests), len(tags)))
     carried.check_format(full_check=True)
     names = [tags[column] for column in columns.tolist()]
-    return {bytes(digest): tuple(names[a:b]) for digest, a, b in zip(digests, ends[:-1], ends[1:], strict=True)}
+    for digest, a, b in zip(digests, ends[:-1], ends[1:], strict=True):
+        yield bytes(digest), tuple(names[a:b])
+
+
+def _load_decided(arrays: dict[str, NDArray[Any]], tags: list[str]) -> dict[bytes, dict[str, bool]]:
+    """The digests of texts and the decisions on their tags, as `save` wrote them."""
+    decided = dict(_load_tags(arrays, "tagger_decided", tags))
+    if not decided:
+        return {}
+    accepted, ends = arrays["tagger_decided_accepted"].tolist(), np.cumsum([0, *map(len, decided.values())]).tolist()
+    return {
+        digest: dict(zip(of_text, accepted[a:b], strict=True))
+        for (digest, of_text), a, b in zip(decided.items(), ends[:-1], ends[1:], strict=True)
+    }
