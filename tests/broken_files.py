@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import zipfile
@@ -111,6 +112,8 @@ SPLIT = [["tea", "red"], ["red"], ["red", "tea"]]
 COLUMNS: dict[str, Any] = {"text": ["Title", "Body"], "labels": "Tags"}
 BODY = ["Refund\nPaid twice.", "Fax\nIt is old."]
 HEAD, ONE, TWO = ["Title", "Body", "Tags"], ["Refund", "Paid twice.", "a;b"], ["Fax", "It is old.", "a"]
+PICTURE = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes(range(256))
+OLD_OFFICE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600)
 SECRET = "PK\x03\x04 and no more"
 
 TABLES = [
@@ -206,6 +209,60 @@ TABLES = [
     Case("noheader.xlsx", xlsx([["a", "b"]]), sentence=r"noheader\.xlsx:1: there is no column 'text' among a, b; name"),
     Case("damaged.xlsx", SECRET.encode(), sentence=r"damaged\.xlsx: the file is damaged: its zip archive cannot be"),
     Case("text.xlsx", table("a,x\n"), sentence=r"text\.xlsx: this spreadsheet cannot be read \("),
+    Case(
+        "locked.xlsx", OLD_OFFICE, sentence=r"locked\.xlsx: this spreadsheet cannot be read \(.*has a password, save it"
+    ),
+    Case("cut.xlsx", xlsx([HEAD, ONE])[:-40], sentence=r"cut\.xlsx: the file is damaged: its zip archive cannot be"),
+    Case("picture.csv", PICTURE, sentence=r"picture\.csv: this is a picture and not text; give the file the ending"),
+    Case("picture.jsonl", PICTURE, sentence=r"picture\.jsonl: this is a picture and not text"),
+    Case("printed.csv", pdf("Refund"), sentence=r"printed\.csv: this is a PDF and not text"),
+    Case("book.csv", xlsx([HEAD, ONE]), sentence=r"book\.csv: this is a zip archive, such as a file of Excel or Word,"),
+    Case("office.csv", OLD_OFFICE, sentence=r"office\.csv: this is a file of an old office program and not text"),
+    Case("zero.csv", table("a,x\nb\0,y\n"), ["a", "b\0"], [["x"], ["y"]]),
+    Case("zeros.csv", bytes(100), sentence=r"zeros\.csv: this is not text: its first line has a byte of zero"),
+    Case("old_mac.csv", b'text,labels\ra,x\r"b, c",y\r', ["a", "b, c"], [["x"], ["y"]]),
+    Case("windows.csv", b"text,labels\r\na,x\r\nb,y\r\n", ["a", "b"], [["x"], ["y"]]),
+    Case("both_ends.csv", b"text,labels\r\na,x\nb,y\r\n", ["a", "b"], [["x"], ["y"]]),
+    Case("blank.csv", b"\n \n\n", sentence=r"blank\.csv: the file is empty\.$"),
+    Case("above.csv", b"\n\ntext;labels\na, b;x\n\n", ["a, b"], [["x"]]),
+    Case("late_quote.csv", table('a,x\n"b,y\nc,z\n'), sentence=r"late_quote\.csv:3: this is not CSV \(unexpected end"),
+    Case("two_separators.csv", b"text;labels\na;x\nb,y\n", sentence=r"two_separators\.csv:3: there are 1 cells, but 2"),
+    Case(
+        "twice_labels.csv",
+        b"text,labels,labels\na,x,y\n",
+        sentence=r"twice_labels\.csv:1: there are 2 columns 'labels'",
+    ),
+    Case(
+        "capitals.csv", b"Text,Labels\na,x\n", sentence=r"capitals\.csv:1: there is no column 'text' among Text, Labels"
+    ),
+    Case("spaces.csv", b"text , labels\n a, x | y \n", [" a"], [["x", "y"]]),
+    Case("long_cell.csv", table(f"{'word ' * 50_000},x\n"), ["word " * 50_000], [["x"]]),
+    Case("formula.csv", table("=1+1,x\n"), ["=1+1"], [["x"]]),
+    Case("inches.csv", table('a 5" disk,x\n'), ['a 5" disk'], [["x"]]),
+    Case(
+        "japanese.csv", table("テスト文書,x\n", "shift_jis"), sentence=r"japanese\.csv:2: the line is neither UTF-8 nor"
+    ),
+    Case(
+        "broken.jsonl",
+        b'{"text": "a", "labels": ["x"]}\n{"text": "b", "labels": ["y"\n{"text": "c", "labels": ["z"]}\n',
+        sentence=r"broken\.jsonl:2: this is not JSON",
+    ),
+    Case("mark.jsonl", b'\xef\xbb\xbf{"text": "a", "labels": ["x"]}\n', ["a"], [["x"]]),
+    Case("wide.jsonl", '{"text": "č", "labels": ["x"]}\n'.encode("utf-16"), ["č"], [["x"]]),
+    Case(
+        "latin.jsonl", '{"text": "é"}\n'.encode("cp1252"), sentence=r"latin\.jsonl:1: byte 11 of the line is not UTF-8"
+    ),
+    Case(
+        "null.jsonl", b'{"text": null, "labels": ["x"]}\n', sentence=r"null\.jsonl:1: 'text' must be a string; got null"
+    ),
+    Case(
+        "key_twice.jsonl", b'{"text": "a", "text": "b"}\n', sentence=r"key_twice\.jsonl:1: 'text' is given twice in one"
+    ),
+    Case("half.jsonl", b'{"text": "\\ud800"}\n', sentence=r"half\.jsonl:1: a \\u escape is half of a surrogate pair"),
+    Case("numbers.parquet", b"PAR1 and no more", sentence=r"numbers\.parquet: this is not a readable Parquet file"),
+    Case(
+        "cut.csv.gz", gzip.compress(table("a,x\n" * 999))[:-9], sentence=r"cut\.csv\.gz: the gzip data ends too early"
+    ),
 ]
 
 MAIL = "Subject: {}\nFrom: a@example.org\nContent-Type: {}\nContent-Transfer-Encoding: 8bit\n\n{}"
@@ -248,6 +305,22 @@ DOCUMENTS = [
     Case("scan.pdf", pdf(), sentence=r"scan\.pdf: this PDF has no text, only pictures"),
     Case("cut.pdf", pdf("Refund")[:60], sentence=r"cut\.pdf: this PDF cannot be read \("),
     Case("words.pdf", b"just words", sentence=r"words\.pdf: this is not a PDF file, although it is called so\.$"),
+    Case("nothing.pdf", b"", sentence=r"nothing\.pdf: the file is empty\.$"),
+    Case("nothing.docx", b"", sentence=r"nothing\.docx: the file is empty\.$"),
+    Case("nothing.html", b"", sentence=r"nothing\.html: this page has no text\.$"),
+    Case("body.html", b"<html><body></body></html>", sentence=r"body\.html: this page has no text\.$"),
+    Case("title.html", b"<html><head><title>Refund</title></head></html>", ["Refund"]),
+    Case("subject.eml", b"Subject: Refund\n\n", ["Refund"]),
+    Case(
+        "sender.eml", b"From: a@example.org\n\n", sentence=r"sender\.eml: this e-mail has neither a subject nor a text"
+    ),
+    Case(
+        "cut.docx", docx("Refund")[:-30], sentence=r"cut\.docx: the file is damaged: its zip archive cannot be opened"
+    ),
+    Case(
+        "late_zero.txt", b"tea " * 20_000 + b"\n\0", sentence=r"late_zero\.txt: this is not text: it has a byte of zero"
+    ),
+    Case("picture.txt", PICTURE, sentence=r"picture\.txt: this is not text; documents are PDF, DOCX, HTML"),
     Case("old.doc", b"\xd0\xcf\x11\xe0\0\0", sentence=r"old\.doc: \.doc files cannot be read; save it as DOCX"),
     Case("rich.txt", b"{\\rtf1 Refund}", sentence=r"rich\.txt: files of this kind cannot be read; save it as DOCX"),
 ]

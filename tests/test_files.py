@@ -20,8 +20,10 @@ def labels_of(data: Dataset) -> list[list[str]]:
     return [sorted(data.row_labels(row)) for row in range(len(data))]
 
 
-def test_there_are_sixty_files_and_more() -> None:
-    assert len({case.name for case in (*TABLES, *DOCUMENTS)}) == len(TABLES) + len(DOCUMENTS) >= 60
+def test_there_are_sixty_broken_files_and_more() -> None:
+    names = [[case.name for case in cases] for cases in (TABLES, DOCUMENTS)]
+    assert all(len(set(some)) == len(some) for some in names)
+    assert sum(bool(case.sentence) for case in (*TABLES, *DOCUMENTS)) >= 60
 
 
 @pytest.mark.parametrize("case", TABLES, ids=[case.name for case in TABLES])

@@ -370,7 +370,7 @@ def test_the_model_card_shows_the_model_and_refits_it(visit: Visitor, stores: di
     page.get_by_role("button", name="Model").click()
     card = page.get_by_role("dialog", name="questions")
     expect(card.locator("#card-figures")).to_contain_text(f"documents{len(stores['questions'])}")
-    expect(card.locator("#card-precision")).to_contain_text(re.compile(r"P@1\d+\.\d%P@3"))
+    expect(card.locator("#card-precision-part")).to_be_hidden()  # of so few documents, it would be chance
     expect(card.locator("#card-since")).to_contain_text("since the model was fitted.")
     expect(card).to_contain_text("n_neighbors")
     card.get_by_role("button", name="Refit").click()

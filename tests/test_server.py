@@ -99,7 +99,7 @@ def test_the_model_card_has_sizes_settings_quality_and_limits(client: TestClient
     assert card["name"] == "tiny"
     assert card["documents"] >= 40
     assert card["settings"]["n_dims"] == 8
-    assert card["left_out_precision"].keys() == {"P@1", "P@3", "P@5"}
+    assert card["left_out_precision"] is None  # of so few documents
     assert card["limits"] == {"text": 1_000_000, "batch": 1000, "body": 5_000_000}
     assert card["rules"]["n"] == 5
     assert card["features"]["count"] > 0

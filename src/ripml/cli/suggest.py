@@ -291,8 +291,6 @@ def evaluate(
 
 _EXPLAIN_BLOCK_ROWS = 256
 _TITLE_LENGTH = 72  # characters of a text that are printed as its title
-_SEARCHED_FEATURES = 10_000  # that are searched for whole words
-_LETTER_GROUPS = 3  # that are shown at most
 _NAMED_DOCUMENTS = 3  # of those with the same labels
 
 
@@ -337,9 +335,8 @@ def explain(
         held = type(trained.model).__name__
         raise ParameterError(f"only RIPML models can be explained; {model} holds {held}, which cannot.")
     trained.model.set_params(n_jobs=jobs)
-    formatter = _ExplanationFormatter(trained, store, examples, features, options.reader_languages(language))
-    # The text output merges examples and prefers whole words, so it selects from more than it shows.
-    limits = (examples, features) if json else (2 * examples, _SEARCHED_FEATURES)
+    formatter = _ExplanationFormatter(trained, store, examples, options.reader_languages(language))
+    limits = (examples if json else 2 * examples, features)  # the text output merges examples
     counts = {"min_count": min_count, "max_count": max_count}
     rules = trained.rules.but(n=n, **{name: value for name, value in counts.items() if value is not None})
     answers = queries.answers(lambda block: trained.explain(block, rules, *limits), _EXPLAIN_BLOCK_ROWS)
@@ -365,15 +362,10 @@ def _title(queries: Queries, number: int) -> str:
 class _ExplanationFormatter:
     """Turns explanations into JSON or text, with the ids of documents if there is a store."""
 
-    def __init__(
-        self, trained: DocumentModel, store: Store | None, n_examples: int, n_features: int, languages: Sequence[str]
-    ) -> None:
-        from ripml.text import TfIdf
-
+    def __init__(self, trained: DocumentModel, store: Store | None, n_examples: int, languages: Sequence[str]) -> None:
         self._trained, self._store, self._languages = trained, store, languages
-        self._n_examples, self._n_features = n_examples, n_features
+        self._n_examples = n_examples
         self._feature_noun = "features" if trained.text is None else "words"
-        self._has_letter_groups = trained.text is not None and trained.text.has(TfIdf)
 
     def to_json(self, why: Why) -> dict[str, Any]:
         """As `Why.to_json`, and with a store the ids of the documents of each example."""
@@ -407,7 +399,7 @@ class _ExplanationFormatter:
         parts += [part for part in rest if part[0] > 0]
         lines = [f"{100 * share / why.score if why.score else 0:3.0f} %  {source}" for share, source in parts]
         if why.features:
-            features = (f"{output.printable(str(name))} {weight:+.3f}" for name, weight in self._shown_features(why))
+            features = (f"{output.printable(str(name))} {weight:+.3f}" for name, weight in why.features)
             lines.append(f"{self._feature_noun}: {', '.join(features)}")
         return f"{output.join_printable(self._shown([why.label]))}  {why.score:.4f}", lines
 
@@ -426,21 +418,6 @@ class _ExplanationFormatter:
         else:
             source = output.count(example.n_rows, "row")
         return f"{source}: {output.join_printable(self._shown(example.labels))}"
-
-    def _shown_features(self, why: Why) -> list[tuple[Any, float]]:
-        """Whole words first, then a few groups of letters (which begin or end with a hyphen) if there is room."""
-        if not self._has_letter_groups:
-            return why.features[: self._n_features]
-        words = [feature for feature in why.features if not _is_letter_group(feature[0])][: self._n_features]
-        groups = [feature for feature in why.features if _is_letter_group(feature[0])]
-        return words + groups[: min(_LETTER_GROUPS, self._n_features - len(words))]
-
-
-def _is_letter_group(name: str) -> bool:
-    from ripml.text.title import TITLE_MARK
-
-    word = name.removesuffix(TITLE_MARK)
-    return word.startswith("-") or word.endswith("-")
 
 
 def merge_examples(examples: Sequence[Example]) -> list[Example]:

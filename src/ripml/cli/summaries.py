@@ -18,7 +18,6 @@ from ripml.tagging.documents import DocumentModel
 from ripml.tagging.rules import Rules
 from ripml.text import TfIdf
 
-_ENOUGH_ROWS = 100  # the leave-one-out precision of a model of fewer rows is mostly chance
 _KERNEL_FACTS = {"ridge": "nearby_ridge", "n_rows": "nearby_rows"}
 _TITLES = {
     "gamma": "kernel width (γ)",
@@ -62,7 +61,7 @@ def model_summary(trained: DocumentModel) -> dict[str, Any]:
     rules = {name: value for name, value in trained.rules.to_json().items() if value != defaults.get(name)}
     if rules:
         facts["rules"] = {name: len(value) if isinstance(value, list) else value for name, value in rules.items()}
-    left_out = {name: round(value, 4) for name, value in model.left_out_precision_.items()}
+    left_out = {name: round(value, 4) for name, value in trained.left_out_precision.items()}
     if isinstance(model, RIPML):
         errors = {name: round(value, 6) for name, value in model.calibration_errors_.items()}
         measured = {"left_out": left_out, "calibration_error": round(model.calibration_error_, 6)}
@@ -132,8 +131,7 @@ def format_summary(summary: dict[str, Any]) -> dict[str, str]:
 
 def format_left_out(summary: dict[str, Any]) -> str:
     """The precision on held-out rows, if there are enough rows."""
-    is_measured = summary["rows"] >= _ENOUGH_ROWS and summary["left_out"]
-    return _format(summary["left_out"]) if is_measured else "too few rows to measure"
+    return _format(summary["left_out"]) if summary["left_out"] else "too few rows to measure"
 
 
 def print_summary(title: str, summary: dict[str, Any], as_json: bool) -> None:

@@ -244,7 +244,7 @@ def _fit_in_memory(
     from ripml.datasets import check
     from ripml.datasets.vocabularies import with_ids
     from ripml.store import Store
-    from ripml.tagging.documents import DocumentModel, distinct
+    from ripml.tagging.documents import DocumentModel, check_texts, distinct
 
     rows, first_feature = inputs.training_rows(run.data, run.file)
     warn_about(check(rows, quick=True))
@@ -262,9 +262,8 @@ def _fit_in_memory(
                 trained = store.model
         else:
             if rows.X is None and rows.texts is not None:
-                given, rows = rows, distinct(rows)
-                if len(given) and not len(rows):
-                    raise DataError(f"{given.name}: all texts are empty; name their column or key with --text-column.")
+                check_texts(rows)
+                rows = distinct(rows)
             trained = DocumentModel.fit(
                 rows, first_feature, estimator, features=features, rules=rules, concepts=concepts
             )

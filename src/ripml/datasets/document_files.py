@@ -62,7 +62,9 @@ def document_text(source: Source) -> str:
     if suffix in _OTHER_PROGRAMS or head.startswith((b"{\\rtf", b"\xd0\xcf\x11\xe0")):
         kind = f"{suffix} files" if suffix in _OTHER_PROGRAMS else "files of this kind"
         raise fault(source.name, None, f"{kind} cannot be read; save it as DOCX, PDF or plain text.")
-    if _BY_SUFFIX.get(suffix) in ("pdf", "docx") and head:
+    if _BY_SUFFIX.get(suffix) in ("pdf", "docx") and not head:
+        raise fault(source.name, None, "the file is empty.")
+    if _BY_SUFFIX.get(suffix) in ("pdf", "docx"):
         raise fault(source.name, None, f"this is not a {suffix[1:].upper()} file, although it is called so.")
     if b"\0" in head:
         raise fault(
@@ -72,7 +74,10 @@ def document_text(source: Source) -> str:
         return _message_text(source)
     if _BY_SUFFIX.get(suffix) == "html" or _HTML.match(head):
         return _page_text(source)
-    return "\n".join(line for _, line in text_lines(source))
+    text = "\n".join(line for _, line in text_lines(source))
+    if "\0" in text:
+        raise fault(source.name, None, "this is not text: it has a byte of zero.")
+    return text
 
 
 def unzipped(name: str, content: bytes) -> zipfile.ZipFile:

@@ -44,6 +44,11 @@ MAX_LINE_BYTES: Final = 2**28  # unless RIPML_MAX_LINE_BYTES says otherwise
 _HEAD_BYTES: Final = 2**16
 _MAX_SENTENCE: Final = 600
 _GZIP_MAGIC: Final = b"\x1f\x8b"
+_OTHER_KINDS: Final = {  # by their first bytes
+    b"\x89PNG": "a picture", b"\xff\xd8\xff": "a picture", b"GIF8": "a picture", b"%PDF-": "a PDF",
+    b"PK\x03\x04": "a zip archive, such as a file of Excel or Word,", b"PAR1": "a Parquet file",
+    b"\xd0\xcf\x11\xe0": "a file of an old office program", b"SQLite format 3": "a database",
+}  # fmt: skip
 _INSIDE_WORDS: Final = frozenset("’‘´·\xad–—\xa0…")  # marks of Windows-1252 that can stand between two letters
 _ODD_SHARE: Final = 0.25  # of the characters that are not ASCII: with more that are odd, it is another encoding
 
@@ -55,6 +60,22 @@ def fault(name: str, line: int | None, sentence: str) -> DataError:
     if len(sentence) > _MAX_SENTENCE:
         sentence = f"{sentence[: _MAX_SENTENCE // 2]}…{sentence[-_MAX_SENTENCE // 2 :]}"
     return DataError(f"{name}: {sentence}" if line is None else f"{name}:{line}: {sentence}")
+
+
+def check_no_other_kind(source: Source) -> None:
+    """Raise if a file that should be text begins as one of another kind does.
+
+    >>> with open_source(io.BytesIO(b"%PDF-1.4")) as source:
+    ...     check_no_other_kind(source)
+    Traceback (most recent call last):
+    ripml.base.errors.DataError: <file>: this is a PDF and not text; give the file the ending of its kind.
+    """
+    head = source.head()
+    kind = next((kind for first, kind in _OTHER_KINDS.items() if head.startswith(first)), None)
+    if kind is not None:
+        raise fault(source.name, None, f"this is {kind} and not text; give the file the ending of its kind.")
+    if b"\0" in source.first_line():
+        raise fault(source.name, None, "this is not text: its first line has a byte of zero.")
 
 
 def unreadable(name: str, error: OSError) -> DataError:

@@ -427,7 +427,7 @@ class ServedStore:
             "features": {"kind": ", ".join(kinds) or "given", "count": int(estimator.n_features_in_)},
             "settings": estimator.get_params(deep=False),
             "chosen": estimator.chosen_,
-            "left_out_precision": estimator.left_out_precision_ or None,
+            "left_out_precision": model.left_out_precision or None,
             "calibration_errors": estimator.calibration_errors_ or None,
             "warm": estimator.warm_,
             "rules": model.rules.to_json(),

@@ -286,7 +286,9 @@ def require_document(connection: sqlite3.Connection, id: str) -> tuple[int, Stat
     """The number and the state of a document, which must exist."""
     found = find_document(connection, id)
     if found is None:
-        raise DataError(f"there is no document {id!r}.")
+        first = connection.execute("SELECT id FROM documents ORDER BY number LIMIT 1").fetchone()
+        such = "the store has no documents" if first is None else f"ids here are such as {first[0]!r}"
+        raise DataError(f"there is no document {id!r}; {such}.")
     return found
 
 

@@ -47,10 +47,11 @@ from ripml.text.title import TITLE_MARK, title_of
 from ripml.text.tokens import strings
 from ripml.text.views import TEXT_KINDS
 
-__all__ = ["DocumentModel", "Why", "distinct", "estimator_of", "reads_names", "text_features"]
+__all__ = ["DocumentModel", "Why", "check_texts", "distinct", "estimator_of", "reads_names", "text_features"]
 
 _BLOCK: Final = 1000  # rows that are scored together
 _PACKED: Final = 4  # bytes of a compressed file unpacked
+_ENOUGH_ROWS: Final = 100  # the leave-one-out precision of a model of fewer rows is mostly chance
 _COMMON: Final = 0.2  # of texts have a word such as "the", which tells little, however strongly it pulls
 _FEW_TEXTS: Final = 3  # times as many as the rarest word has
 _LEAST_PULL: Final = 5e-4  # less is printed as 0.000
@@ -128,9 +129,18 @@ def distinct(data: Dataset) -> Dataset:
     return replace(data.take(first), Y=Y)
 
 
+def check_texts(data: Dataset) -> None:
+    """Raise if all texts are blank."""
+    if data.texts and not any(text.strip() for text in data.texts):
+        raise DataError("there is nothing to learn from: all texts are empty; text=… names another column.")
+
+
 @dataclass(frozen=True)
 class Why(Explanation):
-    """Why a label was suggested for a text, with the names of its features."""
+    """Why a label was suggested for a text, with the names of its features.
+
+    The features of a text are its words: what groups of letters pull is added to the words that have these letters.
+    """
 
     #: The places of the text that support the label (> 0) or count against it (< 0): start, end, and strength.
     spans: list[tuple[int, int, float]]
@@ -183,6 +193,8 @@ class DocumentModel:
         """
         if not len(data):
             raise DataError(f"there is nothing to learn from: {data.name or 'the data set'} has no rows.")
+        if data.X is None:
+            check_texts(data)
         text, X, words = None, data.X, None
         numbered = X is not None and not always_named and encode_names(data.label_names).dtype != object
         if X is None:
@@ -463,7 +475,8 @@ class DocumentModel:
                 return feature
             return feature + first if names is None else names[feature]
 
-        features = [(name(feature), pull) for feature, pull in explanation.features]
+        named = [(name(feature), pull) for feature, pull in explanation.features]
+        features = _in_words(named, ((text[start:end], [name(f) for f in some]) for start, end, some in spans))
         if self.text is not None and self.text.has(Title) and title_of(text) == text.strip():
             features = _without_titles(features)
         features = _telling_first(features, shares)[:n_features]
@@ -493,9 +506,15 @@ class DocumentModel:
         those that no training row carries ("unseen"), up to five ("rare") and more ("frequent").
         """
         truth = self.labels(data)
+        model, name = self.model, data.name or "the data"
         if not truth.nnz:
-            raise DataError(f"{data.name or 'the data'} has no labels to compare with.")
-        model = self.model
+            raise DataError(f"{name} has no labels to compare with.")
+        carried = sorted({data.label_names[column] for column in data.Y.indices.tolist()})
+        if set(map(str, model.classes_.tolist())).isdisjoint(carried):
+            raise DataError(
+                f"{name}: no label here, such as {carried[0]!r}, is one of the model's, so there is nothing to "
+                "measure; labels must be spelled and separated as in the training data."
+            )
         calibration: dict[str, float] = {}
         if isinstance(model, RIPML):
             answers = [model.scores_and_probabilities(X) for X in self._feature_blocks(data)]
@@ -514,6 +533,12 @@ class DocumentModel:
         return {**report, **f1, **calibration}
 
     # ---------------------------------------------------------------------------------------------------- save and load
+
+    @property
+    def left_out_precision(self) -> dict[str, float]:
+        """P@1, P@3 and P@5 on left-out rows; empty for a model of few rows, where they are mostly chance."""
+        model: Any = self.model
+        return dict(model.left_out_precision_) if model.n_rows_ >= _ENOUGH_ROWS else {}
 
     def save(self, path: str | PathLike[str], compact: bool = False) -> None:
         """Write a model folder; `compact`, with only what answers need."""
@@ -608,25 +633,53 @@ def _without_titles(features: Iterable[tuple[str, float]]) -> list[tuple[str, fl
     return sorted(pulls.items(), key=lambda pair: -abs(pair[1]))
 
 
-def _telling_first(features: Iterable[tuple[Any, float]], shares: Mapping[str, float]) -> list[tuple[Any, float]]:
-    """Words that tell labels apart, then groups of letters, then words of many texts, each with the largest pull first.
+def _in_words(
+    features: Iterable[tuple[Any, float]], pieces: Iterable[tuple[str, Sequence[Any]]]
+) -> list[tuple[Any, float]]:
+    """Features with the pulls of groups of letters added to the words that have them, the largest pull first.
 
-    >>> pulls = [("the", 0.5), ("mai-", 0.4), ("mail", 0.2), ("i", 0.1), ("tea", 0.0)]
-    >>> _telling_first(pulls, {"the": 0.6, "mail": 0.1})
-    [('mail', 0.2), ('mai-', 0.4), ('the', 0.5), ('i', 0.1)]
+    `pieces` are the words of the text, each with the names of its features.
+
+    >>> _in_words([("mail", 0.25), ("mai-", 0.5), ("red", -1.0)], [("Mail", ["mail", "mai-"]), ("maid", ["mai-"])])
+    [('red', -1.0), ('mail', 0.5), ('maid', 0.25)]
+    """
+    words: dict[Any, list[Any]] = {}
+    for piece, names in pieces:
+        groups = [name for name in names if _is_group(name)]
+        whole = next((name for name in names if not _is_group(name)), None)
+        for group in groups:
+            mark = TITLE_MARK if group.endswith(TITLE_MARK) else ""
+            words.setdefault(group, []).append(whole or piece.casefold() + mark)
+    pulls: dict[Any, float] = {}
+    for name, pull in features:
+        places = words.get(name, [name])
+        for place in places:
+            pulls[place] = pulls.get(place, 0.0) + pull / len(places)
+    return sorted(pulls.items(), key=lambda pair: -abs(pair[1]))
+
+
+def _is_group(name: Any) -> bool:
+    """Whether a feature is a group of letters, which has a hyphen where the word goes on."""
+    word = str(name).removesuffix(TITLE_MARK)
+    return len(word) > 1 and (word.startswith("-") or word.endswith("-"))
+
+
+def _telling_first(features: Iterable[tuple[Any, float]], shares: Mapping[str, float]) -> list[tuple[Any, float]]:
+    """Words that tell labels apart, then words of many texts, each with the largest pull first.
+
+    >>> _telling_first([("the", 0.5), ("mail", 0.2), ("i", 0.1), ("tea", 0.0)], {"the": 0.6, "mail": 0.1})
+    [('mail', 0.2), ('the', 0.5), ('i', 0.1)]
     """
     if not shares:
         return list(features)
     few = _FEW_TEXTS * min(shares.values())  # a word of so few texts is common by chance
 
-    def place(feature: tuple[Any, float]) -> int:
+    def is_common(feature: tuple[Any, float]) -> bool:
         word = str(feature[0]).removesuffix(TITLE_MARK)
-        if word.startswith("-") or word.endswith("-"):
-            return 1
         is_particle = len(word) < 3 and word.isascii() and word.isalpha()
-        return 2 if is_particle or shares.get(word, 0.0) > max(_COMMON, few) else 0
+        return is_particle or shares.get(word, 0.0) > max(_COMMON, few)
 
-    return sorted((one for one in features if abs(one[1]) >= _LEAST_PULL), key=place)
+    return sorted((one for one in features if abs(one[1]) >= _LEAST_PULL), key=is_common)
 
 
 def _weighs_views(model: Multilabel) -> bool:

@@ -25,7 +25,7 @@ from ripml.datasets import Dataset, documents_given
 from ripml.datasets.vocabularies import concepts_given
 from ripml.model.estimator import RIPML
 from ripml.model.multilabel import Multilabel
-from ripml.tagging.documents import DocumentModel, Why, distinct, estimator_of
+from ripml.tagging.documents import DocumentModel, Why, check_texts, distinct, estimator_of
 from ripml.tagging.rules import Rules, Suggestion
 from ripml.text import Encoder
 
@@ -105,9 +105,8 @@ class Tagger(Estimator):
         docs/data-formats.md.
         """
         data = documents_given(documents, tags, **columns)
+        check_texts(data)
         kept = distinct(data)
-        if len(data) and not len(kept):
-            raise DataError(f"there is nothing to learn from: the {len(data):,} texts are empty.")
         if self.model is not None and not isinstance(self.model, Multilabel):
             raise ParameterError(f"`model` must be an estimator of ripml; got {self.model!r}.")
         model = RIPML(random_state=0) if self.model is None else self.model.cloned()

@@ -175,11 +175,11 @@ def format_of(source: Source, format: str | None) -> str:
             module = _module(word)
             if hasattr(module, "is_folder") and module.is_folder(source.folder):
                 return word
-    by_suffix = [] if source.folder is not None else _with_suffix(source.name)
+        raise DataError(f"{source.name}: there is no document in this folder; give a file, or a folder of documents.")
+    by_suffix = _with_suffix(source.name)
     if len(by_suffix) == 1:
         return by_suffix[0]
-    head = source.head()  # raises if this is a folder
-    if not head:
+    if not source.head():
         raise DataError(f"{source.name}: the file is empty.")
     for word in reversed(by_suffix or formats):
         if _module(word).recognises(source):

@@ -24,7 +24,7 @@ from typing import IO, Any, Final
 
 from ripml.datasets.dataset import Dataset
 from ripml.datasets.documents import blocks, column_places, format_labels, rows_of
-from ripml.datasets.source import MAX_LINE_BYTES, Source, Where, encode, fault, text_lines
+from ripml.datasets.source import MAX_LINE_BYTES, Source, Where, check_no_other_kind, encode, fault, text_lines
 
 SUFFIXES: Final = (".csv", ".tsv")
 CONTENT: Final = "texts"
@@ -78,8 +78,12 @@ def iter_blocks(
 def iter_table(source: Source, *, encoding: str | None = None) -> Iterator[tuple[Where, list[str]]]:
     """Yield where a row begins and its cells, the names of the columns first; all rows have the same length."""
     csv.field_size_limit(_MAX_CELL)  # of the process; to reset it would be a race with other readers
-    lines = ((number, line + "\n") for number, line in text_lines(source, encoding, _REMEDY))
-    number, first = next(lines, (0, None))
+    check_no_other_kind(source)
+    texts = text_lines(source, encoding, _REMEDY)
+    if b"\r" in source.head() and b"\n" not in source.head():  # as old programs for the Macintosh write them
+        texts = enumerate((line for _, joined in texts for line in joined.removesuffix("\r").split("\r")), 1)
+    lines = ((number, line + "\n") for number, line in texts)
+    number, first = next(((number, line) for number, line in lines if line.strip()), (0, None))
     if (named := _named_delimiter(first or "")) is not None:
         number, first = next(lines, (0, None))
     if first is None:
@@ -94,6 +98,8 @@ def iter_table(source: Source, *, encoding: str | None = None) -> Iterator[tuple
         try:
             row = next(reader)
         except StopIteration:
+            if not n_columns:
+                raise fault(source.name, None, "the table has no header.") from None
             return
         except csv.Error as error:
             raise fault(*where, f"this is not CSV ({error}).") from None

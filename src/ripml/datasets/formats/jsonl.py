@@ -22,7 +22,7 @@ from typing import IO, Any, Final, NoReturn
 from ripml.datasets.dataset import Dataset, SparseRows
 from ripml.datasets.documents import Columns, joined, parse_labels, say_separators, separators_in
 from ripml.datasets.formats.rows import FLOAT32_BOUND, shortest
-from ripml.datasets.source import BOM, Source, Where, decode, encode, fault
+from ripml.datasets.source import BOM, Source, Where, check_no_other_kind, decode, encode, fault
 
 SUFFIXES: Final = (".jsonl", ".ndjson")
 CONTENT: Final = "any"
@@ -65,6 +65,7 @@ def iter_blocks(
     label_names, feature_names : iterable of str, optional
         The columns of Y and X, to match those of another data set.
     """
+    check_no_other_kind(source)
     first_text, *more_texts = [text] if isinstance(text, str) else text
     keys = {"labels": labels, "text": first_text, "features": "features", "id": id}
     separators: Sequence[str] | None = None if tag_separator is None else [tag_separator]

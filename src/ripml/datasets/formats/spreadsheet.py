@@ -97,6 +97,8 @@ def _rows(source: Source, sheet: str | None) -> Iterator[tuple[Where, list[str]]
         rows = iter(table.to_python(skip_empty_area=False))
     except calamine.CalamineError as error:
         reason = str(error).partition("\n")[0].rstrip(".")
+        if content.startswith(b"\xd0\xcf\x11\xe0"):  # a container, which encrypted files are in
+            reason += "; if it has a password, save it without"
         raise fault(source.name, None, f"this spreadsheet cannot be read ({reason}).") from None
     before: list[str] = []
     for number, row in enumerate(rows):

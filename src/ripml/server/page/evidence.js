@@ -10,8 +10,9 @@ export function evidence({ score: all, examples, others, regression, named, feat
     "from the examples below": shown, "from other examples": others, "from words": regression, "from its names": named,
   }).filter(([, share]) => share / all >= 0.005).map(([from, share]) => `${percent(share / all)} ${from}`);
   at("p").textContent = `Score ${score(all)}${texts.length ? `: ${texts.join(", ")}` : ""}.`;
-  const most = Math.max(...features.map(([, pull]) => Math.abs(pull)));
-  fill(at(".words"), features.map(([name, pull]) => word(name, pull, Math.abs(pull) / most)));
+  const words = features.filter(([, pull]) => Math.abs(pull) >= 0.005);  // less would be shown as +0.00
+  const most = Math.max(...words.map(([, pull]) => Math.abs(pull)));
+  fill(at(".words"), words.map(([name, pull]) => word(name, pull, Math.abs(pull) / most)));
   fill(at(".examples"), merged(examples).map((shown) => example(shown, all)));
   return node;
 }
