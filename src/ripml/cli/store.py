@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import getpass
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -29,6 +30,7 @@ labels_app = Typer(help="List and change the labels of a store.", rich_markup_mo
 NamesArgument = Annotated[list[str], Argument(metavar="NAME", help="Names of labels.")]
 
 _ROWS_PER_TRANSACTION = 500
+_SHOWN_TEXT = 100  # characters of a document to review
 
 
 def open_store(folder: Path, readonly: bool = False) -> Store:
@@ -307,6 +309,49 @@ def relabel(
         shown = _shown(opened, carried) or "no labels"
         text = f"{output.printable(id)} has {shown}; {_format_new_labels(opened, new)}"
         _print_change(opened, {"id": id, "carries": carried, "new_labels": new}, text, json)
+
+
+@app.command(short_help="List the documents to label next.")
+def review(
+    store: options.Store,
+    n: Annotated[int, Option("--top", "-n", min=1, help="Maximum number of documents.")] = 10,
+    minutes: Annotated[float, Option(min=0.01, help="Nobody else gets these documents for so long.")] = 30,
+    caller: Annotated[str | None, Option(help="Who asks. Default: the name of the user.")] = None,
+    release: Annotated[
+        list[str] | None, Option(metavar="ID", help="Give a document back undecided; can be repeated.")
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """List the documents without labels from which the model is expected to learn most, with suggestions.
+
+    Label them with ripml relabel: the model has learnt each one before the command ends. Documents that were listed
+    are not given to other callers meanwhile; the same caller gets first what is not decided yet. A document that is
+    relabelled without any label is not listed again. ripml update adds documents: rows without labels wait here.
+
+    Example: ripml review store/ --top 5
+
+    Example: ripml relabel store/ ticket-17 billing urgent
+    """
+    with open_store(store) as opened:
+        if release:
+            opened.release(release)
+            print(f"{output.count(len(release), 'document')} given back")
+            return
+        with output.working("choosing"):
+            found = opened.review(n, caller=caller or login_name(), minutes=minutes)
+        for one in found:
+            if json:
+                labels = [{"label": label, "score": score} for label, score in one.labels]
+                output.print_json({**asdict(one), "labels": labels})
+                continue
+            text = " ".join((one.text or "").split())
+            print(f"{output.printable(one.id)}  {output.printable(text[:_SHOWN_TEXT])}")
+            why = (
+                f"first suggestion right with {100 * one.probability:.0f} %, like {one.n_like:,} others without labels"
+            )
+            print(f"    {_shown(opened, [label for label, _ in one.labels]) or 'no suggestion'}; {why}")
+        if not found and not json:
+            print("no document waits for labels; ripml update adds rows without labels.", file=sys.stderr)
 
 
 @app.command(short_help="Erase all traces of forgotten documents.")

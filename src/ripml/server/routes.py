@@ -383,6 +383,24 @@ async def forget(
     )
 
 
+# -------------------------------------------------------------------------------------------------------------- review
+
+
+@write.post(_STORE + "/review", response_model=schemas.ReviewBatch)
+async def review(
+    request: Request, store: ServedStoreParameter, caller: CallerParameter, query: schemas.ReviewRequest
+) -> Response:
+    """Lease the documents without labels that the model is expected to learn most from; relabelling ends a lease."""
+    arguments = (query.n, query.minutes, query.caller, await _languages(request))
+    return _json(await store.work(caller, partial(_is_gone, request), store.review, caller, *arguments))
+
+
+@write.post(_STORE + "/review/release", status_code=204, response_class=Response)
+async def release(store: ServedStoreParameter, caller: CallerParameter, query: schemas.ReleaseRequest) -> None:
+    """Give documents back undecided, so that others get them."""
+    await store.look_up(caller, store.release, query.ids)
+
+
 # ---------------------------------------------------------------------------------------------------------------- jobs
 
 

@@ -168,6 +168,20 @@ class RelabelRequest(_Request):
     labels: Items[LabelName]
 
 
+class ReviewRequest(_Request):
+    """How many documents to review, and for how long nobody else gets them."""
+
+    n: Annotated[int, Field(ge=1, le=1000, description="The most documents."), _INTEGER] = 10
+    minutes: Annotated[FiniteFloat, Field(gt=0, le=10_080, description="How long nobody else gets them.")] = 30.0
+    caller: Annotated[Name | None, Field(description="Who asks, where several people share a key.")] = None
+
+
+class ReleaseRequest(_Request):
+    """Documents to give back undecided."""
+
+    ids: NonEmptyItems[Name]
+
+
 # ---------------------------------------------------------------------------------------------------------- responses
 
 
@@ -189,6 +203,23 @@ class LabelScores(BaseModel):
     """The labels of a text, best first."""
 
     labels: list[ScoredLabel]
+
+
+class ReviewedDocument(LabelScores):
+    """A document to review, with suggestions, and why it is worth labelling."""
+
+    id: str
+    text: str
+    probability: Annotated[float, Field(description="That the first label is right.")]
+    gain: Annotated[float, Field(description="What is expected to be gained by its labels; the unit is a document.")]
+    n_like: Annotated[int, Field(description="Documents without labels to which it would be the nearest with labels.")]
+    until: Annotated[str, Field(description="When others may get it, in UTC.")]
+
+
+class ReviewBatch(_Named):
+    """Documents without labels that the model is expected to learn most from, the most useful first."""
+
+    documents: list[ReviewedDocument]
 
 
 class Suggestions(_Named):

@@ -514,6 +514,21 @@ class ServedStore:
         version, _ = await self._change("vocabulary", work)
         return version
 
+    def review(self, caller: Caller, n: int, minutes: float, who: str | None, languages: Languages = ()) -> bytes:
+        """Documents to review, leased to a caller, as the JSON of `ReviewBatch`."""
+        holder = " ".join(filter(None, (caller.key, who))) or None
+        found = self.store.review(n, caller=holder, minutes=minutes)
+        names = self._names(self.store.model, (label for one in found for label, _ in one.labels), languages)
+        documents = ({**vars(one), "text": one.text or "", "labels": _scored(one.labels)} for one in found)
+        return _encode_items("documents", documents, names)
+
+    def release(self, ids: Sequence[str]) -> None:
+        """Give documents back undecided."""
+        try:
+            self.store.release(ids)
+        except DataError as error:
+            raise Problem(404, str(error)) from None
+
     # ----------------------------------------------------------------------------------------------------------- jobs
 
     def _count_job(self, kind: str) -> Callable[[str], None]:

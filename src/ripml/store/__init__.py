@@ -2,6 +2,6 @@
 
 from ripml.base.errors import StoreError
 from ripml.store.forgetting import Certificate
-from ripml.store.store import Store
+from ripml.store.store import Review, Store
 
-__all__ = ["Certificate", "Store", "StoreError"]
+__all__ = ["Certificate", "Review", "Store", "StoreError"]

@@ -323,6 +323,28 @@ def all_documents(connection: sqlite3.Connection) -> Iterator[tuple[int, State]]
         yield number, State(bytes(body), tuple(sorted(map(int, labels.split(",")))) if labels else ())
 
 
+def without_labels(connection: sqlite3.Connection, documents: Iterable[int]) -> list[int]:
+    """Those of these documents that are there and have no labels, in the same order."""
+    query = "SELECT 1 FROM documents WHERE number = ? AND number NOT IN (SELECT document FROM document_labels)"
+    return [number for number in documents if connection.execute(query, (number,)).fetchone() is not None]
+
+
+def document_of(connection: sqlite3.Connection, number: int) -> tuple[str, bytes]:
+    """The id and the body of a document that is there."""
+    id, body = connection.execute("SELECT id, body FROM documents WHERE number = ?", (number,)).fetchone()
+    return id, bytes(body)
+
+
+def sample(connection: sqlite3.Connection, n: int, labelled: bool) -> dict[int, State]:
+    """At most n documents with or without labels, by number: always the same of the same documents."""
+    has = "IN" if labelled else "NOT IN"
+    query = (
+        f"SELECT number, body FROM documents WHERE number {has} (SELECT document FROM document_labels) "
+        "ORDER BY (number * 2654435761) % 4294967296 LIMIT ?"
+    )
+    return {number: State(bytes(body), ()) for number, body in connection.execute(query, (n,))}
+
+
 def all_labels(connection: sqlite3.Connection) -> list[Label]:
     """All labels, by number."""
     return Label.read(connection, "name NOT NULL")
@@ -484,6 +506,7 @@ class Draft:
         self._first = self.last + 1
         self._labels: dict[int, Label] = {}
         self._edits: list[Edit] = []
+        self.decided: list[int] = []  # documents that this call was about, changed or not
         self._concepts: Concepts | None = None  # the vocabulary, if this call changed it
 
     @property
@@ -502,6 +525,7 @@ class Draft:
             before, kind = None, "learn"
         else:
             number, before = found
+            self.decided.append(number)
             if before == after:
                 return
             kind = "relabel" if before.body == body else "replace"
@@ -521,6 +545,7 @@ class Draft:
     def remove(self, id: str, digest: Callable[[bytes], bytes] | None = None) -> Entry:
         """Remove a document. With `digest`, the entry does not have its id, but what this makes of its body."""
         number, before = require_document(self._connection, id)
+        self.decided.append(number)
         self._connection.execute("DELETE FROM document_labels WHERE document = ?", (number,))
         self._connection.execute("DELETE FROM documents WHERE number = ?", (number,))
         certificate = None if digest is None else digest(before.body)

@@ -16,6 +16,7 @@ import os
 import sqlite3
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
@@ -39,11 +40,12 @@ from ripml.base.errors import (
 )
 from ripml.datasets import Dataset
 from ripml.datasets.vocabularies import concepts_given
+from ripml.decoding.evidence import apart
 from ripml.labels.concepts import Concepts
 from ripml.model.estimator import RIPML
 from ripml.model.explain import Example
 from ripml.model.multilabel import Multilabel
-from ripml.store import database, forgetting, journal, maintenance, versions
+from ripml.store import database, forgetting, journal, leases, maintenance, versions
 from ripml.store.completion import LabelCompletion, LabelInfo
 from ripml.store.database import Database, WriterLock
 from ripml.store.documents import (
@@ -63,10 +65,11 @@ from ripml.store.maintenance import Backup, Report
 from ripml.store.recipe import Recipe, fit_documents, suggestable
 from ripml.store.versions import Version
 from ripml.tagging.documents import DocumentModel
-from ripml.tagging.rules import Rules
+from ripml.tagging.review import choose
+from ripml.tagging.rules import Rules, Suggestion
 from ripml.text import Doc2Vec, TextFeatures, TfIdf
 
-__all__ = ["Store"]
+__all__ = ["Review", "Store"]
 
 T = TypeVar("T")
 
@@ -82,6 +85,10 @@ _BLOCK = 10_000  # documents whose features are read together
 _LIGHT_EQUATIONS = 2000  # the most that a light reader solves to follow a change: 16 MB, a tenth of a second
 _OTHER_ENCODER = 0.1  # relative difference of vectors from which on they are not from the same encoder
 
+
+_REVIEWED_ROWS = 3000  # documents without labels, and with labels, that are compared for the review queue
+_REVIEW_ORDER = 100  # documents that are put in order at once
+_REVIEW_CHANGES = 50  # after which they are put in order again
 
 _NOTHING = Delta(0, [], [])  # that a reader follows now
 
@@ -100,6 +107,27 @@ class _UnusedFeatures:
 
     change: int
     features: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Review:
+    """A document to look at, and why: what is expected to be gained by its labels."""
+
+    id: str
+    text: str | None  # None in a store of features
+    labels: list[Suggestion]  # that the model suggests, with their scores
+    probability: float  # that the first of them is right
+    gain: float
+    n_like: int  # documents without labels to which it would be the nearest with labels
+    until: str  # the end of the lease, in UTC
+
+
+@dataclass(frozen=True)
+class _ReviewOrder:
+    """Documents without labels, the most useful first, by one version of the model."""
+
+    change: int
+    documents: dict[int, tuple[float, float, int]]  # number ↦ probability, gain, n_like
 
 
 class Store:
@@ -142,6 +170,8 @@ class Store:
         self._counted: tuple[bytes | None, int] = None, 0  # the hash of a history, and how many documents there were
         self._completions: dict[str, LabelCompletion] = {}  # by language
         self._completion_turn = threading.Lock()
+        self._review_order: _ReviewOrder | None = None
+        self._review_turn = threading.Lock()
         self._changes = 0  # since the snapshot
         self._refit_turn = threading.Lock()
         self._refitting = False  # while True, the journal since the last snapshot must be kept for the new model
@@ -638,6 +668,79 @@ class Store:
 
         self._write(change, actor)
 
+    def review(self, n: int = 10, *, caller: str | None = None, minutes: float = 30) -> list[Review]:
+        """Lease the n documents without labels that the model is expected to learn most from, see `tagging.review`.
+
+        For this time no other caller gets them. A caller that asks again gets first what it has not decided yet. To
+        decide is to `relabel`, `learn` or `forget` a document: that ends its lease, is in the model at once, and is
+        exact. A document that is relabelled without labels is not offered again.
+        """
+        check_count("n", n)
+        check_actor(caller)
+        if not (is_number(minutes) and 0 < float(minutes) <= _MAX_DAYS * 1440):
+            raise ParameterError(f"`minutes` must be a number above 0; got {minutes!r}.")
+        with self._review_turn:
+            now, order, is_fresh = time.time(), self._review_order, False
+            while True:
+                if order is None or self.version - order.change > _REVIEW_CHANGES:
+                    order, is_fresh = self._order_for_review(now, n), True
+                with self._writing(), self._database.transaction() as connection:
+                    waiting = journal.without_labels(connection, order.documents)
+                    taken = leases.take(connection, waiting, n, caller, now, now + 60 * float(minutes))
+                    rows = [journal.document_of(connection, number) for number in taken]
+                self._review_order = order
+                if is_fresh or len(taken) == n:
+                    break
+                order = None
+        until = datetime.fromtimestamp(now + 60 * float(minutes), timezone.utc).isoformat(timespec="seconds")
+        if not rows:
+            return []
+        model, form = self.model, self._bodies
+        states = [State(body, ()) for _, body in rows]
+        labels = model.suggest(form.to_dataset(states))
+        found = []
+        for number, (id, body), suggested in zip(taken, rows, labels, strict=True):
+            probability, gain, n_like = order.documents.get(number, (0.0, 0.0, 0))
+            text = form.to_json(body).get("text")
+            found.append(Review(id, text, suggested, probability, gain, n_like, until))
+        return found
+
+    def release(self, ids: Iterable[str]) -> None:
+        """Give documents of `review` back undecided, so that others get them."""
+        names = check_ids(ids)
+        with self._writing(), self._database.transaction() as connection:
+            numbers = [journal.require_document(connection, id)[0] for id in names]
+            leases.release(connection, numbers, time.time())
+
+    def _order_for_review(self, now: float, n: int) -> _ReviewOrder:
+        """A sample of the documents without labels, the most useful first."""
+        version, model, form = self.version, self.model, self._bodies
+        estimator: Any = model.model
+
+        def query(connection: sqlite3.Connection) -> tuple[leases.Leases, Any, Any]:
+            without, with_labels = (journal.sample(connection, _REVIEWED_ROWS, labelled) for labelled in (False, True))
+            return leases.read(connection, now), without, with_labels
+
+        taken, unlabelled, labelled = self._read(query)
+        free = {number: state for number, state in unlabelled.items() if number not in taken}
+        if not free:
+            return _ReviewOrder(version, {})
+
+        def features(states: Iterable[State]) -> Any:
+            some = list(states)
+            return model.features(form.to_dataset(some), form.vectors(some))
+
+        X, states = features(free.values()), [*labelled.values()]
+        states += [state for number, state in unlabelled.items() if number in taken]  # soon labelled
+        known = apart(features(states))[0] if states else apart(X)[0][:0]
+        _, probabilities = estimator.scores_and_probabilities(X)
+        first = np.asarray(probabilities.max(axis=1).todense()).ravel() if probabilities.nnz else np.zeros(len(free))
+        numbers = list(free)
+        chosen = choose(apart(X)[0], known, first, max(_REVIEW_ORDER, n))
+        return _ReviewOrder(
+            version, {numbers[one.row]: (float(first[one.row]), one.gain, one.n_like) for one in chosen}
+        )
+
     def add_labels(self, names: Iterable[str], *, actor: str | None = None) -> None:
         """Declare labels that no document carries yet; `compact` keeps them."""
         wanted = check_labels(names)
@@ -686,6 +789,7 @@ class Store:
             with self._database.transaction() as connection:
                 draft = self._draft(connection, actor)
                 change(draft)
+                leases.end(connection, draft.decided, time.time())
                 delta = draft.delta
                 self._stale = True  # if this fails half way, the current version cannot be advanced again
                 version = self._version.advanced(delta)
