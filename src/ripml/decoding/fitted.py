@@ -66,7 +66,10 @@ class Choices:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Training rows of one cluster that were left out in turn: their labels, and their scores or what predicts them."""
+    """Training rows of one cluster that were left out in turn: their labels, and their scores or what predicts them.
+
+    Where rows are left out with c copies of the same features, `rows` and `sets` are (r, c).
+    """
 
     truth: Any  # CSR (r, L)
     scores: Any = None  # CSR (r, L), where they are known already

@@ -267,7 +267,8 @@ class DirectionIndex(LabelSetIndex):
     def nearest(self, queries: Floats, k: int, n_jobs: int | None, left_out: Ints | None = None) -> NearSets:
         """The k sets of nearest direction to queries (n, m), nearest first, and the rows that carry them.
 
-        `left_out` has the set of each query's own training row, if it is one: that row does not count.
+        `left_out` has the set of each query's own training row, if it is one, or (n, c) those of all its copies: these
+        rows do not count.
         """
         reach = min(k + (left_out is not None), self.n_sets)  # leaving a row out may empty one set
         if not reach:
@@ -276,7 +277,9 @@ class DirectionIndex(LabelSetIndex):
         step = storage_scale(1.0, self.index.storage)
         ids, distances = self.searchers.get()[0].query(_unit(queries) / np.float32(step), reach, n_jobs)
         distances = distances * step**2
-        rows = self.counts[ids] if left_out is None else self.counts[ids] - (ids == left_out[:, None])
+        rows = self.counts[ids]
+        if left_out is not None:
+            rows = rows - (ids[:, :, None] == left_out.reshape(len(ids), 1, -1)).sum(axis=2)
         return NearSets(ids, 1 - distances / 2, rows)
 
     def recall(self, queries: Floats, k: int, n_jobs: int | None) -> float | None:

@@ -11,7 +11,18 @@ from numpy.typing import NDArray
 from ripml.base.arrays import csr_of
 from ripml.base.compiled import loops
 
-__all__ = ["as_scores", "best_of_rows", "carried", "keep_above", "largest", "only", "outcomes", "top", "without_labels"]
+__all__ = [
+    "as_scores",
+    "best_of_rows",
+    "carried",
+    "keep_above",
+    "largest",
+    "only",
+    "outcomes",
+    "top",
+    "values_at",
+    "without_labels",
+]
 
 
 def top(scores: Any, n: int) -> Any:
@@ -83,6 +94,24 @@ def carried(sets: Any, labels: NDArray[np.int64]) -> NDArray[np.bool_]:
     there = found < len(places)
     there[there] = places[found[there]] == asked[there]
     return np.asarray(there & (labels >= 0))
+
+
+def values_at(matrix: Any, labels: NDArray[np.int64]) -> NDArray[Any]:
+    """The entries of row i of a CSR matrix at labels[i, j], (n, K); 0 where there is none.
+
+    >>> values_at(scipy.sparse.csr_array([[0.5, 0, 0.25]]), np.array([[2, 1, -1]])).tolist()
+    [[0.25, 0.0, 0.0]]
+    """
+    L = max(matrix.shape[1], 1)
+    row = np.repeat(np.arange(matrix.shape[0], dtype=np.int64), np.diff(matrix.indptr))
+    places = row * L + matrix.indices
+    order = np.argsort(places, kind="stable")
+    asked = np.arange(len(labels))[:, None] * L + labels
+    found = np.minimum(np.searchsorted(places, asked, sorter=order), max(len(places) - 1, 0))
+    if not len(places):
+        return np.zeros(labels.shape, matrix.dtype)
+    there = (places[order[found]] == asked) & (labels >= 0)
+    return np.where(there, matrix.data[order[found]], 0)
 
 
 def largest(values: NDArray[Any], k: int) -> NDArray[np.int64]:

@@ -233,7 +233,10 @@ class FittedSignals(FittedDecoder):
         n_learners = np.float32(embedding.projection.n_learners)
         examples = self._examples(cluster, X, Z, likeness, left_out)
         values, proposed = self._proposals(cluster, X if left_out is None else None, Z, examples)
-        lifts, own_labels = np.zeros(proposed.shape, np.float32), None if left_out is None else sets[left_out.sets]
+        lifts, own_labels = np.zeros(proposed.shape, np.float32), None
+        if left_out is not None:
+            first, *copies = left_out.sets.reshape(len(Z), -1).T
+            own_labels = sum((sets[some] for some in copies), sets[first])
         said = None
         if evidence is not None and self.names is not None:
             said = self.names.signals(evidence, self.frequency, own_labels)
@@ -267,12 +270,13 @@ class FittedSignals(FittedDecoder):
         return Candidates(labels, table, margin)
 
     def _seen_by_others(self, labels: Ints, own_labels: Any | None) -> Ints:
-        """How many rows have labels (n, K); CSR `own_labels` (n, L) are those of rows that are left out."""
+        """How many rows have labels (n, K); CSR `own_labels` (n, L) are those of rows that are left out, with their
+        copies."""
         seen: Ints = self.frequency[labels]
         if own_labels is not None:
             # A label of a row that is left out was seen once less. Where few labels are seen that often, one less would
             # give it away; and there it hardly matters.
-            seen = seen - (scoring.carried(own_labels, labels) & (seen <= RARE))
+            seen = seen - np.where(seen <= RARE, scoring.values_at(own_labels, labels), 0).astype(np.int64)
         return seen
 
     def _proposals(

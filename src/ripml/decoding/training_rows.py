@@ -64,10 +64,14 @@ class TrainingRows:
     def nearest(self, X: Any, k: int, left_out: Ints | None = None) -> tuple[Ints, Floats]:
         """The k rows that feature rows are most similar to, the most similar first, and their likeness: both (n, k).
 
-        `left_out` has each query's own row, which is left out. The same as `most_similar` of the likeness, most of
-        which need not be computed where loops are compiled. Of very many sparse rows, some may be missed: see `recall`.
+        `left_out` has each query's own row, which is left out, or (n, c) all copies of its features. The same as
+        `most_similar` of the likeness, most of which need not be computed where loops are compiled. Of very many sparse
+        rows, some may be missed: see `recall`.
         """
-        return self._nearest(X, k, left_out)
+        if left_out is None or left_out.ndim == 1:
+            return self._nearest(X, k, left_out)
+        more = left_out.shape[1] - 1  # copies are among the nearest of all
+        return _without(*self._nearest(X, k + more, left_out[:, 0]), left_out, k)
 
     def _nearest(self, X: Any, k: int, left_out: Ints | None, exact: bool = False) -> tuple[Ints, Floats]:
         found = None
@@ -98,10 +102,10 @@ class TrainingRows:
         """The k rows of the largest likeness, the largest first, and their likeness: both (n, k).
 
         `likeness` (n, n_rows) is that of the queries with all rows; `left_out` has each query's own row, which is left
-        out.
+        out, or (n, c) several.
         """
         if left_out is not None:
-            likeness[np.arange(len(likeness)), left_out] = -np.inf
+            likeness[np.arange(len(likeness))[:, None], left_out.reshape(len(likeness), -1)] = -np.inf
         if self._findable is not None:
             likeness[:, ~self._findable] = -np.inf
         compiled = loops()
@@ -225,6 +229,14 @@ class TrainingRows:
         nothing = np.empty(0, np.int64)
         rows = Rows(self.X.X[:0])
         return replace(self, X=rows, set_of_row=nothing, numbers=nothing, alive=None, _growing=None)
+
+
+def _without(ids: Ints, values: Floats, rows: Ints, k: int) -> tuple[Ints, Floats]:
+    """The first k of found rows (n, K) and their values, without the `rows` (n, c) of each line."""
+    unwanted = (ids[:, :, None] == rows[:, None, :]).any(axis=2)
+    order = np.argsort(unwanted, axis=1, kind="stable")[:, :k]
+    values = np.where(unwanted, np.float32(-np.inf), values)
+    return np.take_along_axis(ids, order, axis=1), np.take_along_axis(values, order, axis=1)
 
 
 def _earliest(values: Floats, places: Ints, least: Floats, numbers: Ints) -> Ints:

@@ -36,6 +36,7 @@ from ripml.labels.ensembles import Ensemble
 from ripml.labels.propensity import weigh
 from ripml.labels.vocabulary import Vocabulary
 from ripml.model import state
+from ripml.model.audit import Audit, audit
 from ripml.model.budget import Sizes, held_bytes, working_bytes
 from ripml.model.cluster import Cluster
 from ripml.model.explain import Explanation, explain
@@ -459,6 +460,21 @@ class RIPML(Updatable):
         """
         self._fitted_model()
         return explain(self.__copy__(), X, n, n_examples, n_features)  # one version throughout
+
+    def audit(self, limit: int = 1000, n_examples: int = 3) -> Audit:
+        """The labels of training rows that are most probably wrong and missing, at most `limit` of each.
+
+        Each row is scored by a model of all others but its copies, the rows of the same features. Rows are numbered in
+        the order in which they were learnt, see `n_seen_`; those without labels do not count. See `ripml.model.audit`
+        for how findings are ranked, and for the up to `n_examples` similar rows for and against each.
+
+        >>> X = np.repeat(np.eye(2), 20, axis=0) + np.random.default_rng(0).random((40, 2)) / 5
+        >>> Y = [["tea"]] * 20 + [["ice"]] * 19 + [["tea"]]
+        >>> found = RIPML(random_state=0).fit(X, Y).audit(limit=1)
+        >>> [(finding.kind, finding.document, finding.label) for finding in (*found.wrong, *found.missing)]
+        [('wrong', 39, 'tea'), ('missing', 39, 'ice')]
+        """
+        return audit(self._fitted_model(), limit, n_examples, self.n_jobs)
 
     # ------------------------------------------------------------------------------------------------- what was learnt
 

@@ -20,7 +20,14 @@ from numpy.typing import NDArray
 from ripml.base.errors import DataError
 from ripml.base.parallel import blocks, require_memory
 
-__all__ = ["KernelSolution", "leave_out", "require_kernel_memory", "solve_kernel", "weights_of_rows"]
+__all__ = [
+    "KernelSolution",
+    "inverse_diagonal",
+    "leave_out",
+    "require_kernel_memory",
+    "solve_kernel",
+    "weights_of_rows",
+]
 
 Floats = NDArray[np.float32]
 
@@ -66,23 +73,45 @@ def leave_out(K: Floats, targets: Floats, alpha: float, n_left_out: int) -> Floa
     return _left_out(corner, C, targets[last])
 
 
-def _halfway(K: Floats, targets: Floats, alpha: float) -> tuple[Floats, Floats]:
-    """U with UᵀU = K + alpha I, and U⁻ᵀ targets."""
+def inverse_diagonal(K: Floats, alpha: float) -> Floats:
+    """The diagonal of (K + alpha I)⁻¹, (n,): all that leaves out every row where the coefficients C are known.
+
+    Only the lower triangle of K (n, n) is read; K is overwritten.
+
+    >>> inverse_diagonal(np.array([[1.0, 0.0], [0.0, 3.0]], np.float32), 1.0).round(3)
+    array([0.5 , 0.25], dtype=float32)
+    """
+    return _inverse_diagonal(_factor(K, alpha))
+
+
+def _factor(K: Floats, alpha: float) -> Floats:
+    """U with UᵀU = K + alpha I."""
     K.flat[:: len(K) + 1] += np.float32(alpha)
     upper, failed = scipy.linalg.lapack.spotrf(K.T, lower=False, clean=False, overwrite_a=True)
     _check_definite(failed, alpha)
+    return np.asarray(upper)
+
+
+def _halfway(K: Floats, targets: Floats, alpha: float) -> tuple[Floats, Floats]:
+    """U with UᵀU = K + alpha I, and U⁻ᵀ targets."""
+    upper = _factor(K, alpha)
     return upper, scipy.linalg.lapack.strtrs(upper, targets, lower=False, trans=1)[0]
 
 
 def _left_out(upper: Floats, C: Floats, targets: Floats) -> Floats:
     """targets − C/diagonal of (UᵀU)⁻¹ for the last rows and their block U of the factor, which is overwritten."""
+    left_out: Floats = targets - C / _inverse_diagonal(upper)[:, None]
+    return left_out
+
+
+def _inverse_diagonal(upper: Floats) -> Floats:
+    """The diagonal of (UᵀU)⁻¹ for the upper triangle U, which is overwritten."""
     inverse, _ = scipy.linalg.lapack.strtri(upper, lower=False, overwrite_c=True)
     diagonal = np.empty(len(upper), np.float32)  # of U⁻¹U⁻ᵀ, without what is left of K below the diagonal of U⁻¹
     for rows in blocks(len(upper), _ROWS):
         square, right = np.triu(inverse[rows, rows]), inverse[rows, rows.stop :]
         diagonal[rows] = np.einsum("ij,ij->i", square, square) + np.einsum("ij,ij->i", right, right)
-    left_out: Floats = targets - C / diagonal[:, None]
-    return left_out
+    return diagonal
 
 
 def weights_of_rows(K: Floats, k: Floats, alpha: float) -> Floats:

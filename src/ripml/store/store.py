@@ -42,6 +42,7 @@ from ripml.datasets import Dataset
 from ripml.datasets.vocabularies import concepts_given
 from ripml.decoding.evidence import apart
 from ripml.labels.concepts import Concepts
+from ripml.model.audit import Audit
 from ripml.model.estimator import RIPML
 from ripml.model.explain import Example
 from ripml.model.multilabel import Multilabel
@@ -567,6 +568,23 @@ class Store:
             return {row: id[0] for row, id in ids.items() if id is not None}
 
         return self._read(query)
+
+    def audit(self, limit: int = 1000, n_examples: int = 3) -> Audit:
+        """The labels of documents that are most probably wrong and missing, at most `limit` of each.
+
+        Each document is scored by a model of all others but its copies. Documents are named by their ids. See
+        `ripml.RIPML.audit`.
+        """
+        model = self.model
+        documents = model.row_documents
+        assert documents is not None
+
+        def texts(rows: NDArray[np.int64]) -> list[str]:
+            states = self._read(lambda c: dict(journal.all_documents(c)))
+            return [self._bodies.text(states[number].body) for number in documents[rows].tolist()]
+
+        found = model.audit(limit, n_examples, texts)
+        return found.renamed(dict(self.rows(sorted(found.rows), model)))
 
     def carriers(self, labels: Iterable[str], n: int = 20) -> list[str]:
         """The ids of the first n documents that carry exactly these labels."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,12 +31,15 @@ from ripml.datasets.vocabularies import with_ids
 from ripml.decoding import scores as decoding
 from ripml.decoding.calibration import errors_by_frequency, expected_calibration_error
 from ripml.decoding.evidence import FeatureRows, apart
+from ripml.decoding.label_set_index import wide
 from ripml.labels.concepts import Concepts
 from ripml.labels.encoding import align_columns, encode_names, names_array
 from ripml.labels.vocabulary import Vocabulary
+from ripml.model.audit import Audit, audit
 from ripml.model.budget import WORD_BYTES, Sizes
 from ripml.model.estimator import RIPML
 from ripml.model.explain import Explanation, explained
+from ripml.model.left_out import row_numbers, training_labels
 from ripml.model.multilabel import Multilabel
 from ripml.tagging.rules import Rules, Suggestion
 from ripml.tagging.streaming import count_texts, estimate_sizes
@@ -497,6 +500,54 @@ class DocumentModel:
     def scores(self, data: Dataset) -> Any:
         """The scores of the rows of `data`, CSR (n, L)."""
         return self.model.decision_function(self.features(data))
+
+    def audit(self, limit: int, n_examples: int, texts: Callable[[NDArray[np.int64]], Sequence[str]]) -> Audit:
+        """Labels of training rows that are probably wrong or missing, see `RIPML.audit`.
+
+        `texts` gives the texts of rows by their numbers; it is called for models that read the names of labels in them.
+        """
+        model = self.model
+        if not isinstance(model, RIPML):
+            raise ParameterError(f"{type(model).__name__} cannot leave out its training rows; RIPML can.")
+        evidence = None
+        if self.words is not None and model.model_.decoder.names is not None:
+            given = texts(row_numbers(model.model_))
+            evidence = self.words.training_evidence(given, model.model_.vocabulary)
+        return audit(model.model_, limit, n_examples, model.n_jobs, evidence)
+
+    def audit_rows(self, data: Dataset, limit: int = 1000, n_examples: int = 3) -> Audit:
+        """The same for a model that was fitted on `data`: findings name documents by their ids, or rows from 1 on."""
+        self.check(data)
+        kept = data if self.text is None else distinct(data)
+        labelled = np.flatnonzero(np.diff(kept.Y.indptr) > 0)
+        model = self.model
+        if isinstance(model, RIPML) and not self._learnt_from(kept.take(labelled)):
+            raise DataError(
+                f"{data.name or 'the data'} has other rows or labels than the model was trained on; train it again on "
+                "them, or keep documents in a store, which knows what its model has learnt."
+            )
+        found = self.audit(limit, n_examples, lambda _: [(kept.texts or ())[row] for row in labelled.tolist()])
+        if data.ids is not None and kept.ids is not None:
+            names: list[int | str] = [kept.ids[row] for row in labelled.tolist()]
+        else:
+            first: dict[Any, int] = {}
+            for row, text in enumerate(data.texts or () if self.text is not None else ()):
+                first.setdefault(" ".join(text.split()), row)
+            rows = labelled.tolist()
+            if self.text is not None:
+                rows = [first[" ".join((kept.texts or ())[row].split())] for row in rows]
+            names = [row + 1 for row in rows]
+        return found.renamed(dict(enumerate(names)))
+
+    def _learnt_from(self, data: Dataset) -> bool:
+        """Whether the training rows of the model have the labels of these rows, in their order."""
+        model = cast(RIPML, self.model)
+        numbers, learnt = row_numbers(model.model_), training_labels(model.model_)
+        Y = self.labels(data)
+        if len(numbers) != len(data) or numbers[-1] != len(data) - 1 or Y.shape[1] < learnt.shape[1]:
+            return False
+        Y = csr_array((Y.data > 0, Y.indices, Y.indptr), shape=Y.shape)
+        return bool(Y.nnz == learnt.nnz and (wide(learnt, Y.shape[1]).astype(bool) != Y).nnz == 0)
 
     def evaluate(self, data: Dataset) -> dict[str, float]:
         """Metrics on rows with labels: P@k, nDCG@k, … of the scores, and F1 of the labels above the threshold.

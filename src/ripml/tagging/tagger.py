@@ -23,7 +23,9 @@ from ripml.base.model_folder import Contents
 from ripml.base.parallel import exclusive
 from ripml.datasets import Dataset, documents_given
 from ripml.datasets.vocabularies import concepts_given
+from ripml.model.audit import Audit
 from ripml.model.estimator import RIPML
+from ripml.model.left_out import row_numbers
 from ripml.model.multilabel import Multilabel
 from ripml.tagging.documents import DocumentModel, Why, check_texts, distinct, estimator_of
 from ripml.tagging.rules import Rules, Suggestion
@@ -281,6 +283,29 @@ class Tagger(Estimator):
     def evaluate(self, documents: Any, tags: Any = None, **columns: Any) -> dict[str, float]:
         """P@k, nDCG@k and further metrics on documents with tags, given as for `fit`."""
         return self._fitted().evaluate(documents_given(documents, tags, **columns))
+
+    def audit(
+        self, documents: Any, tags: Any = None, *, limit: int = 1000, n_examples: int = 3, **columns: Any
+    ) -> Audit:
+        """The tags of known texts that are most probably wrong and missing, at most `limit` of each.
+
+        `documents`, given as for `fit`, are the texts that were learnt, and findings are named by their places in them;
+        their tags are ignored, since the tagger knows its own. See `ripml.RIPML.audit`.
+        """
+        fitted, first, texts = self._fitted(), dict[bytes, int](), list[str]()
+        for row, text in enumerate(documents_given(documents, tags, **columns).texts or ()):
+            texts.append(text)
+            first.setdefault(_digest(text), row)
+        if not self._known:
+            raise DataError("this tagger does not know its texts: it was trained by the command line; use ripml audit.")
+        absent = sum(digest not in first for digest in self._known)
+        if absent:
+            raise DataError(f"{absent:,} of {len(self._known):,} texts that were learnt are not among the documents.")
+        # Known texts are in the order in which they were learnt.
+        rows = [first[digest] for digest in self._known]
+        found = fitted.audit(limit, n_examples, lambda _: [texts[row] for row in rows])
+        numbers = row_numbers(self._online().model_)
+        return found.renamed(dict(zip(numbers.tolist(), rows, strict=True)))
 
     @property
     def tags_(self) -> list[str]:

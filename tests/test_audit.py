@@ -1,0 +1,193 @@
+"""Labels that are probably wrong or missing: rows that are left out exactly, with their copies, and what is found."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+from numpy.typing import NDArray
+from worlds import blocks, planted
+
+from ripml import RIPML, Store, Tagger
+from ripml.base.errors import DataError, ParameterError
+from ripml.cli import main
+from ripml.model.audit import Audit
+from ripml.model.left_out import leave_out_rows
+
+KINDS: dict[str, dict[str, Any]] = {
+    "rbf": {"kernel": "rbf"},
+    "rbf, sketch": {"kernel": "rbf", "ensemble": "gaussian", "n_dims": 64},
+    "local, primal": {"kernel": "local"},
+    "local, dual": {"kernel": "local", "solver": "dual"},
+    "clusters": {"kernel": "rbf", "n_clusters": 2},
+}
+WORDS = {
+    "fruit": ["apple", "pear", "plum", "cherry", "grape", "peach", "melon", "quince"],
+    "weather": ["rain", "snow", "wind", "storm", "cloud", "sleet", "thunder", "drizzle"],
+    "music": ["violin", "piano", "sonata", "opera", "choir", "drum", "melody", "flute"],
+}
+
+
+@pytest.fixture(params=KINDS)
+def model(request: pytest.FixtureRequest) -> tuple[RIPML, NDArray[Any], Any]:
+    """A model without trees, whose scores are exact, with its rows: the last four are copies of the first two."""
+    world = blocks(rows=12)
+    X = np.concatenate([world.X, world.X[[0, 1, 0, 0]]])
+    Y = scipy.sparse.vstack([world.Y, world.Y[[1, 1, 20, 0]]], format="csr")
+    return RIPML(random_state=0, relevance=0, normalize=True, **KINDS[request.param]).fit(X, Y), X, Y
+
+
+def documents(n: int = 40, seed: int = 0) -> tuple[list[str], list[list[str]]]:
+    """Texts of one topic each, of which the first of each two topics has the label of the other one instead."""
+    rng = np.random.default_rng(seed)
+    texts, tags = [], []
+    for topic, words in WORDS.items():
+        for _ in range(n):
+            texts.append(
+                " ".join(rng.choice([word + end for word in words for end in ("", "ly", "ish")], 9, replace=False))
+            )
+            tags.append([topic])
+    tags[0], tags[n] = ["weather"], ["fruit"]
+    return texts, tags
+
+
+def named(found: Audit) -> dict[str, set[tuple[Any, Any]]]:
+    """The documents and labels of findings of each kind."""
+    return {kind: {(one.document, one.label) for one in getattr(found, kind)} for kind in ("wrong", "missing")}
+
+
+def test_a_row_left_out_gets_the_scores_of_a_model_that_forgot_it_and_its_copies(model: Any) -> None:
+    fitted, X, Y = model
+    left_out = leave_out_rows(fitted.model_)
+    n = len(X)
+    assert left_out.numbers.tolist() == list(range(n))
+    assert (left_out.Y != Y).nnz == 0
+    for row in (0, 1, 2, 17, n - 1):
+        copies = np.flatnonzero((X[row] == X).all(axis=1))
+        assert len(np.unique(left_out.group[copies])) == 1
+        other = RIPML().set_params(**fitted.get_params())
+        other.__dict__.update(fitted.__copy__().__dict__)
+        other.forget(X[copies], Y[copies])
+        expected = other.decision_function(X[row : row + 1]).toarray()[0]
+        np.testing.assert_allclose(left_out.scores[[row]].toarray()[0], expected, atol=2e-3)
+
+
+def test_the_labels_of_a_row_do_not_change_its_own_scores(model: Any) -> None:
+    fitted, X, Y = model
+    for row, other in ((0, 40), (30, 3)):
+        before = leave_out_rows(fitted.model_).scores[[row]].toarray()
+        fitted.relabel(X[[row]], Y[[row]], Y[[other]], rows=[row])
+        np.testing.assert_allclose(leave_out_rows(fitted.model_).scores[[row]].toarray(), before, atol=2e-3)
+
+
+def test_labels_that_were_changed_are_found() -> None:
+    world = planted(n=400)
+    Y = world.Y.toarray()
+    rng = np.random.default_rng(1)
+    rows = rng.choice(400, 16, replace=False)
+    removed, wrong = set(), set()
+    for row in rows[:8]:
+        label = int(rng.choice(np.flatnonzero(Y[row])))
+        if Y[row].sum() > 1:
+            Y[row, label] = 0
+            removed.add((int(row), label))
+    for row in rows[8:]:
+        label = int(rng.choice(np.flatnonzero(Y[row] == 0)))
+        Y[row, label] = 1
+        wrong.add((int(row), label))
+    found = RIPML(random_state=0).fit(world.X, Y).audit(limit=8)
+    assert named(found)["wrong"] == wrong
+    assert removed <= named(found)["missing"]
+    assert (found.n_rows, found.n_labels, found.n_copies) == (400, Y.sum(), 0)
+    first = found.missing[0]
+    assert first.probability > 0.9
+    assert all(Y[row, first.label] for row, _ in first.carriers)
+    assert not any(Y[row, first.label] for row, _ in first.others)
+
+
+def test_copies_do_not_speak_for_each_other() -> None:
+    world = blocks(rows=30)
+    Y = world.Y.toarray()
+    X = np.concatenate([world.X, world.X[:1]])
+    Y = np.concatenate([Y, Y[:1]])
+    Y[[0, -1]] = 0
+    Y[[0, -1], 6] = 1  # a label of the last block, for two equal rows of the first
+    found = RIPML(random_state=0, kernel="rbf").fit(X, Y).audit(limit=2)
+    assert found.n_copies == 2
+    assert named(found)["wrong"] == {(0, 6), (120, 6)}
+
+
+def test_forgotten_rows_are_not_audited() -> None:
+    world = blocks(rows=30)
+    fitted = RIPML(random_state=0).fit(world.X, world.Y).forget(world.X[:5], world.Y[:5])
+    found = fitted.audit(limit=500)
+    assert found.n_rows == 115
+    assert min(one.document for one in (*found.wrong, *found.missing)) == 5
+
+
+def test_models_that_keep_no_rows_say_so() -> None:
+    world = blocks()
+    with pytest.raises(ParameterError, match="keeps no training rows"):
+        RIPML.linear(random_state=0).fit(world.X, world.Y).audit()
+    with pytest.raises(ParameterError, match="keeps no training rows"):
+        RIPML.paper(n_dims=8, n_neighbors=1).fit(world.X, world.Y).audit()
+
+
+def test_a_tagger_names_the_places_of_texts_as_they_are_given() -> None:
+    texts, tags = documents()
+    tagger = Tagger().fit(texts[::-1], tags[::-1])
+    found = tagger.audit(texts, limit=2)
+    assert named(found)["wrong"] == {(0, "weather"), (40, "fruit")}
+    assert {(0, "fruit"), (40, "weather")} == named(found)["missing"]
+    tagger.forget(texts[:1])
+    assert (40, "fruit") in named(tagger.audit(texts, limit=1))["wrong"]
+    with pytest.raises(DataError, match="2 of 119 texts that were learnt are not among the documents"):
+        tagger.audit(texts[:-2])
+
+
+def test_stores_and_models_are_audited_by_the_shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    texts, tags = documents()
+    data, ids = tmp_path / "data.jsonl", [f"d{i}" for i in range(len(texts))]
+    rows = [{"id": id, "text": text, "labels": some} for id, text, some in zip(ids, texts, tags, strict=True)]
+    data.write_text("\n".join(map(json.dumps, rows)))
+    run(["train", str(data), str(tmp_path / "store"), "--store"])
+    run(["train", str(data), str(tmp_path / "model")])
+    capsys.readouterr()
+
+    run(["audit", str(tmp_path / "store"), "--limit", "2", "--json"])
+    of_store = json.loads(capsys.readouterr().out)
+    assert [(one["document"], one["label"]) for one in of_store["wrong"]] in (
+        [("d0", "weather"), ("d40", "fruit")],
+        [("d40", "fruit"), ("d0", "weather")],
+    )
+    with Store.open(tmp_path / "store", readonly=True) as store:
+        assert store.audit(2).to_json() == json.loads(json.dumps(of_store), parse_float=float)
+    run(["audit", str(tmp_path / "model"), str(data), "--limit", "2", "--json"])
+    of_model = json.loads(capsys.readouterr().out)
+    assert {one["document"] for one in of_model["wrong"]} == {"d0", "d40"}
+
+    run(["audit", str(tmp_path / "store"), "--limit", "2", "--csv", "-"])
+    table = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [line["kind"] for line in table] == ["wrong", "wrong", "missing", "missing"]
+    run(["audit", str(tmp_path / "store"), "--limit", "1"])
+    assert "Probably missing" in capsys.readouterr().out
+
+    rows[3]["labels"] = ["music"]
+    data.write_text("\n".join(map(json.dumps, rows)))
+    run(["audit", str(tmp_path / "model"), str(data)], 2)
+    assert "other rows or labels than the model was trained on" in capsys.readouterr().err
+    run(["audit", str(tmp_path / "model")], 2)
+    assert "give DATA, the data that it was trained on" in capsys.readouterr().err
+
+
+def run(arguments: list[str], code: int = 0) -> None:
+    """Run a command line that ends with this code."""
+    with pytest.raises(SystemExit) as end:
+        main(arguments)
+    assert end.value.code == code
