@@ -20,7 +20,7 @@ import json, pathlib, signal, sys
 from ripml.server import Settings, run
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # tests that run under nohup ignore it
 options = json.loads(sys.argv[1])
-options.update({name: pathlib.Path(options[name]) for name in {"keys", "backups"} & options.keys()})
+options.update({name: pathlib.Path(options[name]) for name in {"keys", "backups", "tables"} & options.keys()})
 run(sys.argv[2:], Settings(**options))
 """
 

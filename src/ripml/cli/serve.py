@@ -50,6 +50,10 @@ def serve(
     backups: Annotated[
         Path | None, Option(metavar="FOLDER", help="The folder that POST …/backup writes to. Default: no backups.")
     ] = None,
+    tables: Annotated[
+        Path | None, Option(metavar="FOLDER", help="The folder of tables that POST …/tag takes. Default: no tables.")
+    ] = None,
+    max_table: Annotated[int, Option(metavar="BYTES", help="Maximum size of such a table.")] = 100_000_000,
     max_body: Annotated[int, Option(metavar="BYTES", help="Maximum size of a request.")] = 5_000_000,
     max_text: Annotated[int, Option(metavar="CHARACTERS", help="Maximum length of a text.")] = 1_000_000,
     max_texts: Annotated[int, Option(metavar="N", help="Maximum number of texts in a request.")] = 1_000,
@@ -83,7 +87,7 @@ def serve(
         host=host, port=port, keys=keys, allowed_hosts=tuple(allowed_host or ()), origins=tuple(origin or ()),
         read_only=read_only, access_log=access_log, max_body=max_body, max_text=max_text, max_texts=max_texts,
         max_labels=max_labels, max_vocabulary=max_vocabulary, max_requests=max_requests, max_bytes=max_bytes, rate=rate,
-        backups=backups, warm=warm, workers=workers, stop_seconds=stop_seconds,
+        backups=backups, tables=tables, max_table=max_table, warm=warm, workers=workers, stop_seconds=stop_seconds,
     )  # fmt: skip
     run(stores, settings)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,16 @@ from ripml.server.keys import KeyRing, includes
 from ripml.server.problems import Problem
 from ripml.server.settings import Settings
 
-__all__ = ["AccessControl", "Caller", "ParsedRequest", "ReadRoute", "WriteRoute", "content_type", "read_body"]
+__all__ = [
+    "AccessControl",
+    "Caller",
+    "ParsedRequest",
+    "ReadRoute",
+    "WriteRoute",
+    "body_chunks",
+    "content_type",
+    "read_body",
+]
 
 
 class ReadRoute(APIRoute):
@@ -135,12 +144,9 @@ def content_type(request: Request) -> str:
 
 async def read_body(request: Request, limit: int, seconds: float) -> bytes:
     """The bytes of a body, if it is within the limit and arrives in time."""
-    coding = request.headers.get("content-encoding", "identity").strip().lower()
-    if coding not in {"identity", ""}:
-        raise Problem(415, f"the body must be sent without Content-Encoding; got {coding[:100]!r}.")
     try:
         with _deadline(seconds):
-            return await _read_bytes(request, limit)
+            return b"".join([chunk async for chunk in body_chunks(request, limit)])
     except asyncio.TimeoutError:
         raise Problem(408, f"the body did not arrive within {seconds:g} s.", {"Connection": "close"}) from None
 
@@ -171,18 +177,32 @@ def _deadline(seconds: float) -> Iterator[None]:
         timer.cancel()
 
 
-async def _read_bytes(request: Request, limit: int) -> bytes:
-    """The body, if it is within the limit; its Content-Length may be missing or wrong."""
-    content = bytearray()
+async def body_chunks(request: Request, limit: int, seconds: float | None = None) -> AsyncIterator[bytes]:
+    """The pieces of a body, if it is within the limit; its Content-Length may be missing or wrong.
+
+    With `seconds`, each piece must arrive within this time.
+    """
+    coding = request.headers.get("content-encoding", "identity").strip().lower()
+    if coding not in {"identity", ""}:
+        raise Problem(415, f"the body must be sent without Content-Encoding; got {coding[:100]!r}.")
+    length = 0
     declared = request.headers.get("content-length", "0")
     too_large = Problem(413, f"the body is larger than {limit:,} bytes.", {"Connection": "close"})
     if declared.isdecimal() and (len(declared) > 18 or int(declared) > limit):
         raise too_large
-    async for chunk in request.stream():
-        content += chunk
-        if len(content) > limit:
+    pieces = request.stream()
+    while True:
+        try:
+            with contextlib.nullcontext() if seconds is None else _deadline(seconds):
+                chunk = await anext(pieces)
+        except StopAsyncIteration:
+            return
+        except asyncio.TimeoutError:
+            raise Problem(408, f"nothing arrived for {seconds:g} s.", {"Connection": "close"}) from None
+        length += len(chunk)
+        if length > limit:
             raise too_large
-    return bytes(content)
+        yield chunk
 
 
 def _list_lengths(body: Any, settings: Settings) -> Iterator[tuple[str, int, int]]:

@@ -67,7 +67,10 @@ def create_app(stores: Mapping[str, Store], settings: Settings | None = None) ->
     work = FairPool(_WORK_THREADS, "ripml work", per_caller=1, background=True)
     for name, store in stores.items():
         warm = settings.warm and not settings.read_only
-        served[name] = ServedStore(name, store, metrics, look_ups, work, settings.max_batch, settings.backups, warm)
+        tables = None if settings.read_only else settings.tables
+        served[name] = ServedStore(
+            name, store, metrics, look_ups, work, settings.max_batch, settings.backups, tables, warm
+        )
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import tempfile
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any, Literal
 from urllib.parse import unquote
 
 from fastapi import APIRouter, Depends, Query, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import FileResponse, JSONResponse, Response
 from fastapi.routing import APIRoute
 from pydantic import ValidationError
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ripml.base.errors import RipmlError
 from ripml.labels.concepts import Concepts
-from ripml.server import exports, schemas
+from ripml.server import exports, schemas, tables
 from ripml.server.access import (
     AccessControl,
     Caller,
@@ -381,6 +384,93 @@ async def forget(
     return schemas.ForgottenDocuments.model_validate(
         {"version": version, "ids": query.ids, "certificates": [one.to_json() for one in certificates]}
     )
+
+
+# -------------------------------------------------------------------------------------------------------------- tables
+
+TableNameParameter = Annotated[str, Query(min_length=1, max_length=200, description="The name, such as tickets.csv.")]
+ColumnParameter = Annotated[str | None, Query(min_length=1, max_length=1000)]
+_TABLE: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+_ANSWERS: dict[int | str, dict[str, Any]] = {200: {"content": {"text/csv": {}, exports.MEDIA_TYPE: {}}}}
+
+
+@write.post(_STORE + "/tag", status_code=202, openapi_extra=_TABLE, response_model_exclude_none=True)
+async def begin_tag(
+    request: Request,
+    store: ServedStoreParameter,
+    caller: CallerParameter,
+    name: TableNameParameter,
+    text: Annotated[list[str] | None, Query(description="The columns of the texts. Default: text.")] = None,
+    encoding: ColumnParameter = None,
+    sheet: ColumnParameter = None,
+    n: Annotated[int | None, Query(ge=1, le=1000, description="The most labels of a row.")] = None,
+    threshold: Annotated[float | Literal["auto"] | None, Query(description="The lowest score of a label.")] = None,
+    to: Annotated[Literal["csv", "tsv", "jsonl"], Query(description="The format of the answers.")] = "csv",
+) -> schemas.TableJob:
+    """Start to tag a table, which is the body; the answers have its columns and tags and scores."""
+    jobs, settings = store.tag_jobs(), request.app.state.settings
+    suffix, folder = tables.table_suffix(name), jobs.new_folder()
+    try:
+        await tables.save_table(request, folder / f"input{suffix}", settings.max_table, settings.body_seconds)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    given = {"text": text, "encoding": encoding, "sheet": sheet, "n": n, "threshold": threshold}
+    options = {option: value for option, value in given.items() if value is not None}
+    return await store.look_up(caller, jobs.add, folder, name, options, to, caller.key)
+
+
+@read.get(_STORE + "/tag", response_model_exclude_none=True)
+async def tag_jobs(store: ServedStoreParameter, caller: CallerParameter) -> schemas.TableJobs:
+    """List the tables that are or were tagged."""
+    return schemas.TableJobs(jobs=await store.look_up(caller, store.tag_jobs().jobs))
+
+
+@read.get(_STORE + "/tag/{id}", response_model_exclude_none=True)
+async def tag_job(store: ServedStoreParameter, caller: CallerParameter, id: schemas.DocumentId) -> schemas.TableJob:
+    """Show how far the tagging of a table is."""
+    return await store.look_up(caller, store.tag_jobs().job, id)
+
+
+@read.get(_STORE + "/tag/{id}/answers", response_class=FileResponse, responses=_ANSWERS)
+async def answers(store: ServedStoreParameter, caller: CallerParameter, id: schemas.DocumentId) -> FileResponse:
+    """Download the tagged table."""
+    path = await store.look_up(caller, store.tag_jobs().answers, id)
+    return FileResponse(path, filename=f"{id}{path.suffix}")
+
+
+@write.delete(_STORE + "/tag/{id}", status_code=204, response_class=Response)
+async def remove_tag_job(store: ServedStoreParameter, caller: CallerParameter, id: schemas.DocumentId) -> None:
+    """Delete a table and its answers, and end its tagging."""
+    await store.look_up(caller, store.tag_jobs().remove, id)
+
+
+@write.post(_STORE + "/check-table", openapi_extra=_TABLE)
+async def check_table(
+    request: Request,
+    store: ServedStoreParameter,
+    caller: CallerParameter,
+    name: TableNameParameter,
+    text: Annotated[list[str] | None, Query(description="The columns of the texts. Default: text.")] = None,
+    labels: ColumnParameter = None,
+    tag_separator: ColumnParameter = None,
+    encoding: ColumnParameter = None,
+    sheet: ColumnParameter = None,
+) -> schemas.TableReport:
+    """Say what looks wrong in a table, which is the body, before a model learns from it; nothing is kept."""
+    settings = request.app.state.settings
+    given = {"text": text, "labels": labels, "tag_separator": tag_separator, "encoding": encoding, "sheet": sheet}
+    options = {option: value for option, value in given.items() if value is not None}
+    suffix = tables.table_suffix(name)
+    with tempfile.TemporaryDirectory(prefix="ripml-table-") as folder:
+        path = Path(folder) / f"table{suffix}"
+        await tables.save_table(request, path, settings.max_table, settings.body_seconds)
+        return await store.work(caller, partial(_is_gone, request), store.check_table, path, name, options)
 
 
 # -------------------------------------------------------------------------------------------------------------- review

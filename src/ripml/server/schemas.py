@@ -444,6 +444,50 @@ class JobStatus(BaseModel):
     last: str | None = None
 
 
+class TableJob(BaseModel):
+    """A table that is tagged in the background, and how far that is."""
+
+    id: str
+    name: Annotated[str, Field(description="The name of the table.")]
+    status: Literal["waiting", "running", "done", "failed"]
+    rows: Annotated[int | None, Field(description="The rows that are done.")] = None
+    without_labels: Annotated[int | None, Field(description="The rows without any label.")] = None
+    version: Annotated[int | None, Field(description="The change whose model answered last.")] = None
+    detail: Annotated[str | None, Field(description="Why it failed, or what else there is to know.")] = None
+    created: str
+    ended: str | None = None
+    options: dict[str, Any]
+    to: str
+    actor: str | None = None
+
+
+class TableJobs(BaseModel):
+    """The jobs of a store, the newest first."""
+
+    jobs: list[TableJob]
+
+
+class TableFinding(BaseModel):
+    """One thing that looks wrong in a table."""
+
+    name: str
+    count: int
+    message: str
+    examples: list[str]
+    remedy: str
+    is_warning: bool
+
+
+class TableReport(BaseModel):
+    """What looks wrong in a table."""
+
+    name: str
+    rows: int
+    labels: int
+    labels_per_row: float
+    findings: list[TableFinding]
+
+
 class Finding(BaseModel):
     """The result of one check."""
 

@@ -30,7 +30,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from pydantic_core import to_json, to_jsonable_python
 
-from ripml.base.errors import DataError, ParameterError
+from ripml import datasets
+from ripml.base.errors import DataError, ParameterError, RipmlError
 from ripml.base.parallel import blocks
 from ripml.base.platform import trim_memory
 from ripml.labels.concepts import Concepts
@@ -56,8 +57,10 @@ from ripml.server.schemas import (
     ModelCard,
     NumberedDocument,
     StoreSummary,
+    TableReport,
     VocabularySummary,
 )
+from ripml.server.tables import TagJobs
 from ripml.store import Certificate, Store
 from ripml.tagging.documents import DocumentModel, Why
 from ripml.tagging.rules import Suggestion
@@ -152,6 +155,7 @@ class ServedStore:
         work: FairPool,
         max_batch: int,
         backups: Path | None = None,
+        tables: Path | None = None,
         warm: bool = False,
     ) -> None:
         self.name, self.store, self._metrics = name, store, metrics
@@ -172,6 +176,7 @@ class ServedStore:
         self.refit = Job(f"refit {name}", lambda actor: self.store.refit(actor=actor), self._end_refit)
         self.compact = Job(f"compact {name}", lambda actor: self.store.compact(actor=actor), self._count_job("compact"))
         self.check = Job(f"check {name}", self._run_check, self._count_job("check"))
+        self._tables = None if tables is None else TagJobs(tables, name, self._current_on_one_core)
         self.backup = Job(f"backup {name}", self._run_backup, self._count_job("backup"))
         self._follow_failed = False
 
@@ -180,6 +185,8 @@ class ServedStore:
     async def start(self) -> None:
         """Load what a first request loads; then, if it should be warm, prepare for changes in the background."""
         await asyncio.to_thread(self.answer_once)
+        if self._tables is not None:
+            await asyncio.to_thread(self._tables.start)
         if self._warm:
             self._writer.submit(self._warm_up)
 
@@ -211,6 +218,8 @@ class ServedStore:
 
     def close(self) -> None:
         """Finish the requests in progress and close the store."""
+        if self._tables is not None:
+            self._tables.close()
         self._batcher.close()
         self._writer.shutdown()
         self._saver.shutdown()
@@ -513,6 +522,21 @@ class ServedStore:
 
         version, _ = await self._change("vocabulary", work)
         return version
+
+    def tag_jobs(self) -> TagJobs:
+        """The tables that are tagged in the background."""
+        if self._tables is None:
+            raise Problem(403, "this server has no folder for tables; start it with --tables FOLDER.")
+        return self._tables
+
+    def check_table(self, path: Path, name: str, options: Mapping[str, Any]) -> TableReport:
+        """What looks wrong in a table."""
+        known = set(map(str, self.store.model.model.classes_.tolist()))
+        try:
+            report = datasets.check(datasets.read(path, **options), known)
+        except RipmlError as error:
+            raise Problem(422, str(error).replace(str(path), name)) from None
+        return TableReport(**{**report.to_json(), "name": name})
 
     def review(self, caller: Caller, n: int, minutes: float, who: str | None, languages: Languages = ()) -> bytes:
         """Documents to review, leased to a caller, as the JSON of `ReviewBatch`."""

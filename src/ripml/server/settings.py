@@ -50,6 +50,8 @@ class Settings:
     workers: int = 1  # processes, of a server that is read-only
     access_log: bool = False
     backups: Path | None = None  # the folder that backups are written to; None: no backups over HTTP
+    tables: Path | None = None  # the folder of tables that are tagged in the background; None: no tables over HTTP
+    max_table: int = 100_000_000  # bytes of a table that is sent
     max_body: int = 5_000_000  # bytes
     max_text: int = 1_000_000  # characters
     max_texts: int = 1000  # texts, documents or ids of a request
@@ -66,6 +68,7 @@ class Settings:
     def __post_init__(self) -> None:
         for name in (
             "max_body",
+            "max_table",
             "max_text",
             "max_texts",
             "max_labels",
