@@ -314,6 +314,39 @@ def test_a_document_is_relabelled_as_in_python(
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("form", ["text"])
+def test_labels_of_a_document_are_decided_as_in_python(
+    store: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def decide(opened: Store) -> None:
+        opened.decide({"id": "x", "text": "paw purr"}, ["cat", "fish"], ["dog"])
+        opened.decide("x", ["bird"])
+
+    copy = both(store, decide)
+    out, _ = run(capfd, "decide", store, "x", "--text", "paw purr", "-a", "cat", "-a", "fish", "--reject", "dog")
+    assert out == "x has accepted: cat, fish; rejected: dog; 37 documents, 4 labels\n"
+    assert printed_json(capfd, "decide", store, "x", "--accept", "bird") == {
+        "id": "x", "carries": [], "accepted": ["cat", "bird", "fish"], "rejected": ["dog"], "documents": 37, "labels": 4
+    }  # fmt: skip
+    assert state(store) == state(copy)
+    assert "cat, bird, fish → not dog" in " ".join(run(capfd, "history", store, "-n", "1")[0].split())
+    listed = run(capfd, "decide", store, "--list")[0]
+    assert json.loads(listed)["rejected"] == ["dog"]
+    assert run(capfd, "decide", store, "x", "--withdraw")[0].startswith("x has no labels and no decisions;")
+    (tmp_path / "decisions.jsonl").write_text(listed + '{"id": "x", "rejected": ["cat"]}\n')
+    assert printed_json(capfd, "decide", store, "--file", tmp_path / "decisions.jsonl")["decisions"] == 2
+    found = printed_json(capfd, "decide", store, "x", "--complete")
+    assert (found["carries"], found["accepted"], found["rejected"]) == (["bird", "fish"], [], [])
+    (tmp_path / "decisions.jsonl").write_text('{"id": "x", "rejected": ["unheard"]}\n')
+    wrong: dict[tuple[str | Path, ...], str] = {
+        ("--file", tmp_path / "decisions.jsonl"): ":1: there is no label 'unheard'; nothing was changed.",
+        (): "which document? Give its id, or --file with decisions, or --list.",
+        ("x",): "there is no decision: name a label that is accepted or rejected.",
+    }
+    for words, sentence in wrong.items():
+        assert sentence in run(capfd, "decide", store, *words, code=2)[1]
+
+
 # -------------------------------------------------------------------------------------------------------------- labels
 
 

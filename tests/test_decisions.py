@@ -255,8 +255,6 @@ def test_decisions_that_cannot_be_learnt_say_why() -> None:
         model.decide(x, [[]], [[]])
     with pytest.raises(DataError, match="the label 'unknown' cannot be rejected: the model does not know it"):
         model.decide(x, [["label 1"]], [["unknown"]])
-    with pytest.raises(DataError, match="row 0 has no feature that the model knows"):
-        model.decide(0 * x, [["label 1"]])
     with pytest.raises(DataError, match="X has 1 rows and `accepted` has 2; they must have the same number"):
         model.decide(x, [["label 1"], []])
     with pytest.raises(DataError, match="there is no decision that could be withdrawn"):
@@ -267,6 +265,17 @@ def test_decisions_that_cannot_be_learnt_say_why() -> None:
     with pytest.raises(DataError, match="there is no decision on the label 'unknown'"):
         model.withdraw(x, [["unknown"]])
     assert model.n_decided_ == len(DECISIONS)
+
+
+@pytest.mark.parametrize("name", ["default", "linear"])
+def test_a_row_without_features_teaches_nothing(name: str) -> None:
+    model, x = fitted(name), WORLD.X_new[:2] * [[1], [0]]
+    before = scores(model)
+    model.decide(x[1:], [["label 1"]])
+    np.testing.assert_array_equal(scores(model), before)
+    model.decide(x[:1], [["label 1"]])
+    np.testing.assert_allclose(scores(model), scores(fitted(name).decide(x[:1], [["label 1"]])), atol=2e-6)
+    np.testing.assert_array_equal(scores(model.withdraw(x, [["label 1"]] * 2)), before)
 
 
 def test_a_model_that_cannot_learn_exactly_cannot_decide(tmp_path: Path) -> None:

@@ -562,9 +562,18 @@ _JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=5,
 )
-_FIELDS = ["text", "texts", "n", "threshold", "examples", "features", "documents", "ids", "labels", "id"]
+_FIELDS = ["text", "texts", "n", "threshold", "examples", "features", "documents", "ids", "labels", "id", "accepted"]
 _BODIES = st.dictionaries(st.sampled_from(_FIELDS), _JSON | st.just("word1") | st.just(["word1"]), max_size=4) | _JSON
-_PATHS = ["suggest", "suggest/batch", "explain", "documents", "documents/{id}", "documents/{id}/labels", "forget"]
+_PATHS = [
+    "suggest",
+    "suggest/batch",
+    "explain",
+    "documents",
+    "documents/{id}",
+    "documents/{id}/labels",
+    "forget",
+    "decisions",
+]
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -585,6 +594,38 @@ def test_no_request_causes_a_server_error(
     assert answer.status_code < 500
     if answer.status_code >= 400:
         problem(answer, answer.status_code)
+
+
+def test_labels_of_a_document_are_accepted_rejected_and_left_open(client: TestClient) -> None:
+    label, other = (one["name"] for one in client.get(f"{STORE}/labels", params={"limit": 2}).json()["labels"])
+    answer = client.post(f"{STORE}/decisions", json={"text": "word1 word2", "accepted": [label, "fresh"]})
+    id, place = answer.json()["id"], f"{STORE}/documents/{answer.json()['id']}"
+    assert (answer.status_code, answer.json()["labels"], set(answer.json()["accepted"])) == (200, [], {label, "fresh"})
+    answer = client.post(f"{STORE}/decisions", json={"id": id, "rejected": [other]}).json()
+    assert answer["rejected"] == [other]
+    stored = client.get(place).json()
+    assert (stored["labels"], stored["rejected"], stored["text"]) == ([], [other], "word1 word2")
+    change = client.get(f"{STORE}/history").json()["changes"][0]
+    assert (change["kind"], change["rejected_after"]) == ("decide", [other])
+    scores = client.post(f"{STORE}/suggest", json={"text": "word1 word2", "n": 100}).json()["labels"]
+    assert "fresh" in {one["label"] for one in scores}
+    withdrawn = client.delete(f"{place}/decisions").json()
+    assert (withdrawn["labels"], withdrawn["accepted"], withdrawn["rejected"]) == ([], [], [])
+    answer = client.post(f"{STORE}/decisions", json={"id": id, "accepted": [label], "complete": True}).json()
+    assert (answer["labels"], answer["accepted"]) == ([label], [])
+    assert client.get(place).json() == {"id": id, "text": "word1 word2", "labels": [label]}
+    wrong: list[tuple[dict[str, Any], int, str]] = [
+        ({"id": "nobody", "accepted": [label]}, 404, "no document"),
+        ({"accepted": [label]}, 422, "needs the id of a document or a text"),
+        ({"id": id}, 422, "there is no decision"),
+        ({"id": id, "rejected": ["unheard"]}, 422, "there is no label"),
+        ({"text": "a", "accepted": [label], "rejected": [label]}, 422, "both accepted and rejected"),
+    ]
+    for body, status, sentence in wrong:
+        assert sentence in problem(client.post(f"{STORE}/decisions", json=body), status)["detail"]
+    problem(client.delete(f"{place}/decisions"), 422)
+    problem(client.delete(f"{STORE}/documents/nobody/decisions"), 404)
+    assert client.delete(place).status_code == 200
 
 
 # ---------------------------------------------------------------------------------------------------------------- keys

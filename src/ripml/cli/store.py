@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
-from json import dumps
+from json import dumps, loads
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -31,6 +31,7 @@ NamesArgument = Annotated[list[str], Argument(metavar="NAME", help="Names of lab
 
 _ROWS_PER_TRANSACTION = 500
 _SHOWN_TEXT = 100  # characters of a document to review
+_DECIDED = ("accepted", "rejected")
 
 
 def open_store(folder: Path, readonly: bool = False) -> Store:
@@ -354,6 +355,81 @@ def review(
             print("no document waits for labels; ripml update adds rows without labels.", file=sys.stderr)
 
 
+@app.command(short_help="Accept or reject labels of a document.")
+def decide(
+    store: options.Store,
+    id: Annotated[str | None, Argument(metavar="ID", help="The id of a document.")] = None,
+    accept: Annotated[
+        list[str] | None, Option("--accept", "-a", metavar="LABEL", help="A label that is right.")
+    ] = None,
+    reject: Annotated[
+        list[str] | None, Option("--reject", "-r", metavar="LABEL", help="A label that is wrong.")
+    ] = None,
+    complete: Annotated[bool, Option("--complete", help="The accepted labels are all that the document has.")] = False,
+    withdraw: Annotated[bool, Option("--withdraw", help="Take back all decisions on the document.")] = False,
+    text: Annotated[str | None, Option("--text", metavar="TEXT", help="The text of a document that is new.")] = None,
+    file: Annotated[
+        Path | None, Option("--file", exists=True, dir_okay=False, help="Decisions as --list writes them.")
+    ] = None,
+    list_all: Annotated[
+        bool, Option("--list", help="Print all documents with decisions, one JSON object per line.")
+    ] = False,
+    json: options.Json = False,
+) -> None:
+    """Accept or reject some labels of a document. Nothing is learnt of its other labels.
+
+    Earlier decisions on the document stay, and the last one on a label counts. Of a document that has labels, all are
+    known: accepted labels are added to them and rejected ones removed. ripml forget forgets a document with its
+    decisions.
+
+    Example: ripml decide store/ ticket-17 --accept billing --reject urgent
+    """
+    if list_all:
+        for decision in open_store(store, readonly=True).decisions():
+            output.print_json(decision)
+        return
+    if file is not None:
+        _decide_all(store, file, json)
+        return
+    if id is None:
+        raise ParameterError("which document? Give its id, or --file with decisions, or --list.")
+    with open_store(store) as opened:
+        if withdraw:
+            opened.withdraw(id, actor=login_name())
+        else:
+            document = id if text is None else {"id": id, "text": text}
+            opened.decide(document, accept or [], reject or [], complete=complete, actor=login_name())
+        known = opened.document(id)
+        parts = {name: _shown(opened, known[name]) for name in ("labels", *_DECIDED) if known.get(name)}
+        decided = "; ".join(f"{name}: {shown}" for name, shown in parts.items()) or "no labels and no decisions"
+        values = {"id": id, "carries": known["labels"], **{name: known.get(name, []) for name in _DECIDED}}
+        _print_change(opened, values, f"{output.printable(id)} has {decided}", json)
+
+
+def _decide_all(store: Path, file: Path, as_json: bool) -> None:
+    """Make the decisions of a file of JSON lines."""
+    with open_store(store) as opened:
+        n = 0
+        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+            if not line.strip():
+                continue
+            try:
+                decision = loads(line)
+                if not isinstance(decision, dict):
+                    raise DataError("a decision is a JSON object with id, accepted and rejected")
+                known = "text" in decision or "features" in decision
+                opened.decide(
+                    decision if known else str(decision.get("id", "")),
+                    *([] if known else (decision.get("accepted", ()), decision.get("rejected", ()))),
+                    actor=login_name(),
+                )
+            except (RipmlError, ValueError) as error:
+                said = f"{output.count(n, 'decision')} before it were made" if n else "nothing was changed"
+                raise DataError(f"{file}:{number}: {str(error).rstrip('.')}; {said}.") from error
+            n += 1
+        _print_change(opened, {"decisions": n}, f"decisions on {output.count(n, 'document')}", as_json)
+
+
 @app.command(short_help="Erase all traces of forgotten documents.")
 def compact(
     store: options.Store,
@@ -432,11 +508,15 @@ def _history_row(entry: dict[str, Any], names: Callable[[Sequence[str]], dict[st
     """The columns of a change: the labels before and after it as far as its entry has them, by their `names`."""
     before = next((entry[key] for key in ("before", "labels", "old", "label") if key in entry), None)
     after = next((entry[key] for key in ("after", "into", "new") if key in entry), None)
+    rejected = entry.get("rejected_after")
     known = (side for side in (before, after) if side is not None)
     sides = []
     for labels in ([side] if isinstance(side, str) else side for side in known):
         shown = names(labels)
         sides.append(", ".join(shown.get(label, label) for label in labels) or "none")
+    if rejected:
+        shown = names(rejected)
+        sides.append(f"not {', '.join(shown.get(label, label) for label in rejected)}")
     when, by = entry["time"][:19].replace("T", " "), output.printable(entry["actor"] or "")
     id = output.printable(entry.get("id") or "")
     return [entry["number"], when, by, entry["kind"], id, output.printable(" → ".join(sides))]

@@ -27,10 +27,11 @@ from numpy.typing import NDArray
 
 from ripml.base.arrays import csr_of
 from ripml.base.errors import DataError
-from ripml.base.parallel import blocks
+from ripml.base.parallel import blocks, map_blocks, one_blas_thread
 from ripml.base.products import dense
 from ripml.decoding.evidence import Evidence, FeatureRows
 from ripml.model.cluster import Cluster
+from ripml.model.features import is_empty
 from ripml.regression.kernels import Rows
 
 __all__ = ["Decisions"]
@@ -80,24 +81,28 @@ class Decisions:
     def followed_by(self, other: Decisions) -> Decisions:
         """These and others; weights are those of each before."""
         sparse = scipy.sparse.issparse(self.X)
-        X = scipy.sparse.vstack([self.X, other.X], format="csr") if sparse else np.vstack([self.X, dense(other.X)])
+        X = _stacked(self.X, other.X) if sparse else np.vstack([self.X, dense(other.X)])
         evidence = self.evidence
         if evidence is not None and other.evidence is not None:
             evidence = evidence.followed_by(other.evidence)
         pairs = ("labels", "accepted", "cluster", "scores", "weights")
+        joined: dict[str, Any] = {name: np.concatenate([getattr(self, name), getattr(other, name)]) for name in pairs}
         return replace(
             self,
             X=X,
             evidence=evidence,
             ends=np.concatenate([self.ends, self.ends[-1] + other.ends[1:]]),
             terms=tuple(np.hstack(both) for both in zip(self.terms, other.terms, strict=True)),
-            **{name: np.concatenate([getattr(self, name), getattr(other, name)]) for name in pairs},
+            **joined,
         )
 
     def only(self, kept: NDArray[np.bool_]) -> Decisions:
         """Those on the rows of a mask; weights are those of all."""
         lengths = np.diff(self.ends)
         pairs = np.repeat(kept, lengths)
+        left: dict[str, Any] = {
+            name: getattr(self, name)[pairs] for name in ("labels", "accepted", "scores", "weights")
+        }
         return replace(
             self,
             X=self.X[np.flatnonzero(kept)],
@@ -105,7 +110,7 @@ class Decisions:
             ends=np.concatenate([[0], np.cumsum(lengths[kept])]),
             cluster=self.cluster[kept],
             terms=tuple(terms[:, kept[self.cluster == c]] for c, terms in enumerate(self.terms)),
-            **{name: getattr(self, name)[pairs] for name in ("labels", "accepted", "scores", "weights")},
+            **left,
         )
 
     def without(self, others: Decisions) -> Decisions:
@@ -139,27 +144,38 @@ class Decisions:
 
     # ------------------------------------------------------------------------------------------- what follows from them
 
-    def measured(self, clusters: Sequence[Cluster], cluster: Ints, scores: Any) -> Decisions:
-        """Compared with the training rows: in the nearest `cluster` of each row, with these scores, CSR (p, L)."""
-        row = np.repeat(np.arange(len(self)), np.diff(self.ends))
-        terms = [one.regression.posterior_terms(self.X[np.flatnonzero(cluster == c)]) for c, one in enumerate(clusters)]
-        return replace(self, cluster=cluster, scores=_entries(scores, row, self.labels), terms=tuple(terms))
+    def measured(self, clusters: Sequence[Cluster], nearest: Ints, scores: Any) -> Decisions:
+        """Compared with the training rows: with the nearest cluster of each row, −1 for none, and its scores, CSR.
 
-    def without_rows(self, clusters: Sequence[Cluster]) -> Decisions:
+        Terms that are there already are those of these training rows.
+        """
+        row, cluster = np.repeat(np.arange(len(self)), np.diff(self.ends)), np.maximum(nearest, 0)
+        terms = self.terms
+        if not terms or not np.array_equal(cluster, self.cluster):
+            parts = [np.flatnonzero(cluster == c) for c in range(len(clusters))]
+            pairs = zip(clusters, parts, strict=True)
+            terms = tuple(one.regression.posterior_terms(self.X[mine]) for one, mine in pairs)
+        return replace(self, cluster=cluster, scores=_entries(scores, row, self.labels), terms=terms)
+
+    def moved(self, c: int, cluster: Cluster, mark: Any) -> Decisions:
+        """After a change of the training rows of cluster c, at whose begin its regression had this mark."""
+        mine, terms = np.flatnonzero(self.cluster == c), list(self.terms)
+        terms[c] = cluster.regression.followed_terms(self.X[mine], terms[c], mark)
+        return replace(self, terms=tuple(terms))
+
+    def without_rows(self) -> Decisions:
         """Where there is no training row, nothing follows from decisions."""
-        sizes = np.bincount(self.cluster, minlength=len(clusters)).tolist()
-        lines = [one.regression.n_posterior_terms for one in clusters]
-        terms = tuple(np.zeros(shape, np.float32) for shape in zip(lines, sizes, strict=True))
-        return replace(self, weights=np.zeros(len(self.labels)), terms=terms)
+        return replace(self, weights=np.zeros(len(self.labels)), terms=())
 
     def weighed(self, clusters: Sequence[Cluster], n_jobs: int | None) -> Decisions:
         """With the weights that belong to these decisions together."""
         row, weights = np.repeat(np.arange(len(self)), np.diff(self.ends)), np.zeros(len(self.labels))
-        for c in np.unique(self.cluster).tolist():
-            mine = np.flatnonzero(self.cluster == c)
+        filled = ~is_empty(self.X)
+        for c in np.unique(self.cluster[filled]).tolist():
+            mine = np.flatnonzero((self.cluster == c) & filled)
             place = np.full(len(self), -1)
             place[mine] = np.arange(len(mine))
-            K = self._covariance(clusters[c], c, self.X[mine], n_jobs).astype(np.float64)
+            K = self._covariance(clusters[c], c, self.X[mine], n_jobs).astype(np.float64)[:, filled[self.cluster == c]]
             K = (K + K.T) / 2
             K[np.arange(len(K)), np.arange(len(K))] += clusters[c].regression.ridge
             pairs = np.flatnonzero(place[row] >= 0)
@@ -172,32 +188,37 @@ class Decisions:
     def compacted(self, before: Sequence[Cluster], after: Sequence[Cluster]) -> Decisions:
         """For the same clusters `after` places of forgotten rows were given back."""
         terms = list(self.terms)
-        for c, (old, new) in enumerate(zip(before, after, strict=True)):
+        for c, (old, new) in enumerate(zip(before, after, strict=True) if terms else ()):
             if new.regression.n_posterior_terms < old.regression.n_posterior_terms and old.rows is not None:
                 terms[c] = terms[c][old.rows.alive]
         return replace(self, terms=tuple(terms))
 
     def corrected(self, scores: Any, clusters: Sequence[Cluster], X: Any, nearest: Ints, n_jobs: int | None) -> Any:
         """Scores, CSR (n, L), with what the decisions change; `nearest` is the cluster of each row, −1 for none."""
-        data, added = scores.data.copy(), [(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))]
-        place = np.full(scores.shape[1], -1)
+        data, place = scores.data.copy(), np.full(scores.shape[1], -1)
         place[self._columns] = np.arange(len(self._columns))
-        for c in np.unique(self.cluster).tolist():
-            mine = np.flatnonzero(nearest == c)
-            for block in blocks(len(mine), _QUERIES):
-                rows = mine[block]
-                covariance = self._covariance(clusters[c], c, X if len(rows) == X.shape[0] else X[rows], n_jobs)
-                steps = np.ascontiguousarray((self._weights[c] @ covariance.T).T)
-                lengths = np.diff(scores.indptr)[rows]
-                row = np.repeat(np.arange(len(rows)), lengths)
-                at = np.arange(len(row)) + np.repeat(scores.indptr[rows] - np.cumsum(lengths) + lengths, lengths)
-                label = place[scores.indices[at]]
-                row, at, label = row[label >= 0], at[label >= 0], label[label >= 0]
-                data[at] = _in_range(data[at] + steps[row, label])
-                steps[row, label] = 0
-                more, column = np.nonzero(steps >= _LEAST)
-                added.append((rows[more], self._columns[column], _in_range(steps[more, column])))
-        row, label, values = (np.concatenate(parts) for parts in zip(*added, strict=True))
+        parts = [(int(c), rows) for c in np.unique(self.cluster) for rows in [np.flatnonzero(nearest == c)]]
+        tasks = [(c, rows[block]) for c, rows in parts for block in blocks(len(rows), _QUERIES)]
+
+        def correct(task: tuple[int, Ints]) -> tuple[Ints, Ints, Doubles]:
+            """Change the scores of some rows that are there; the row, label and score of others."""
+            c, rows = task
+            covariance = self._covariance(clusters[c], c, X if len(rows) == X.shape[0] else X[rows], 1)
+            steps = np.ascontiguousarray((self._weights[c] @ covariance.T).T)
+            lengths = np.diff(scores.indptr)[rows]
+            row = np.repeat(np.arange(len(rows)), lengths)
+            at = np.arange(len(row)) + np.repeat(scores.indptr[rows] - np.cumsum(lengths) + lengths, lengths)
+            label = place[scores.indices[at]]
+            row, at, label = row[label >= 0], at[label >= 0], label[label >= 0]
+            data[at] = _in_range(data[at] + steps[row, label])
+            steps[row, label] = 0
+            more, column = np.nonzero(steps >= _LEAST)
+            return rows[more], self._columns[column], _in_range(steps[more, column])
+
+        _ = self._rows, self._weights  # made before threads need them
+        with one_blas_thread():
+            added = map_blocks(correct, tasks, n_jobs)
+        row, label, values = (np.concatenate([part[i] for part in added]) if added else np.empty(0) for i in range(3))
         if not len(row):
             return csr_of(data, scores.indices, scores.indptr, scores.shape[1])
         row = np.concatenate([np.repeat(np.arange(scores.shape[0]), np.diff(scores.indptr)), row])
@@ -234,7 +255,7 @@ class Decisions:
         found: dict[str, NDArray[Any]] = {
             "decided_ends": self.ends, "decided_labels": self.labels, "decided_accepted": self.accepted,
             "decided_cluster": self.cluster, "decided_scores": self.scores, "decided_weights": self.weights,
-            "decided_terms": np.concatenate([terms.ravel() for terms in self.terms]),
+            "decided_terms": np.concatenate([np.empty(0, np.float32), *(terms.ravel() for terms in self.terms)]),
         }  # fmt: skip
         if scipy.sparse.issparse(self.X):
             found |= {f"decided_rows_{part}": getattr(self.X, part) for part in ("data", "indices", "indptr")}
@@ -243,6 +264,11 @@ class Decisions:
         if self.evidence is not None:
             found |= {f"decided_names_{part}": getattr(self.evidence, part) for part in ("ends", "labels", "signals")}
         return found
+
+
+def _stacked(one: Any, other: Any) -> Any:
+    """Rows one after the other, CSR."""
+    return scipy.sparse.vstack([scipy.sparse.csr_array(one), scipy.sparse.csr_array(other)], format="csr")
 
 
 def _in_range(scores: Doubles) -> Doubles:

@@ -151,10 +151,10 @@ class Model:
     def decided(self, decisions: Decisions, vocabulary: Vocabulary, n_jobs: int | None) -> Model:
         """The model with more decisions, on labels of this vocabulary."""
         model = self.grown(vocabulary, np.pad(self.frequency, (0, len(vocabulary) - len(self.frequency))), 0)
-        model = model.prepared(n_jobs)
+        model = model.prepared(n_jobs) if model.n_rows else model
         added = model._measured(decisions, n_jobs)
         known = added if model.decisions is None else model.decisions.followed_by(added)
-        return replace(model, decisions=known.weighed(model.clusters, n_jobs))
+        return replace(model, decisions=known.weighed(model.clusters, n_jobs) if model.n_rows else known)
 
     def undecided(self, decisions: Decisions, n_jobs: int | None) -> Model:
         """The model without these decisions."""
@@ -162,10 +162,14 @@ class Model:
         if known is None:
             raise DataError("there is no decision that could be withdrawn.")
         left = known.without(decisions)
-        return replace(self, decisions=left.weighed(self.clusters, n_jobs) if len(left) else None)
+        if not len(left):
+            return replace(self, decisions=None)
+        return replace(self, decisions=left.weighed(self.clusters, n_jobs) if self.n_rows else left)
 
     def _measured(self, decisions: Decisions, n_jobs: int | None) -> Decisions:
         """Decisions compared with the training rows that there are now."""
+        if not self.n_rows:
+            return decisions.without_rows()
         scores, nearest = self._undecided(decisions.rows, n_jobs)
         return decisions.measured(self.clusters, nearest, scores)
 
@@ -245,9 +249,12 @@ class Model:
         if decoder.names is not None:
             names = decoder.names.changed(said_after, Y_after, 1).changed(said_before, Y_before, -1)
             decoder = decoder.with_names(names)
-        clusters = list(model.clusters)
+        clusters, decisions = list(model.clusters), self._with_clusters(model.clusters).decisions
         for c, part, plan in planned:
+            mark = None if decisions is None else clusters[c].regression.mark()
             clusters[c] = clusters[c].changed(part, plan, model.decoder.embedding, n_jobs)
+            if decisions is not None and decisions.terms and clusters[c].n_sets:
+                decisions = decisions.moved(c, clusters[c], mark)
         counts = {"learnt": len(learnt), "forgotten": len(forgotten), "relabelled": len(moved)}
         changed = replace(
             model,
@@ -258,11 +265,8 @@ class Model:
             n_unlabelled=max(0, self.n_unlabelled + int((~arrives).sum()) - int((~leaves).sum())),
             changes={name: count + counts.get(name, 0) for name, count in model.changes.items()},
         )
-        decisions = changed.decisions
-        if decisions is None:
-            return changed
-        if not changed.n_rows:
-            return replace(changed, decisions=decisions.without_rows(changed.clusters))
+        if decisions is None or not changed.n_rows:
+            return replace(changed, decisions=None if decisions is None else changed._measured(decisions, n_jobs))
         changed = replace(changed, decisions=None).prepared(n_jobs)  # also the clusters where no row came or went
         return replace(changed, decisions=changed._measured(decisions, n_jobs).weighed(changed.clusters, n_jobs))
 

@@ -405,9 +405,10 @@ def _decisions(arrays: Arrays, clusters: Sequence[Cluster], d: int) -> Decisions
     X = arrays["decided_rows"] if "decided_rows" in arrays else csr_from(arrays, "decided_rows", (len(cluster), d))
     sizes = np.bincount(cluster, minlength=len(clusters))
     lines = np.array([one.regression.n_posterior_terms for one in clusters])
-    terms = np.split(arrays["decided_terms"], np.cumsum(sizes * lines))
-    if len(terms.pop()):
-        raise ValueError("the array 'decided_terms' has more than the terms of all decisions")
+    terms, n = arrays["decided_terms"], int(sizes @ lines)
+    if len(terms) not in (0, n):  # none where there is no training row
+        raise ValueError(f"the array 'decided_terms' has {len(terms)} terms for the {n} of all decisions")
+    stops = np.cumsum(sizes * lines).tolist() if len(terms) else []
     evidence = None
     if "decided_names_ends" in arrays:
         evidence = Evidence(*(arrays[f"decided_names_{part}"] for part in ("ends", "labels", "signals")))
@@ -416,7 +417,7 @@ def _decisions(arrays: Arrays, clusters: Sequence[Cluster], d: int) -> Decisions
     return Decisions(
         X, evidence, ends, labels, arrays["decided_accepted"], cluster, arrays["decided_scores"],
         arrays["decided_weights"],
-        tuple(part.reshape(n, p) for part, n, p in zip(terms, lines.tolist(), sizes.tolist(), strict=True)),
+        tuple(terms[end - p * n : end].reshape(n, p) for end, n, p in zip(stops, lines, sizes, strict=False)),
     )  # fmt: skip
 
 

@@ -27,7 +27,6 @@ from ripml.decoding.label_set_index import wide
 from ripml.labels.vocabulary import Vocabulary
 from ripml.model.cluster import LabelledRows
 from ripml.model.decisions import Decisions
-from ripml.model.features import is_empty
 from ripml.model.model import Change, Model
 from ripml.model.multilabel import Multilabel
 
@@ -103,7 +102,7 @@ class Updatable(Multilabel):
         like these, that of a rejected one falls, and the scores of labels that no decision names do not change by a
         bit. It is exactly the regression in which the undecided labels are missing values, see `ripml.model.decisions`.
         Decisions are a set: their order has no influence, and `withdraw` takes each back. Labels that are accepted may
-        be new. Rows that carry all their labels are for `partial_fit`.
+        be new. A row whose features are all zero teaches nothing. Rows with all their labels are for `partial_fit`.
 
         >>> from ripml import RIPML
         >>> model = RIPML(random_state=0).fit(np.eye(3), [["tea"], ["ice"], ["hot"]])
@@ -156,12 +155,10 @@ class Updatable(Multilabel):
         if both.nnz:
             name = vocabulary.names[scipy.sparse.csr_array(both).indices[0]]
             raise DataError(f"the label {name!r} is both accepted and rejected for the same row.")
-        for problem, rows in {
-            "has no decision: name a label that is accepted or rejected": np.diff((yes + no).indptr) == 0,
-            "has no feature that the model knows, so nothing can be learnt from a decision on it": is_empty(X),
-        }.items():
-            if rows.any():
-                raise DataError(f"row {int(np.argmax(rows))} {problem}.")
+        undecided = np.diff(scipy.sparse.csr_array(yes + no).indptr) == 0
+        if undecided.any():
+            problem = "has no decision: name a label that is accepted or rejected"
+            raise DataError(f"row {int(np.argmax(undecided))} {problem}.")
         return Decisions.of(X, evidence, yes, no), vocabulary
 
     # ------------------------------------------------------------------------------------------------------------------

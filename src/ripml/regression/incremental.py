@@ -227,6 +227,18 @@ class IncrementalRidge(IncrementalSystem):
         assert self._inverse is not None
         return self.alpha * self._inverse.solved(np.ascontiguousarray(doubles(X).T), self._product)
 
+    def mark(self) -> Any:
+        """The inverse, and how often it was corrected."""
+        return self._inverse, 0 if self._inverse is None else self._inverse.n_corrections
+
+    def followed_terms(self, X: Any, terms: NDArray[Any], mark: Any) -> NDArray[Any] | None:
+        """With the corrections of the inverse since."""
+        inverse, since = mark
+        if inverse is None or inverse is not self._inverse:
+            return None
+        assert isinstance(inverse, Inverse)
+        return np.asarray(terms + self.alpha * inverse.correction(since, doubles(X).T))
+
     @property
     def added_up(self) -> Doubles:
         """The magnitude of all values that the diagonal of XᵀX ever had, (d,).

@@ -156,17 +156,46 @@ class IncrementalKernelRidge(IncrementalSystem):
         """(K + alpha I)⁻¹K(rows, X) (n, r), zero at places without a row."""
         self._solve()
         assert self._inverse is not None
+        return self._spread(self._inverse.apply(self._known(X, self._places)))
+
+    def mark(self) -> Any:
+        """The inverse, how often it was corrected, the places of its rows, and the rows."""
+        inverse = self._inverse
+        return inverse, 0 if inverse is None else inverse.n_corrections, self._places.copy(), self._rows
+
+    def followed_terms(self, X: Any, terms: NDArray[Any], mark: Any) -> NDArray[Any] | None:
+        """With the corrections of the inverse since."""
+        step = self._followed(X, mark)
+        if step is None:
+            return None
+        step[: len(terms)] += terms
+        step[~self.alive] = 0
+        return step
+
+    def _followed(self, X: Any, mark: Any) -> Doubles | None:
+        """What (K + alpha I)⁻¹K(rows, X) (n, r) is more than at a state before, also at rows removed since."""
+        inverse, since, before, rows = mark
+        if inverse is None or inverse is not self._inverse or rows is not self._rows:
+            return None
+        assert isinstance(inverse, Inverse)
+        places = self._places.copy()
+        old = places[: len(before)]
+        old[old < 0] = before[old < 0]
+        step, present = np.zeros((len(self.alive), X.shape[0])), places >= 0
+        step[places[present]] = inverse.correction(since, self._known(X, places))[present]
+        return step
+
+    def _known(self, X: Any, places: Ints) -> Doubles:
+        """K(rows, X) of the rows at these places, 0 at −1."""
         queries = dense(X).astype(np.float64)
         K = np.empty((len(self.alive), len(queries)))
         for tile in blocks(len(K), _TILE):
-            K[tile] = dense(self._rows.X[tile]).astype(np.float64) @ queries.T
-        self.kernel.of_products(
-            cast(Any, K), cast(Any, self.squares), cast(Any, np.einsum("ij,ij->i", queries, queries))
-        )
-        present = self._places >= 0
-        known = np.zeros((self._inverse.size, len(queries)))
-        known[present] = K[self._places[present]]
-        return self._spread(self._inverse.apply(known))
+            K[tile] = self._rows.X[tile] @ queries.T
+        squares = np.einsum("ij,ij->i", queries, queries)
+        self.kernel.of_products(cast(Any, K), cast(Any, self.squares), cast(Any, squares))
+        K = K[places]
+        K[places < 0] = 0
+        return K
 
     def compact(self) -> None:
         """Remove the places of forgotten rows; the others keep their order."""
@@ -381,6 +410,13 @@ class IncrementalDualRidge(IncrementalKernelRidge):
         """With a linear kernel alpha (XᵀX + alpha I)⁻¹ of rows, as of `IncrementalRidge`, (d, r)."""
         terms = super().posterior_terms(X)
         return dense(X).T - _transposed_product(self._rows.X, terms) if self.kernel.linear else terms
+
+    def followed_terms(self, X: Any, terms: NDArray[Any], mark: Any) -> NDArray[Any] | None:
+        """The same, with the corrections of the inverse since."""
+        if not self.kernel.linear:
+            return super().followed_terms(X, terms, mark)
+        step = self._followed(X, mark)
+        return None if step is None else terms - _transposed_product(self._rows.X, step)
 
     def _solver(self, each: Callable[[Any, range], Any]) -> Callable[[], tuple[Any, ...]]:
         X, solve_dual = self._rows.X, super()._solver(each)

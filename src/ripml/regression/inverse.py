@@ -225,6 +225,11 @@ class Inverse:
         out[self._removed] = 0
         return out
 
+    def correction(self, since: int, V: Doubles) -> Doubles:
+        """What the corrections after the first `since` add to G⁻¹V; V has values also for rows removed by them."""
+        Q, signs = self._Q[: self.size, since : self.n_corrections], self._signs[since:]
+        return np.asarray(Q @ (signs[:, None] * (Q.T @ V)))
+
     def bordered(self, V: Doubles, D: Doubles) -> tuple[Doubles, Doubles]:
         """Add rows and columns: G ← [[G, V], [Vᵀ, D]] with V (size, r), D (r, r), so that G⁻¹ ← pad(G⁻¹) + W Wᵀ.
 
@@ -357,6 +362,14 @@ class IncrementalSystem(ABC):
     @abstractmethod
     def posterior_terms(self, X: Any) -> Doubles:
         """What the posterior covariance with rows X (r, d) is made of, one column per row; see `Regression`."""
+
+    @abstractmethod
+    def mark(self) -> Any:
+        """The present state, for `followed_terms`."""
+
+    @abstractmethod
+    def followed_terms(self, X: Any, terms: NDArray[Any], mark: Any) -> NDArray[Any] | None:
+        """`posterior_terms` by those at a state before; None if the system was solved again, or compacted, since."""
 
     @abstractmethod
     def drift(self) -> float:

@@ -115,10 +115,29 @@ class Regression(ABC):
 
     def posterior_terms(self, X: Any) -> Floats:
         """What `posterior` with rows X (r, d) is made of, one column per row; call `prepared` first."""
+        if not X.shape[0]:
+            return np.empty((self.n_posterior_terms, 0), np.float32)
         system = self.in_use
         assert system is not None
         with system.lock:
             return np.ascontiguousarray(system.posterior_terms(self._features(X)), np.float32)
+
+    def followed_terms(self, X: Any, terms: Floats, mark: Any) -> Floats:
+        """`posterior_terms`, from those of the same rows before a change, at whose begin the system had this `mark`."""
+        system = self.in_use
+        assert system is not None
+        if not X.shape[0]:
+            return self.posterior_terms(X)
+        with system.lock:
+            found = system.followed_terms(self._features(X), terms, mark)
+        return self.posterior_terms(X) if found is None else np.ascontiguousarray(found, np.float32)
+
+    def mark(self) -> Any:
+        """The state of the system before a change, for `followed_terms`."""
+        system = self.in_use
+        assert system is not None
+        with system.lock:
+            return system.mark()
 
     @abstractmethod
     def with_targets(self, kept: Ints) -> Regression:

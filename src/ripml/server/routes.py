@@ -365,6 +365,29 @@ async def relabel(
     return schemas.RelabelledDocument(version=version, id=id, labels=labels, before=before)
 
 
+@write.post(_STORE + "/decisions")
+async def decide(
+    request: Request, store: ServedStoreParameter, caller: CallerParameter, query: schemas.DecisionRequest
+) -> schemas.DecidedDocument:
+    """Accept and reject some labels of a document; nothing is learnt of its other labels."""
+    if query.text is None and query.id is None:
+        raise Problem(422, "a decision needs the id of a document or a text.")
+    given = {name: value for name, value in {"id": query.id, "text": query.text}.items() if value is not None}
+    _check_lengths(request, query.text or "")
+    document = given if query.text is not None else str(query.id)
+    version, found = await store.decide(caller, document, query.accepted, query.rejected, query.complete)
+    return schemas.DecidedDocument.model_validate({"version": version, **found})
+
+
+@write.delete(_DOCUMENT + "/decisions")
+async def withdraw(
+    store: ServedStoreParameter, caller: CallerParameter, id: schemas.DocumentId
+) -> schemas.DecidedDocument:
+    """Take back all decisions on the labels of a document, which stays without labels."""
+    version, found = await store.withdraw(caller, id)
+    return schemas.DecidedDocument.model_validate({"version": version, **found})
+
+
 @write.delete(_DOCUMENT)
 async def remove(
     store: ServedStoreParameter, caller: CallerParameter, id: schemas.DocumentId

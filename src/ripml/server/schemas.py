@@ -182,6 +182,16 @@ class ReleaseRequest(_Request):
     ids: NonEmptyItems[Name]
 
 
+class DecisionRequest(_Request):
+    """Labels that are right and wrong for the document of an id, or for a text, which gets a new id if it has none."""
+
+    id: Name | None = None
+    text: str | None = None
+    accepted: Items[LabelName] = []
+    rejected: Items[LabelName] = []
+    complete: Annotated[bool, Field(description="Whether the accepted labels are all that the document has.")] = False
+
+
 # ---------------------------------------------------------------------------------------------------------- responses
 
 
@@ -323,12 +333,24 @@ class RelabelledDocument(BaseModel):
     before: list[str]
 
 
+class DecidedDocument(BaseModel):
+    """The labels of a document if all are known, else those that were decided."""
+
+    version: int
+    id: str
+    labels: list[str]
+    accepted: list[str] = []
+    rejected: list[str] = []
+
+
 class StoredDocument(_Named):
-    """A document of a store."""
+    """A document of a store; `accepted` and `rejected` only where not all labels are known."""
 
     id: str
     text: str
     labels: list[str]
+    accepted: list[str] = []
+    rejected: list[str] = []
 
 
 class LabelList(_Named):

@@ -361,7 +361,8 @@ class ServedStore:
             found = self.store.document(id)
         except DataError as error:
             raise Problem(404, str(error)) from None
-        names = self._names(self.store.model, found["labels"], languages)
+        labels = [label for state in ("labels", "accepted", "rejected") for label in found.get(state) or ()]
+        names = self._names(self.store.model, labels, languages)
         return found if names is None else {**found, "names": names}
 
     def labels(self, prefix: str, limit: int, languages: Languages = ()) -> LabelList:
@@ -411,7 +412,7 @@ class ServedStore:
             if changes and n_labels > _MAX_HISTORY_LABELS:
                 break
             changes.append(change)
-        states = [change.get(state) or () for change in changes for state in ("before", "after")]
+        states = [change.get(state) or () for change in changes for state in ("before", "after", "rejected_after")]
         names = self._names(self.store.model, (label for state in states for label in state), languages)
         return _encode_items("changes", changes, names)
 
@@ -511,6 +512,34 @@ class ServedStore:
             return before
 
         return await self._change("relabel", work)
+
+    async def decide(
+        self,
+        caller: Caller,
+        document: str | Mapping[str, Any],
+        accepted: Sequence[str],
+        rejected: Sequence[str],
+        complete: bool,
+    ) -> tuple[int, dict[str, Any]]:
+        """Accept and reject labels of a document; the version and the document."""
+
+        def work() -> dict[str, Any]:
+            if isinstance(document, str):
+                self.document(document)  # else there is none
+            id = self.store.decide(document, accepted, rejected, complete=complete, actor=caller.key)
+            return self.store.document(id)
+
+        return await self._change("decide", work)
+
+    async def withdraw(self, caller: Caller, id: str) -> tuple[int, dict[str, Any]]:
+        """Take back the decisions on a document; the version and the document."""
+
+        def work() -> dict[str, Any]:
+            self.document(id)
+            self.store.withdraw(id, actor=caller.key)
+            return self.store.document(id)
+
+        return await self._change("withdraw", work)
 
     async def set_vocabulary(self, caller: Caller, concepts: Callable[[], Concepts], add: bool) -> int:
         """Replace the vocabulary by these concepts, or add them to it; the version."""

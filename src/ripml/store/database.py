@@ -45,7 +45,7 @@ from ripml.tagging.documents import DocumentModel
 FILE, PART, LOCK = "store.db", "store.db.part", "writer.lock"
 PRIVATE = 0o700  # the mode of a new store's folder
 _MODEL = re.compile(r"model-[0-9]{12}")
-_APPLICATION, _FORMAT = 0x5269704D, 2
+_APPLICATION, _FORMAT = 0x5269704D, 3
 _BUSY_SECONDS = 10.0  # how long to wait for other programs that lock the database; ripml has a single writer
 _ATTEMPTS = 20  # to read a file that writers keep changing
 SCHEMA = (
@@ -63,6 +63,10 @@ SCHEMA = (
     "CREATE TABLE document_labels (document INTEGER NOT NULL REFERENCES documents, "
     "label INTEGER NOT NULL REFERENCES labels, PRIMARY KEY (document, label)) WITHOUT ROWID",
     "CREATE INDEX document_labels_label ON document_labels (label)",
+    # Of documents of which not all labels are known: those that somebody accepted (1) or rejected (0).
+    "CREATE TABLE document_decisions (document INTEGER NOT NULL REFERENCES documents, "
+    "label INTEGER NOT NULL REFERENCES labels, accepted INTEGER NOT NULL, PRIMARY KEY (document, label)) WITHOUT ROWID",
+    "CREATE INDEX document_decisions_label ON document_decisions (label)",
     # An undo journal: `labels` and `body` describe the document before the change. Bodies are kept until the next
     # snapshot, labels until `compact`.
     # `actor` made the change; `certificate` is the keyed digest of a forgotten document; `chain` is the hash of the
@@ -77,7 +81,9 @@ _CHANGES_1 = (
     "document INTEGER, labels TEXT, body BLOB, detail TEXT)"
 )
 # The statements of each format that can be read. A writer brings an older one to the newest.
-_SCHEMAS = {1: tuple(_CHANGES_1 if "TABLE changes" in statement else statement for statement in SCHEMA), 2: SCHEMA}
+_SCHEMA_2 = tuple(statement for statement in SCHEMA if "document_decisions" not in statement)
+_SCHEMA_1 = tuple(_CHANGES_1 if "TABLE changes" in statement else statement for statement in _SCHEMA_2)
+_SCHEMAS = {1: _SCHEMA_1, 2: _SCHEMA_2, 3: SCHEMA}
 
 T = TypeVar("T")
 
@@ -179,7 +185,9 @@ class Database:
         (format,) = self.writer.execute("PRAGMA user_version").fetchone()
         if format < _FORMAT:
             with self.transaction() as connection:
-                _migrate_to_2(connection)
+                if format < 2:
+                    _migrate_to_2(connection)
+                _migrate_to_3(connection)
 
     def read(self, query: Callable[[sqlite3.Connection], T]) -> T:
         """The result of a query on the database as it is at one moment. Readers never wait for the writer."""
@@ -357,7 +365,14 @@ def _migrate_to_2(connection: sqlite3.Connection) -> None:
         command = f"INSERT INTO changes ({columns}, nonce, chain) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
         connection.execute(command, (*row, nonce, chain))
     connection.execute("DROP TABLE changes_1")
-    connection.execute("PRAGMA user_version=2")
+
+
+def _migrate_to_3(connection: sqlite3.Connection) -> None:
+    """Make room for decisions on some labels of a document."""
+    for statement in SCHEMA:
+        if "document_decisions" in statement:
+            connection.execute(statement)
+    connection.execute("PRAGMA user_version=3")
 
 
 def create_database(folder: Path, fill: Callable[[sqlite3.Connection], None], new_folders: Sequence[Path] = ()) -> None:

@@ -502,8 +502,9 @@ def _check_model(contents: Contents, version: Version, known: Sequence[_Known]) 
         yield Finding(
             "rows", True, f"The model has the {model.n_rows_:,} rows and label sets of the documents, no other."
         )
-    # Votes are computed in float64, the other scores in float32.
-    tolerance = 1e-8 if model.model_.decoder.embedding.feature_type is None else 1e-4
+    # Votes are computed in float64, the other scores and what decisions change in float32.
+    votes = model.model_.decoder.embedding.feature_type is None and not model.n_decided_
+    tolerance = 1e-8 if votes else 1e-4
     asked = states[:: max(1, len(states) // _MAX_COMPARED)]
     asked += [State(document.body, ()) for document in known if document.body is not None]
     difference = version.difference(reference, version.features(asked)) if asked else 0.0

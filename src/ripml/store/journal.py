@@ -41,10 +41,33 @@ GONE = "document NOT NULL AND document NOT IN (SELECT number FROM documents)"
 
 @dataclass(frozen=True)
 class State:
-    """What a model learns of a document: its body, and the numbers of its labels in ascending order."""
+    """What a model learns of a document: its body, and the numbers of its labels in ascending order.
+
+    Of a document of which not all labels are known, there are no labels, and those that were decided are in `accepted`
+    and `rejected`.
+    """
 
     body: bytes
     labels: tuple[int, ...]
+    accepted: tuple[int, ...] = field(default=(), repr=False)
+    rejected: tuple[int, ...] = field(default=(), repr=False)
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether some of its labels are decided."""
+        return bool(self.accepted or self.rejected)
+
+    def pack(self) -> str:
+        """The labels and decisions as an entry of the journal has them: JSON."""
+        if not self.is_decided:
+            return json.dumps(self.labels)
+        return json.dumps({"accepted": self.accepted, "rejected": self.rejected})
+
+    @classmethod
+    def unpack(cls, packed: str, body: bytes = b"") -> State:
+        """The inverse of `pack`."""
+        found = json.loads(packed)
+        return cls(body, tuple(found)) if isinstance(found, list) else cls(body, (), *map(tuple, found.values()))
 
 
 @dataclass(frozen=True)
@@ -279,7 +302,28 @@ def labels_of(connection: sqlite3.Connection, document: int) -> tuple[int, ...]:
 def find_document(connection: sqlite3.Connection, id: str) -> tuple[int, State] | None:
     """The number and the state of a document."""
     row = connection.execute("SELECT number, body FROM documents WHERE id = ?", (id,)).fetchone()
-    return None if row is None else (row[0], State(bytes(row[1]), labels_of(connection, row[0])))
+    return None if row is None else (row[0], _state(connection, row[0], bytes(row[1])))
+
+
+def _state(connection: sqlite3.Connection, document: int, body: bytes) -> State:
+    """The state of a document with this body."""
+    decided = decisions(connection, document).get(document, ((), ()))
+    return State(body, labels_of(connection, document), *decided)
+
+
+def decisions(
+    connection: sqlite3.Connection, document: int | None = None
+) -> dict[int, tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Number ↦ accepted and rejected labels, of one document or of all that have decisions."""
+    if _format(connection) < 3:
+        return {}
+    where, values = ("", ()) if document is None else ("WHERE document = ?", (document,))
+    found: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = {}
+    query = f"SELECT document, label, accepted FROM document_decisions {where} ORDER BY document, label"
+    for number, label, accepted in connection.execute(query, values):
+        yes, no = found.get(number, ((), ()))
+        found[number] = ((*yes, label), no) if accepted else (yes, (*no, label))
+    return found
 
 
 def require_document(connection: sqlite3.Connection, id: str) -> tuple[int, State]:
@@ -319,13 +363,18 @@ def all_documents(connection: sqlite3.Connection) -> Iterator[tuple[int, State]]
         "SELECT number, body, (SELECT group_concat(label) FROM document_labels WHERE document = number) "
         "FROM documents ORDER BY number"
     )
+    decided = decisions(connection)
     for number, body, labels in rows:
-        yield number, State(bytes(body), tuple(sorted(map(int, labels.split(",")))) if labels else ())
+        carried = tuple(sorted(map(int, labels.split(",")))) if labels else ()
+        yield number, State(bytes(body), carried, *decided.get(number, ((), ())))
+
+
+_DOCUMENTS_WITH_LABELS = "SELECT document FROM document_labels UNION SELECT document FROM document_decisions"
 
 
 def without_labels(connection: sqlite3.Connection, documents: Iterable[int]) -> list[int]:
-    """Those of these documents that are there and have no labels, in the same order."""
-    query = "SELECT 1 FROM documents WHERE number = ? AND number NOT IN (SELECT document FROM document_labels)"
+    """Those of these documents that are there and have neither labels nor decisions, in the same order."""
+    query = f"SELECT 1 FROM documents WHERE number = ? AND number NOT IN ({_DOCUMENTS_WITH_LABELS})"
     return [number for number in documents if connection.execute(query, (number,)).fetchone() is not None]
 
 
@@ -336,11 +385,10 @@ def document_of(connection: sqlite3.Connection, number: int) -> tuple[str, bytes
 
 
 def sample(connection: sqlite3.Connection, n: int, labelled: bool) -> dict[int, State]:
-    """At most n documents with or without labels, by number: always the same of the same documents."""
-    has = "IN" if labelled else "NOT IN"
+    """At most n documents with labels, or with neither labels nor decisions, by number: always the same of the same."""
+    having = "IN (SELECT document FROM document_labels)" if labelled else f"NOT IN ({_DOCUMENTS_WITH_LABELS})"
     query = (
-        f"SELECT number, body FROM documents WHERE number {has} (SELECT document FROM document_labels) "
-        "ORDER BY (number * 2654435761) % 4294967296 LIMIT ?"
+        f"SELECT number, body FROM documents WHERE number {having} ORDER BY (number * 2654435761) % 4294967296 LIMIT ?"
     )
     return {number: State(bytes(body), ()) for number, body in connection.execute(query, (n,))}
 
@@ -351,9 +399,11 @@ def all_labels(connection: sqlite3.Connection) -> list[Label]:
 
 
 def unused_labels(connection: sqlite3.Connection) -> list[Label]:
-    """The labels that no document carries and that neither were declared nor are in the vocabulary, by number."""
-    carried = "EXISTS (SELECT 1 FROM document_labels WHERE label = number)"
-    return Label.read(connection, f"NOT declared AND name NOT NULL AND NOT {carried}")
+    """The labels that no document or decision names and that neither were declared nor are in the vocabulary."""
+    unused = "NOT EXISTS (SELECT 1 FROM document_labels WHERE label = number)"
+    if _format(connection) >= 3:
+        unused += " AND NOT EXISTS (SELECT 1 FROM document_decisions WHERE label = number)"
+    return Label.read(connection, f"NOT declared AND name NOT NULL AND {unused}")
 
 
 def read_concepts(connection: sqlite3.Connection, after: int = -1) -> Concepts | None:
@@ -397,20 +447,20 @@ def delta_since(connection: sqlite3.Connection, change: int) -> Delta:
         labels_before.setdefault(document, packed)
         if body is not None:
             bodies.setdefault(document, bytes(body))
-        if body is not None or packed in (None, "[]"):
+        if body is not None or packed is None or not State.unpack(packed).labels:
             learnt.pop(document, None)
             learnt[document] = None
     edits = []
     for document in (*(number for number in labels_before if number not in learnt), *learnt):
         packed = labels_before[document]
         row = connection.execute("SELECT body FROM documents WHERE number = ?", (document,)).fetchone()
-        after = None if row is None else State(bytes(row[0]), labels_of(connection, document))
+        after = None if row is None else _state(connection, document, bytes(row[0]))
         before = None
         if packed is not None:
             body = bodies.get(document, None if after is None else after.body)
             if body is None:
                 raise ValueError(f"the journal lacks the earlier body of document {document}")
-            before = State(body, tuple(json.loads(packed)))
+            before = State.unpack(packed, body)
         again = False
         if before is not None and after is not None and before.labels and after.labels:
             again = document in learnt and before.body == after.body
@@ -425,16 +475,19 @@ def history(connection: sqlite3.Connection, n: int, before: int | None = None) -
     The labels of a document after a change are those before its next change, or else its current ones. Without `before`
     the next change is among the last n as well, so that one statement for each table suffices.
     """
-    columns = "c.actor, c.certificate" if _format(connection) >= 2 else "NULL, NULL"
+    format = _format(connection)
+    columns = "c.actor, c.certificate" if format >= 2 else "NULL, NULL"
     rows = connection.execute(
         f"SELECT c.number, c.time, c.kind, {columns}, c.document, c.labels, c.detail, d.id FROM changes AS c "
         "LEFT JOIN documents AS d ON d.number = c.document WHERE c.number < ? ORDER BY c.number DESC LIMIT ?",
         (_NO_CHANGE if before is None else before, n),
     ).fetchall()
     after: dict[int, list[int] | None] = {document: [] for *_, document, _, _, id in rows if id is not None}
+    known = "SELECT document, label FROM document_labels"
+    if format >= 3:  # rejected labels as −number, as in `_signed`
+        known += " UNION ALL SELECT document, CASE accepted WHEN 1 THEN label ELSE -label END FROM document_decisions"
     carried = connection.execute(
-        "SELECT document, label FROM document_labels WHERE document IN (SELECT value FROM json_each(?)) "
-        "ORDER BY document, label",
+        f"SELECT * FROM ({known}) WHERE document IN (SELECT value FROM json_each(?)) ORDER BY document, abs(label)",
         (json.dumps(list(after)),),
     )
     for document, label in carried:
@@ -445,7 +498,7 @@ def history(connection: sqlite3.Connection, n: int, before: int | None = None) -
         later = "SELECT kind, labels, detail FROM changes WHERE document = ? AND number >= ? ORDER BY number DESC"
         for document in documents:
             for kind, labels, detail in connection.execute(later, (document, before)):
-                after[document] = None if labels is None else json.loads(labels)
+                after[document] = None if labels is None else _signed(State.unpack(labels))
                 if kind == "forget":
                     ids[document] = detail
     entries = []
@@ -456,26 +509,36 @@ def history(connection: sqlite3.Connection, n: int, before: int | None = None) -
         if document is None:
             entry |= json.loads(detail) if detail else {}
         else:
-            before = None if labels is None else json.loads(labels)
+            earlier = None if labels is None else _signed(State.unpack(labels))
             entry["id"] = ids.setdefault(document, detail if kind == "forget" else None) if id is None else id
             if entry["id"] is None:  # the document was forgotten with a certificate, or the history was compacted
                 entry["before"] = entry["after"] = None
             else:
-                entry["before"], entry["after"] = before, after.get(document)
-            after[document] = before
+                entry["before"], entry["after"] = earlier, after.get(document)
+                for state in ("before", "after"):
+                    rejected = [-number for number in entry[state] or () if number < 0]
+                    if rejected:
+                        entry[state] = [number for number in entry[state] if number > 0]
+                        entry[f"rejected_{state}"] = rejected
+            after[document] = earlier
         entries.append(entry)
     _name_labels(connection, [entry for entry in entries if "before" in entry])
     return entries
 
 
+def _signed(state: State) -> list[int]:
+    """The labels that a document carries, or those that were accepted, and those that were rejected as −number."""
+    return [*state.labels, *state.accepted, *(-label for label in state.rejected)]
+
+
 def _name_labels(connection: sqlite3.Connection, entries: Sequence[dict[str, Any]]) -> None:
     """Replace the numbers of labels by names, also of removed ones; a list with a number that is unknown by None."""
-    states = ("before", "after")
-    numbers = {number for entry in entries for state in states for number in entry[state] or ()}
+    states = ("before", "after", "rejected_before", "rejected_after")
+    numbers = {number for entry in entries for state in states for number in entry.get(state) or ()}
     query = "SELECT number, coalesce(name, was) FROM labels WHERE number IN (SELECT value FROM json_each(?))"
     names = dict(connection.execute(query, (json.dumps(list(numbers)),)))
     for entry in entries:
-        for state in states:
+        for state in [state for state in states if state in entry]:
             labels = entry[state]
             known = labels is not None and all(number in names for number in labels)
             entry[state] = [names[number] for number in labels] if known else None
@@ -515,9 +578,12 @@ class Draft:
         labels = sorted(self._labels.values(), key=lambda label: label.number)
         return Delta(self.last, labels, self._edits, self._concepts)
 
-    def put(self, id: str, body: bytes, labels: Iterable[int]) -> None:
-        """Add a document, or replace the one with this id."""
-        after, found = State(body, tuple(sorted(labels))), find_document(self._connection, id)
+    def put(
+        self, id: str, body: bytes, labels: Iterable[int], accepted: Iterable[int] = (), rejected: Iterable[int] = ()
+    ) -> None:
+        """Add a document, or replace the one with this id; with decisions if not all its labels are known."""
+        after = State(body, *(tuple(sorted(numbers)) for numbers in (labels, accepted, rejected)))
+        found = find_document(self._connection, id)
         label_set = hash_label_set(after.labels)
         if found is None:
             command = "INSERT INTO documents (id, body, labelset) VALUES (?, ?, ?)"
@@ -531,11 +597,46 @@ class Draft:
             kind = "relabel" if before.body == body else "replace"
             command = "UPDATE documents SET body = ?, labelset = ? WHERE number = ?"
             self._connection.execute(command, (body, label_set, number))
-            self._connection.execute("DELETE FROM document_labels WHERE document = ?", (number,))
+            self._delete_labels(number)
+        if after.is_decided:
+            kind = "decide"
         self._connection.executemany(
             "INSERT INTO document_labels (document, label) VALUES (?, ?)", [(number, label) for label in after.labels]
         )
+        self._connection.executemany(
+            "INSERT INTO document_decisions (document, label, accepted) VALUES (?, ?, ?)",
+            [(number, label, yes) for yes, some in ((0, after.rejected), (1, after.accepted)) for label in some],
+        )
         self._record(kind, edit=Edit(number, before, after))
+
+    def _delete_labels(self, number: int) -> None:
+        for table in ("document_labels", "document_decisions"):
+            self._connection.execute(f"DELETE FROM {table} WHERE document = ?", (number,))
+
+    def decide(
+        self, id: str, accepted: Iterable[int], rejected: Iterable[int], body: bytes | None, complete: bool
+    ) -> None:
+        """Accept and reject labels of a document, which is added with this body if it does not exist.
+
+        If they are `complete`, or it has labels already, all its labels are known after that: those that are accepted.
+        """
+        found = find_document(self._connection, id)
+        state = State(body or b"", ()) if found is None else found[1]
+        yes, no = set(accepted), set(rejected)
+        yes, no = {*state.labels, *state.accepted, *yes} - no, {*state.rejected, *no} - yes
+        if not (state.labels or complete):
+            self.put(id, state.body, (), yes, no)
+        elif yes:
+            self.put(id, state.body, yes)
+        else:
+            raise DataError(f"document {id!r} would have no label left; forget it, or accept one.")
+
+    def withdraw(self, id: str) -> None:
+        """Take back all decisions on the labels of a document."""
+        _, state = require_document(self._connection, id)
+        if not state.is_decided:
+            raise DataError(f"no label of document {id!r} is decided.")
+        self.put(id, state.body, ())
 
     def body(self, id: str) -> bytes | None:
         """The body of a document; None if there is none with this id."""
@@ -546,7 +647,7 @@ class Draft:
         """Remove a document. With `digest`, the entry does not have its id, but what this makes of its body."""
         number, before = require_document(self._connection, id)
         self.decided.append(number)
-        self._connection.execute("DELETE FROM document_labels WHERE document = ?", (number,))
+        self._delete_labels(number)
         self._connection.execute("DELETE FROM documents WHERE number = ?", (number,))
         certificate = None if digest is None else digest(before.body)
         self._record("forget", id if digest is None else None, Edit(number, before, None), certificate)
@@ -573,6 +674,10 @@ class Draft:
                 self._connection.execute("UPDATE labels SET key = ? WHERE number = ?", (key, number))
             self._touch(number)
         return number
+
+    def require_label(self, name: str) -> int:
+        """The number of a label, which must exist."""
+        return require_label(self._connection, name)
 
     def add_labels(self, names: Sequence[str]) -> None:
         """Declare labels, which are then kept even if no document carries them."""
@@ -603,6 +708,13 @@ class Draft:
             for (id,) in self._connection.execute(carriers, (label,)).fetchall():
                 labels = require_document(self._connection, id)[1].labels
                 self.relabel(id, {target}.union(labels) - merged)
+            decided = "SELECT DISTINCT id FROM documents JOIN document_decisions ON document = number WHERE label = ?"
+            for (id,) in self._connection.execute(decided, (label,)).fetchall():
+                _, state = require_document(self._connection, id)
+                yes, no = (
+                    {target if one in merged else one for one in some} for some in (state.accepted, state.rejected)
+                )
+                self.put(id, state.body, (), yes, no - yes)
             self._connection.execute("UPDATE labels SET name = NULL, was = name WHERE number = ?", (label,))
             self._touch(label)
         self._rename_concepts(names, into)
@@ -670,7 +782,7 @@ class Draft:
             self._edits.append(edit)
             document, before, after = edit.document, edit.before, edit.after
             if before is not None:
-                labels = json.dumps(before.labels)
+                labels = before.pack()
                 body = None if after is not None and after.body == before.body else before.body
         self.last += 1
         time = _utc(datetime.now(timezone.utc))

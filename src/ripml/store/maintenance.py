@@ -283,6 +283,7 @@ class _Contents:
     delta: journal.Delta
     rows: int  # documents with labels
     counts: dict[str, int]  # label ↦ documents that carry it
+    decided: int  # documents of which some labels are decided
 
 
 def check(folder: str | os.PathLike[str], full: bool = False, encoder: Any = None) -> Report:
@@ -387,7 +388,8 @@ def _load(store: Database, folder: Path, encoder: Any) -> tuple[Version, _Conten
         (rows,) = connection.execute("SELECT count(DISTINCT document) FROM document_labels").fetchone()
         command = "SELECT name, (SELECT count(*) FROM document_labels WHERE label = number) FROM labels"
         counts = dict(connection.execute(f"{command} WHERE name NOT NULL"))
-        return snapshot, _Contents(snapshot, journal.delta_since(connection, snapshot.change), rows, counts)
+        decided, delta = len(journal.decisions(connection)), journal.delta_since(connection, snapshot.change)
+        return snapshot, _Contents(snapshot, delta, rows, counts, decided)
 
     version, contents = Version.saved(store, folder, query, encoder)
     return version.advanced(contents.delta), contents
@@ -397,6 +399,10 @@ def _check_model(version: Version, contents: _Contents) -> str:
     model = version.estimator
     if model.n_rows_ != contents.rows:
         raise StoreError(f"the model has {model.n_rows_:,} rows, but {contents.rows:,} documents have labels")
+    if model.n_decided_ != contents.decided:
+        raise StoreError(
+            f"the model has decisions on {model.n_decided_:,} documents, but the store on {contents.decided:,}"
+        )
     counts = dict(zip(map(str, model.classes_.tolist()), model.frequency_.tolist(), strict=True))
     if counts != contents.counts:
         pairs = set(counts.items()) ^ set(contents.counts.items())

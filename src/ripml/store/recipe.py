@@ -21,7 +21,7 @@ from ripml.labels.concepts import Concepts
 from ripml.model.estimator import RIPML
 from ripml.store.documents import Bodies
 from ripml.store.journal import Delta, Label, State, pack_key
-from ripml.store.versions import Version
+from ripml.store.versions import Version, with_decisions
 from ripml.tagging.documents import DocumentModel, reads_names, text_features
 from ripml.tagging.rules import Rules
 from ripml.text.views import TEXT_KINDS
@@ -114,7 +114,7 @@ class Recipe:
         # Concepts that no document carries become labels behind the others.
         numbers = {str(label.name): label.number for label in labels}
         states = [state for _, state in documents]
-        carried = {label for state in states for label in state.labels}
+        carried = {label for state in states for label in (*state.labels, *state.accepted, *state.rejected)}
         waiting = {
             name for name in suggestable(self.concepts, settings, self.bodies) if numbers.get(name) not in carried
         }
@@ -131,6 +131,8 @@ class Recipe:
         rows = [number for number, state in documents if state.labels]
         version = Version.of(change, fitted, rows, [numbers[str(name)] for name in settings.classes_])
         new = {} if vectors is None or vectors is known else Bodies.of(fitted).pack(data, vectors)
+        packed = [replace(state, body=body) for state, body in zip(states, new, strict=True)] if new else states
+        version = with_decisions(version, packed, {label.number: label.name for label in labels})
         return Refit(version, dict(zip((number for number, _ in documents), new, strict=False)))
 
 

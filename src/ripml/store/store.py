@@ -485,15 +485,28 @@ class Store:
         return completion.complete(prefix, n, model.frequency_)
 
     def document(self, id: str) -> dict[str, Any]:
-        """A document as in JSONL: "id", "labels", and "text" or "features"."""
+        """A document as in JSONL: "id", "labels", "text" or "features", and decisions as "accepted" and "rejected"."""
         check_id(id)
 
         def query(connection: sqlite3.Connection) -> dict[str, Any]:
             state = journal.require_document(connection, id)[1]
             names = journal.label_names(connection, state.labels)
-            return {"id": id, "labels": names, **self._bodies.to_json(state.body)}
+            decided = {"accepted": state.accepted, "rejected": state.rejected} if state.is_decided else {}
+            return {
+                "id": id,
+                "labels": names,
+                **{name: journal.label_names(connection, numbers) for name, numbers in decided.items()},
+                **self._bodies.to_json(state.body),
+            }
 
         return self._read(query)
+
+    def decisions(self) -> Iterator[dict[str, Any]]:
+        """The documents of which some labels are decided, each as `document` gives it and `decide` takes it."""
+        query = "SELECT id FROM documents WHERE number = ?"
+        ids = self._read(lambda c: [c.execute(query, (number,)).fetchone()[0] for number in journal.decisions(c)])
+        for id in ids:
+            yield self.document(id)
 
     def ids(self) -> list[str]:
         """The ids of all documents, in the order in which they were added."""
@@ -758,6 +771,60 @@ class Store:
         return _ReviewOrder(
             version, {numbers[one.row]: (float(first[one.row]), one.gain, one.n_like) for one in chosen}
         )
+
+    def decide(
+        self,
+        document: str | Mapping[str, Any],
+        accepted: Iterable[str] = (),
+        rejected: Iterable[str] = (),
+        *,
+        complete: bool = False,
+        actor: str | None = None,
+    ) -> str:
+        """Accept and reject some labels of a document and leave the others open; its id, once that is on the disk.
+
+        The document is the id of one in the store, or a mapping with "text" or "features" and optionally an "id", which
+        is added if there is none with this id, and otherwise must have the same content. It may have "accepted" and
+        "rejected" too. Earlier decisions on it stay; the last one on a label counts. With `complete`, the accepted
+        labels are all that the document has: it is learnt with them. Of a document with labels, all are known: accepted
+        ones are added and rejected ones removed. `forget` forgets the document with its decisions, and `withdraw` the
+        decisions alone. See `RIPML.decide` for what is learnt.
+        """
+        given = document if isinstance(document, Mapping) else {}
+        yes, no = (
+            check_labels([*given.get(name, ()), *check_labels(labels)])
+            for name, labels in (("accepted", accepted), ("rejected", rejected))
+        )
+        if both := sorted({*yes} & {*no}):
+            raise DataError(f"the label {both[0]!r} is both accepted and rejected.")
+        if not (yes or no or complete):
+            raise DataError("there is no decision: name a label that is accepted or rejected.")
+        body: bytes | None = None
+        if isinstance(document, Mapping):
+            content = {name: document[name] for name in ("id", "text", "features") if name in document}
+            data = self.model.same_form(parse_documents([content]))
+            self.model.check(data)
+            (id,), (body,) = data.ids or [], self._bodies.pack(data, encoder_vectors(self.model, data))
+        else:
+            id = check_id(document)
+
+        def change(draft: Draft) -> None:
+            before = draft.body(id)
+            if before is None and body is None:
+                raise DataError(f"there is no document {id!r}.")
+            if None not in (before, body) and self._bodies.unchanged(before, body or b"") != before:
+                raise DataError(f"document {id!r} has another content; learn or forget it first.")
+            for name in no:
+                draft.require_label(name)
+            draft.decide(id, map(draft.label, yes), map(draft.label, no), body, complete)
+
+        self._write(change, actor)
+        return id
+
+    def withdraw(self, id: str, *, actor: str | None = None) -> None:
+        """Take back all decisions on the labels of a document, which stays in the store without labels."""
+        name = check_id(id)
+        self._write(lambda draft: draft.withdraw(name), actor)
 
     def add_labels(self, names: Iterable[str], *, actor: str | None = None) -> None:
         """Declare labels that no document carries yet; `compact` keeps them."""

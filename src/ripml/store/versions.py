@@ -29,7 +29,7 @@ from ripml.store.journal import Delta, Edit, Snapshot, State
 from ripml.tagging.documents import DocumentModel
 from ripml.tagging.rules import Rules
 
-__all__ = ["Version", "contains_forgotten_rows"]
+__all__ = ["Version", "contains_forgotten_rows", "with_decisions"]
 
 T = TypeVar("T")
 
@@ -41,6 +41,18 @@ def contains_forgotten_rows(model: DocumentModel) -> bool:
     estimator: Any = model.model
     has_means = len(estimator.clusters_) > 1 or estimator.scaling_.centre is not None
     return estimator.warm_["forgotten"] > 0 and has_means and estimator.n_rows_ > 0
+
+
+def with_decisions(version: Version, states: Iterable[State], names: Mapping[int, str | None]) -> Version:
+    """A version that has learnt the labels of documents and now learns the decisions on others; `names` by number."""
+    decided = [state for state in states if state.is_decided]
+    if decided:
+        accepted, rejected = (
+            [[names[n] for n in numbers] for numbers in some]
+            for some in ([state.accepted for state in decided], [state.rejected for state in decided])
+        )
+        version.estimator.decide(version.features(decided), accepted, rejected)
+    return version
 
 
 @dataclass(frozen=True)
@@ -114,7 +126,8 @@ class Version:
         states = [state for _, state in sorted(documents, key=lambda pair: place.get(pair[0], -1))]
         if not states:
             return empty
-        return empty.partial_fit(self.features(states), [[names[n] for n in state.labels] for state in states])
+        empty.partial_fit(self.features(states), [[names[n] for n in state.labels] for state in states])
+        return with_decisions(replace(self, model=replace(self.model, model=empty)), states, names).estimator
 
     def difference(self, other: RIPML, X: Any) -> float:
         """The largest difference between the scores that this and another model with the same labels give to rows."""
@@ -148,6 +161,10 @@ class Version:
         rules = self.model.rules.renamed(changes.renamed)
         changes.add()
         forgotten, relabelled, learnt = _sort_edits(delta.edits)
+        withdrawn = [edit.before for edit in delta.edits if edit.before is not None and edit.before.is_decided]
+        decided = [edit.after for edit in delta.edits if edit.after is not None and edit.after.is_decided]
+        if withdrawn:  # first, so that what follows from them is not made again before
+            estimator.withdraw(self.features(withdrawn), *changes.decisions(withdrawn))
         if forgotten:
             states = [edit.before for edit in forgotten if edit.before is not None]
             estimator.forget(self.features(states), changes.indicator(states), self._row_numbers(forgotten))
@@ -163,6 +180,8 @@ class Version:
             changes.align()
             labelled = [edit.document for edit in learnt if edit.after is not None and edit.after.labels]
             self.rows.append(np.array(labelled, np.int64))
+        if decided:
+            estimator.decide(changes.aligned(self.features(decided)), *changes.decisions(decided))
         rows = self.rows.view
         if estimator.n_seen_ != len(rows):
             raise StoreError(f"the model has learnt {estimator.n_seen_:,} rows, but the store has {len(rows):,}.")
@@ -254,11 +273,19 @@ class _LabelChanges:
 
     def indicator(self, states: Sequence[State]) -> Any:
         """The labels of documents in the columns of the model, CSR (n, L)."""
-        columns = _places(self._numbers.view, np.array([label for state in states for label in state.labels], np.int64))
+        return self._indicator([state.labels for state in states])
+
+    def decisions(self, states: Sequence[State]) -> tuple[Any, Any]:
+        """The accepted and the rejected labels of documents, both CSR (n, L)."""
+        accepted, rejected = ([state.accepted for state in states], [state.rejected for state in states])
+        return self._indicator(accepted), self._indicator(rejected)
+
+    def _indicator(self, numbers: Sequence[tuple[int, ...]]) -> Any:
+        columns = _places(self._numbers.view, np.array([label for some in numbers for label in some], np.int64))
         if (columns < 0).any():
             raise StoreError("a document has a label that the model does not know.")
-        lengths = np.array([len(state.labels) for state in states], np.int64)
-        order = np.lexsort((columns, np.repeat(np.arange(len(states)), lengths)))
+        lengths = np.array([len(some) for some in numbers], np.int64)
+        order = np.lexsort((columns, np.repeat(np.arange(len(numbers)), lengths)))
         ends = np.concatenate([[0], np.cumsum(lengths)])
         return csr(np.ones(len(columns)), columns[order], ends, self._numbers.size)
 
