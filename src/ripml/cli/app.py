@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ripml.cli import datasets, inspect, lab, maintenance, serve, store, suggest, train, vocabulary
+from ripml.cli import datasets, inspect, lab, maintenance, mcp, serve, store, suggest, train, vocabulary
 
 __all__ = ["app"]
 
@@ -17,7 +17,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for commands in (train.app, suggest.app, inspect.app, store.app, vocabulary.app, maintenance.app, serve.app):
+for commands in (train.app, suggest.app, inspect.app, store.app, vocabulary.app, maintenance.app, serve.app, mcp.app):
     app.add_typer(commands)
 app.add_typer(store.labels_app, name="labels")
 app.add_typer(serve.keys_app, name="keys")
