@@ -260,6 +260,22 @@ def test_the_description_lists_the_routes_and_the_page_has_its_headers(client: T
     assert asset.headers["x-content-type-options"] == "nosniff"
 
 
+def test_the_page_of_the_description_has_all_routes_and_loads_nothing_from_elsewhere(template: Path) -> None:
+    with client_of(Store.open(template, readonly=True), Settings(read_only=True), "secret-name") as client:
+        page = client.get("/docs")
+        description = client.get("/openapi.json").json()
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    assert "default-src 'self'" in page.headers["content-security-policy"]
+    for path, methods in description["paths"].items():
+        assert all(f"<code>{method.upper()} {path}</code></h2>" in page.text for method in methods)
+    ids, targets = (set(re.findall(pattern, page.text)) for pattern in (r'id="([^"]+)"', r'href="#([^"]+)"'))
+    assert targets <= ids
+    assert not re.search(r"<script|https?://|style=|secret-name", page.text)
+    assert set(re.findall(r"""(?:src|href)=["']([^#"'][^"']*)""", page.text)) == {
+        "page/docs.css", "page/icon.svg", "openapi.json",
+    }  # fmt: skip
+
+
 def test_metrics_can_be_parsed_and_have_no_text_from_a_request(client: TestClient) -> None:
     client.get("/v1/stores/evil-name")
     client.get("/evil-path")

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ripml.cli import audit, datasets, inspect, lab, maintenance, serve, store, suggest, train, vocabulary
+from ripml.cli import audit, datasets, inspect, lab, maintenance, mcp, serve, store, suggest, train, vocabulary
 
 __all__ = ["app"]
 
@@ -18,7 +18,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for commands in (
-    train.app, suggest.app, inspect.app, audit.app, store.app, vocabulary.app, maintenance.app, serve.app,
+    train.app, suggest.app, inspect.app, audit.app, store.app, vocabulary.app, maintenance.app, serve.app, mcp.app,
 ):  # fmt: skip
     app.add_typer(commands)
 app.add_typer(store.labels_app, name="labels")

@@ -12,10 +12,11 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
-from fastapi.responses import FileResponse, Response
+from fastapi.responses import FileResponse, HTMLResponse, Response
 from fastapi.staticfiles import StaticFiles
 
 from ripml.server.access import AccessControl
+from ripml.server.docs_page import docs_page
 from ripml.server.metrics import Metrics
 from ripml.server.middleware import install_middleware
 from ripml.server.pools import FairPool
@@ -52,6 +53,11 @@ class _PageFiles(StaticFiles):
 
 async def _page() -> Response:
     return FileResponse(_PAGE / "index.html", headers=_PAGE_HEADERS)
+
+
+def _docs(app: FastAPI) -> Response:
+    """The description of the API for people, who need no key for it: it has no names of stores."""
+    return HTMLResponse(docs_page(app.openapi()), headers=_PAGE_HEADERS)
 
 
 def create_app(stores: Mapping[str, Store], settings: Settings | None = None) -> FastAPI:
@@ -91,7 +97,7 @@ def create_app(stores: Mapping[str, Store], settings: Settings | None = None) ->
         title="ripml",
         version=version_of("ripml"),
         routes=[*public.routes, *read.routes, *write.routes],
-        docs_url=None,  # FastAPI's pages load scripts from other servers
+        docs_url=None,  # FastAPI's pages load scripts from other servers; see `ripml.server.docs_page`
         redoc_url=None,
         openapi_url=None,
         lifespan=lifespan,
@@ -100,6 +106,7 @@ def create_app(stores: Mapping[str, Store], settings: Settings | None = None) ->
     app.state.stores, app.state.settings, app.state.metrics = served, settings, metrics
     app.state.status, app.state.access = "starting", AccessControl(settings)
     app.add_api_route("/", _page, methods=["GET", "HEAD"], include_in_schema=False)
+    app.add_api_route("/docs", lambda: _docs(app), methods=["GET", "HEAD"], include_in_schema=False)
     app.mount("/page", _PageFiles(directory=_PAGE, check_dir=False))
     app.add_middleware(SuggestShortcut, stores=served, access=app.state.access)
     install_middleware(app, app.state.access, settings, metrics)

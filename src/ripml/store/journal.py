@@ -33,6 +33,7 @@ from ripml.labels.encoding import label_keys, names_array
 
 _IN_VOCABULARY = 2  # `declared` of labels that the vocabulary has a name for
 
+_DOCUMENTS_WITH_LABELS = "SELECT document FROM document_labels UNION SELECT document FROM document_decisions"
 _NO_CHANGE = 1 << 62  # above the number of any change
 
 # The condition for entries of the journal whose document is no longer in the store.
@@ -367,9 +368,6 @@ def all_documents(connection: sqlite3.Connection) -> Iterator[tuple[int, State]]
     for number, body, labels in rows:
         carried = tuple(sorted(map(int, labels.split(",")))) if labels else ()
         yield number, State(bytes(body), carried, *decided.get(number, ((), ())))
-
-
-_DOCUMENTS_WITH_LABELS = "SELECT document FROM document_labels UNION SELECT document FROM document_decisions"
 
 
 def without_labels(connection: sqlite3.Connection, documents: Iterable[int]) -> list[int]:

@@ -87,7 +87,7 @@ _LIGHT_EQUATIONS = 2000  # the most that a light reader solves to follow a chang
 _OTHER_ENCODER = 0.1  # relative difference of vectors from which on they are not from the same encoder
 
 
-_REVIEWED_ROWS = 3000  # documents without labels, and with labels, that are compared for the review queue
+_REVIEWED_ROWS = 10_000  # documents without labels, and with labels, that are compared for the review queue
 _REVIEW_ORDER = 100  # documents that are put in order at once
 _REVIEW_CHANGES = 50  # after which they are put in order again
 

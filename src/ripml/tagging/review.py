@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import issparse
+from scipy.sparse import csr_array, issparse, vstack
 from sklearn.preprocessing import normalize
 
 from ripml.base.parallel import blocks
@@ -30,6 +30,7 @@ __all__ = ["Choice", "choose"]
 Floats = NDArray[np.float32]
 
 _BLOCK = 1000  # rows whose cosines are computed together
+_MOST = 1000  # rows that one row is compared with after that
 
 
 @dataclass(frozen=True)
@@ -58,22 +59,42 @@ def choose(X: Any, labelled: Any, probabilities: NDArray[Any], n: int) -> list[C
     nearest = np.zeros(len(doubt), np.float32)
     for block in blocks(known.shape[0], _BLOCK):
         nearest = np.maximum(nearest, _likeness(rows, known[block]).max(axis=1))
-    like = np.zeros((len(doubt), len(doubt)), np.float32)
-    for block in blocks(len(doubt), _BLOCK):
-        like[block] = _likeness(rows[block], rows)
-    gains = [float(np.maximum(line - nearest, 0) @ doubt) for line in like]
-    queue = [(-gain, row, 0) for row, gain in enumerate(gains)]
+    parts = [_nearer(_likeness(rows[block], rows), nearest) for block in blocks(len(doubt), _BLOCK)]
+    like = vstack([csr_array((0, len(doubt)), dtype=np.float32), *parts], format="csr")
+
+    def others(row: int) -> tuple[NDArray[Any], Floats]:
+        """The rows for which this one may be nearer than all that have labels, and how like they are."""
+        part = slice(like.indptr[row], like.indptr[row + 1])
+        return like.indices[part], like.data[part]
+
+    def gain_of(row: int) -> float:
+        columns, values = others(row)
+        return float(np.maximum(values - nearest[columns], 0) @ doubt[columns])
+
+    queue = [(-gain_of(row), row, 0) for row in range(len(doubt))]
     heapq.heapify(queue)
     chosen: list[Choice] = []
     while queue and len(chosen) < n:
         gain, row, when = heapq.heappop(queue)
         if when < len(chosen):  # the gain was that before the last choices
-            fresh = float(np.maximum(like[row] - nearest, 0) @ doubt)
-            heapq.heappush(queue, (-fresh, row, len(chosen)))
+            heapq.heappush(queue, (-gain_of(row), row, len(chosen)))
             continue
-        chosen.append(Choice(row, abs(gain), int(np.count_nonzero(like[row] > nearest))))
-        nearest = np.maximum(nearest, like[row])
+        columns, values = others(row)
+        chosen.append(Choice(row, abs(gain), int(np.count_nonzero(values > nearest[columns]))))
+        nearest[columns] = np.maximum(nearest[columns], values)
     return chosen
+
+
+def _nearer(like: Floats, nearest: Floats) -> csr_array:
+    """Of a block of likenesses those that are above the nearest row with labels, at most `_MOST` a row, as CSR.
+
+    The others add nothing to any gain. Where very few rows have labels, that is nearly all, and the smallest are left
+    out.
+    """
+    like[like <= nearest] = 0
+    if np.count_nonzero(like, axis=1).max(initial=0) > _MOST:
+        like[like < np.partition(like, -_MOST, axis=1)[:, -_MOST, None]] = 0
+    return csr_array(like)
 
 
 def _unit(X: Any) -> Any:
