@@ -191,3 +191,48 @@ def run(arguments: list[str], code: int = 0) -> None:
     with pytest.raises(SystemExit) as end:
         main(arguments)
     assert end.value.code == code
+
+
+def test_quality_counts_what_left_out_rows_show() -> None:
+    world = blocks(rows=30)
+    fitted = RIPML(random_state=0, kernel="rbf").fit(world.X, world.names)
+    found = fitted.quality(limit=4, n_examples=2)
+    left_out, Y = leave_out_rows(fitted.model_), world.Y.toarray() > 0
+    predicted = left_out.scores.toarray() >= fitted.threshold_
+    assert found.micro_precision == round((predicted & Y).sum() / predicted.sum(), 4)
+    assert found.micro_recall == round((predicted & Y).sum() / Y.sum(), 4)
+    assert [label.rows for label in found.labels] == sorted(Y.sum(axis=0), reverse=True)[:4]
+    assert sum(band.pairs for band in found.bands) == Y.sum()
+    assert found.micro_recall <= found.recall_with_twice <= 1
+    for label in found.labels:
+        column = fitted.classes_.tolist().index(label.label)
+        true, said, scores = Y[:, column], predicted[:, column], left_out.scores.toarray()[:, column]
+        assert (label.predicted, label.recall) == (said.sum(), round((true & said).sum() / true.sum(), 4))
+        assert scores[label.missed[0]] == scores[true].min()
+        assert scores[label.mistaken[0]] == scores[~true].max()
+
+
+def test_labels_that_belong_together_are_named() -> None:
+    world = blocks(rows=30)
+    Y = world.Y.toarray()
+    both = Y[:, 0] + Y[:, 1] > 0
+    Y = np.column_stack([Y, both, Y[:, 2]])  # a broader label, and one that is another one again
+    pairs = {(pair.kind, pair.label, pair.other) for pair in RIPML(random_state=0).fit(world.X, Y).quality().pairs}
+    assert {("subsumed", 0, 8), ("subsumed", 1, 8), ("same", 2, 9)} <= pairs
+    assert not any(kind == "same" and label != 2 for kind, label, _ in pairs)
+
+
+def test_stores_and_models_are_reported_by_the_shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    texts, tags = documents(20)
+    rows = [
+        {"id": f"d{i}", "text": text, "labels": some} for i, (text, some) in enumerate(zip(texts, tags, strict=True))
+    ]
+    (tmp_path / "data.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    run(["train", str(tmp_path / "data.jsonl"), str(tmp_path / "store"), "--store"])
+    capsys.readouterr()
+    run(["report", str(tmp_path / "store"), "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert found["rows"] == 60
+    assert {"d0", "d20"} <= {id for label in found["labels"] for id in label["missed"]}
+    run(["report", str(tmp_path / "store")])
+    assert "By label frequency" in capsys.readouterr().out

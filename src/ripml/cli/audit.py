@@ -1,4 +1,4 @@
-"""`ripml audit`: labels of training rows that are probably wrong or missing."""
+"""`ripml audit`: labels of training rows that are probably wrong or missing. `ripml report`: quality by label."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from ripml.cli import options, output
 
 if TYPE_CHECKING:
     from ripml.model.audit import Audit, Finding
+    from ripml.model.quality import Quality
 
 __all__ = ["app"]
 
@@ -81,6 +82,92 @@ def audit(
         output.print_json(found.to_json())
         return
     _print(found)
+
+
+@app.command(short_help="Measure the quality of each label.")
+def report(
+    path: Annotated[Path, Argument(metavar="MODEL", help="The folder of a store, or of a model.")],
+    limit: Annotated[int, Option("--limit", "-n", min=1, help="The number of labels, the most frequent first.")] = 20,
+    examples: Annotated[int, Option(min=0, help="Confusions, and worst examples, of each label.")] = 3,
+    json: options.Json = False,
+) -> None:
+    """Measure how well labels are predicted, overall, by their frequency and one by one, on left-out training rows.
+
+    Each row is scored by a model of all others, exactly and without copies of its features. `twice` is the recall to be
+    expected of twice as many rows. Labels of which one says the other are listed at the end.
+
+    Example: ripml report store/ --limit 50
+    """
+    from ripml.cli.inputs import open_model
+
+    model, store = open_model(path)
+    with output.warnings_as_lines(), output.working("measuring"):
+        found = model.quality(limit, examples, _no_texts) if store is None else store.quality(limit, examples)
+    if json:
+        output.print_json(found.to_json())
+    else:
+        _print_quality(found)
+
+
+def _no_texts(_: object) -> list[str]:
+    raise ParameterError(
+        "this model reads the names of labels in texts, which only a store keeps; keep them in a store."
+    )
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.1f}"
+
+
+def _print_quality(found: Quality) -> None:
+    facts = {name: f"{_percent(value)} %" for name, value in found.precision.items()}
+    facts |= {
+        "precision, recall of predicted labels": f"{_percent(found.micro_precision)}, {_percent(found.micro_recall)} %"
+    }
+    facts |= {"micro-F1, macro-F1": f"{found.micro_f1:.3f}, {found.macro_f1:.3f}"}
+    facts |= {"calibration error": f"{found.calibration_error:.4f}"}
+    facts |= {"recall with twice the rows, about": f"{_percent(found.recall_with_twice)} %"}
+    output.print_facts(f"{output.count(found.rows, 'row')}, each left out; {found.copies:,} have copies", facts)
+    print()
+    bands = [
+        [
+            f"{band.least:,} to {band.most:,}" if band.most else f"{band.least:,} or more",
+            f"{band.labels:,}",
+            *map(_percent, (band.precision, band.recall, band.recall_with_twice)),
+            f"{band.calibration_error:.4f}",
+        ]
+        for band in found.bands
+    ]
+    columns = ["rows of a label", "labels", "precision, %", "recall, %", "twice, %", "calibration error"]
+    output.print_table("By label frequency", columns, bands)
+    labels = [
+        [
+            output.printable(str(label.label)),
+            f"{label.rows:,}",
+            _percent(label.precision),
+            _percent(label.recall),
+            f"{label.expected:,.0f}",
+            output.printable(", ".join(f"{other} {n:,}" for other, n in label.confused_with)) or "–",
+            output.join_printable(label.missed) or "–",
+        ]
+        for label in found.labels
+    ]
+    columns = ["label", "rows", "precision, %", "recall, %", "expected", "confused with", "lowest scores"]
+    output.print_table("Labels, the most frequent first", columns, labels)
+    if found.pairs:
+        lines = [
+            [
+                output.printable(str(pair.label)),
+                output.printable(str(pair.other)),
+                pair.kind,
+                pair.rows,
+                pair.other_rows,
+                pair.together,
+            ]
+            for pair in found.pairs
+        ]
+        columns = ["label", "other", "kind", "rows", "rows of other", "of both"]
+        output.print_table("Labels that belong together", columns, lines, n_left=3)
 
 
 def _print(found: Audit) -> None:

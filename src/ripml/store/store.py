@@ -44,6 +44,7 @@ from ripml.model.audit import Audit
 from ripml.model.estimator import RIPML
 from ripml.model.explain import Example
 from ripml.model.multilabel import Multilabel
+from ripml.model.quality import Quality
 from ripml.store import database, forgetting, journal, maintenance, versions
 from ripml.store.completion import LabelCompletion, LabelInfo
 from ripml.store.database import Database, WriterLock
@@ -546,15 +547,23 @@ class Store:
         `ripml.RIPML.audit`.
         """
         model = self.model
+        found = model.audit(limit, n_examples, lambda rows: self._texts_of(model, rows))
+        return found.renamed(dict(self.rows(sorted(found.rows), model)))
+
+    def quality(self, limit: int = 1000, n_examples: int = 3) -> Quality:
+        """How well labels are predicted for documents that are left out with their copies; see `RIPML.quality`."""
+        model = self.model
+        found = model.quality(limit, n_examples, lambda rows: self._texts_of(model, rows))
+        return found.renamed(dict(self.rows(sorted(found.examples), model)))
+
+    def _texts_of(self, model: DocumentModel, rows: NDArray[np.int64]) -> list[str]:
+        """The texts of rows of a version of the model."""
         documents = model.row_documents
         assert documents is not None
-
-        def texts(rows: NDArray[np.int64]) -> list[str]:
-            states = self._read(lambda c: dict(journal.all_documents(c)))
-            return [self._bodies.text(states[number].body) for number in documents[rows].tolist()]
-
-        found = model.audit(limit, n_examples, texts)
-        return found.renamed(dict(self.rows(sorted(found.rows), model)))
+        states = self._read(lambda c: dict(journal.all_documents(c)))
+        if missing := [number for number in documents[rows].tolist() if number not in states]:
+            raise StoreError(f"{self._folder}: {len(missing):,} documents were removed meanwhile; try again.")
+        return [self._bodies.text(states[number].body) for number in documents[rows].tolist()]
 
     def carriers(self, labels: Iterable[str], n: int = 20) -> list[str]:
         """The ids of the first n documents that carry exactly these labels."""
