@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from worlds import blocks, planted
 from ripml import RIPML, Store, Tagger
 from ripml.base.errors import DataError, ParameterError
 from ripml.cli import main
+from ripml.datasets import documents_given
 from ripml.model.audit import Audit
 from ripml.model.left_out import leave_out_rows
 
@@ -236,3 +239,77 @@ def test_stores_and_models_are_reported_by_the_shell(tmp_path: Path, capsys: pyt
     assert {"d0", "d20"} <= {id for label in found["labels"] for id in label["missed"]}
     run(["report", str(tmp_path / "store")])
     assert "By label frequency" in capsys.readouterr().out
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """A store of documents of three topics, two of which have a wrong label."""
+    texts, tags = documents()
+    data = replace(documents_given(texts, tags), ids=[f"d{i}" for i in range(len(texts))])
+    with Store.create(tmp_path / "store", data, RIPML(random_state=0)) as store:
+        yield store
+
+
+def test_accepted_findings_change_the_store_and_can_be_taken_back(store: Store) -> None:
+    found = store.audit(limit=2)
+    assert named(found)["wrong"] == {("d0", "weather"), ("d40", "fruit")}
+    assert named(found)["missing"] == {("d0", "fruit"), ("d40", "weather")}
+    text, version = store.document("d0")["text"], store.version
+    before = store.model.model.decision_function(store.model.features_of([text])).toarray()
+    store.accept([*found.wrong, *found.missing], actor="ana")
+    assert (store.document("d0")["labels"], store.document("d40")["labels"]) == (["fruit"], ["weather"])
+    assert store.version == version + 2
+    assert [(change["kind"], change["actor"]) for change in store.history(2)] == 2 * [("relabel", "ana")]
+    assert ("d0", "fruit") not in named(store.audit(limit=2))["missing"]
+    store.undo([*found.wrong, *found.missing])
+    assert (store.document("d0")["labels"], store.document("d40")["labels"]) == (["weather"], ["fruit"])
+    after = store.model.model.decision_function(store.model.features_of([text])).toarray()
+    np.testing.assert_allclose(after, before, atol=1e-3)
+
+
+def test_dismissed_findings_return_when_their_document_changes(store: Store) -> None:
+    found = store.audit(limit=1)
+    store.dismiss(found.wrong)
+    shown = store.audit(limit=1)
+    assert named(shown)["wrong"].isdisjoint(named(found)["wrong"])
+    assert len(shown.wrong) == 1
+    store.dismiss(shown.wrong)
+    assert named(store.audit(limit=2))["wrong"].isdisjoint(named(found)["wrong"] | named(shown)["wrong"])
+    store.undo(shown.wrong)
+    assert shown.wrong[0].document in {one.document for one in store.audit(limit=1).wrong}
+    id = str(found.wrong[0].document)
+    store.relabel(id, [*store.document(id)["labels"], "music"])
+    again = store.audit(limit=5)
+    assert named(found)["wrong"] <= named(again)["wrong"]
+    assert store.check().ok
+
+
+def test_findings_that_cannot_be_accepted_change_nothing(store: Store) -> None:
+    good = {"kind": "missing", "document": "d0", "label": "fruit"}
+    with pytest.raises(DataError, match="there is no document 'x'"):
+        store.accept([good, {"kind": "wrong", "document": "x", "label": "fruit"}])
+    with pytest.raises(DataError, match="'wrong' or 'missing'; got 'odd'"):
+        store.dismiss([{**good, "kind": "odd"}])
+    with pytest.raises(DataError, match="'label' is missing"):
+        store.undo([{"kind": "wrong", "document": "d0"}])
+    assert store.document("d0")["labels"] == ["weather"]
+
+
+def test_the_shell_accepts_dismisses_and_takes_back_a_table(
+    store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, table = str(tmp_path / "store"), str(tmp_path / "doubts.csv")
+    store.close()
+    run(["audit", folder, "--limit", "2", "--csv", table])
+    run(["audit", folder, "--accept", table, "--json"])
+    assert json.loads(capsys.readouterr().out.splitlines()[-1]) == {"accepted": 4}
+    with Store.open(folder, readonly=True) as opened:
+        assert opened.document("d40")["labels"] == ["weather"]
+    run(["audit", folder, "--undo", table])
+    run(["audit", folder, "--dismiss", table])
+    capsys.readouterr()
+    run(["audit", folder, "--limit", "1", "--json"])
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["wrong"][0]["document"] not in ("d0", "d40")
+    run(["audit", folder, "--accept", table, "--dismiss", table], 2)
+    assert "one of --accept, --dismiss and --undo" in capsys.readouterr().err

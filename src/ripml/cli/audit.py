@@ -38,6 +38,15 @@ def audit(
     to_csv: Annotated[
         str | None, Option("--csv", metavar="FILE", help="Write a table to this file, or to standard output with -.")
     ] = None,
+    accept: Annotated[
+        str | None, Option(metavar="FILE", help="Store: correct the labels of the findings in such a table.")
+    ] = None,
+    dismiss: Annotated[
+        str | None, Option(metavar="FILE", help="Store: do not show these findings until their documents change.")
+    ] = None,
+    undo: Annotated[
+        str | None, Option(metavar="FILE", help="Store: take back that these findings were accepted or dismissed.")
+    ] = None,
     format: options.Format = None,
     text_column: options.TextColumn = None,
     labels_column: options.LabelsColumn = None,
@@ -52,12 +61,25 @@ def audit(
     that the label is wrong or missing, `probability` that of the label by all other documents, `expected` what other
     documents with the label get. Nothing is changed.
 
-    Example: ripml audit store/ --limit 100
+    Write the findings of a store with --csv, delete the lines that you do not agree with, and pass it to --accept;
+    or pass those that are no mistakes to --dismiss. The history has every change, and --undo takes them back.
+
+    Example: ripml audit store/ --limit 100 --csv doubts.csv
+
+    Example: ripml audit store/ --accept doubts.csv
 
     Example: ripml audit model/ train.csv --csv doubts.csv
     """
     from ripml.cli.inputs import open_model, read_rows
 
+    decisions = {"accept": accept, "dismiss": dismiss, "undo": undo}
+    decided = {name: place for name, place in decisions.items() if place is not None}
+    if decided:
+        if len(decided) > 1 or data is not None:
+            raise ParameterError("give one of --accept, --dismiss and --undo, and a store alone.")
+        ((decision, place),) = decided.items()
+        _decide(path, decision, place, json)
+        return
     model, store = open_model(path)
     if (store is None) == (data is None):
         what = "a store has its documents: leave out" if store is not None else f"{path} is a model: give"
@@ -82,6 +104,24 @@ def audit(
         output.print_json(found.to_json())
         return
     _print(found)
+
+
+def _decide(folder: Path, decision: str, place: str, as_json: bool) -> None:
+    """Accept or dismiss the findings in a table, or take that back."""
+    from ripml.cli.store import login_name
+    from ripml.store import Store
+
+    with nullcontext(sys.stdin) if place == "-" else open(place, encoding="utf-8-sig", newline="") as file:
+        findings = list(csv.DictReader(file))
+    with output.warnings_as_lines(), Store.open(folder) as store:
+        if decision == "dismiss":
+            store.dismiss(findings)
+        elif decision == "accept":
+            store.accept(findings, actor=login_name())
+        else:
+            store.undo(findings, actor=login_name())
+    done = {"accept": "accepted", "dismiss": "dismissed", "undo": "taken back"}[decision]
+    output.print_result({done: len(findings)}, f"{output.count(len(findings), 'finding')} {done}", as_json)
 
 
 @app.command(short_help="Measure the quality of each label.")
