@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from worlds import blocks, planted
 from ripml import RIPML, Store, Tagger
 from ripml.base.errors import DataError, ParameterError
 from ripml.cli import main
+from ripml.datasets import documents_given
 from ripml.model.audit import Audit
 from ripml.model.left_out import leave_out_rows
 
@@ -191,3 +194,122 @@ def run(arguments: list[str], code: int = 0) -> None:
     with pytest.raises(SystemExit) as end:
         main(arguments)
     assert end.value.code == code
+
+
+def test_quality_counts_what_left_out_rows_show() -> None:
+    world = blocks(rows=30)
+    fitted = RIPML(random_state=0, kernel="rbf").fit(world.X, world.names)
+    found = fitted.quality(limit=4, n_examples=2)
+    left_out, Y = leave_out_rows(fitted.model_), world.Y.toarray() > 0
+    predicted = left_out.scores.toarray() >= fitted.threshold_
+    assert found.micro_precision == round((predicted & Y).sum() / predicted.sum(), 4)
+    assert found.micro_recall == round((predicted & Y).sum() / Y.sum(), 4)
+    assert [label.rows for label in found.labels] == sorted(Y.sum(axis=0), reverse=True)[:4]
+    assert sum(band.pairs for band in found.bands) == Y.sum()
+    assert found.micro_recall <= found.recall_with_twice <= 1
+    for label in found.labels:
+        column = fitted.classes_.tolist().index(label.label)
+        true, said, scores = Y[:, column], predicted[:, column], left_out.scores.toarray()[:, column]
+        assert (label.predicted, label.recall) == (said.sum(), round((true & said).sum() / true.sum(), 4))
+        assert scores[label.missed[0]] == scores[true].min()
+        assert scores[label.mistaken[0]] == scores[~true].max()
+
+
+def test_labels_that_belong_together_are_named() -> None:
+    world = blocks(rows=30)
+    Y = world.Y.toarray()
+    both = Y[:, 0] + Y[:, 1] > 0
+    Y = np.column_stack([Y, both, Y[:, 2]])  # a broader label, and one that is another one again
+    pairs = {(pair.kind, pair.label, pair.other) for pair in RIPML(random_state=0).fit(world.X, Y).quality().pairs}
+    assert {("subsumed", 0, 8), ("subsumed", 1, 8), ("same", 2, 9)} <= pairs
+    assert not any(kind == "same" and label != 2 for kind, label, _ in pairs)
+
+
+def test_stores_and_models_are_reported_by_the_shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    texts, tags = documents(20)
+    rows = [
+        {"id": f"d{i}", "text": text, "labels": some} for i, (text, some) in enumerate(zip(texts, tags, strict=True))
+    ]
+    (tmp_path / "data.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    run(["train", str(tmp_path / "data.jsonl"), str(tmp_path / "store"), "--store"])
+    capsys.readouterr()
+    run(["report", str(tmp_path / "store"), "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert found["rows"] == 60
+    assert {"d0", "d20"} <= {id for label in found["labels"] for id in label["missed"]}
+    run(["report", str(tmp_path / "store")])
+    assert "By label frequency" in capsys.readouterr().out
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """A store of documents of three topics, two of which have a wrong label."""
+    texts, tags = documents()
+    data = replace(documents_given(texts, tags), ids=[f"d{i}" for i in range(len(texts))])
+    with Store.create(tmp_path / "store", data, RIPML(random_state=0)) as store:
+        yield store
+
+
+def test_accepted_findings_change_the_store_and_can_be_taken_back(store: Store) -> None:
+    found = store.audit(limit=2)
+    assert named(found)["wrong"] == {("d0", "weather"), ("d40", "fruit")}
+    assert named(found)["missing"] == {("d0", "fruit"), ("d40", "weather")}
+    text, version = store.document("d0")["text"], store.version
+    before = store.model.model.decision_function(store.model.features_of([text])).toarray()
+    store.accept([*found.wrong, *found.missing], actor="ana")
+    assert (store.document("d0")["labels"], store.document("d40")["labels"]) == (["fruit"], ["weather"])
+    assert store.version == version + 2
+    assert [(change["kind"], change["actor"]) for change in store.history(2)] == 2 * [("relabel", "ana")]
+    assert ("d0", "fruit") not in named(store.audit(limit=2))["missing"]
+    store.undo([*found.wrong, *found.missing])
+    assert (store.document("d0")["labels"], store.document("d40")["labels"]) == (["weather"], ["fruit"])
+    after = store.model.model.decision_function(store.model.features_of([text])).toarray()
+    np.testing.assert_allclose(after, before, atol=1e-3)
+
+
+def test_dismissed_findings_return_when_their_document_changes(store: Store) -> None:
+    found = store.audit(limit=1)
+    store.dismiss(found.wrong)
+    shown = store.audit(limit=1)
+    assert named(shown)["wrong"].isdisjoint(named(found)["wrong"])
+    assert len(shown.wrong) == 1
+    store.dismiss(shown.wrong)
+    assert named(store.audit(limit=2))["wrong"].isdisjoint(named(found)["wrong"] | named(shown)["wrong"])
+    store.undo(shown.wrong)
+    assert shown.wrong[0].document in {one.document for one in store.audit(limit=1).wrong}
+    id = str(found.wrong[0].document)
+    store.relabel(id, [*store.document(id)["labels"], "music"])
+    again = store.audit(limit=5)
+    assert named(found)["wrong"] <= named(again)["wrong"]
+    assert store.check().ok
+
+
+def test_findings_that_cannot_be_accepted_change_nothing(store: Store) -> None:
+    good = {"kind": "missing", "document": "d0", "label": "fruit"}
+    with pytest.raises(DataError, match="there is no document 'x'"):
+        store.accept([good, {"kind": "wrong", "document": "x", "label": "fruit"}])
+    with pytest.raises(DataError, match="'wrong' or 'missing'; got 'odd'"):
+        store.dismiss([{**good, "kind": "odd"}])
+    with pytest.raises(DataError, match="'label' is missing"):
+        store.undo([{"kind": "wrong", "document": "d0"}])
+    assert store.document("d0")["labels"] == ["weather"]
+
+
+def test_the_shell_accepts_dismisses_and_takes_back_a_table(
+    store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, table = str(tmp_path / "store"), str(tmp_path / "doubts.csv")
+    store.close()
+    run(["audit", folder, "--limit", "2", "--csv", table])
+    run(["audit", folder, "--accept", table, "--json"])
+    assert json.loads(capsys.readouterr().out.splitlines()[-1]) == {"accepted": 4}
+    with Store.open(folder, readonly=True) as opened:
+        assert opened.document("d40")["labels"] == ["weather"]
+    run(["audit", folder, "--undo", table])
+    run(["audit", folder, "--dismiss", table])
+    capsys.readouterr()
+    run(["audit", folder, "--limit", "1", "--json"])
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["wrong"][0]["document"] not in ("d0", "d40")
+    run(["audit", folder, "--accept", table, "--dismiss", table], 2)
+    assert "one of --accept, --dismiss and --undo" in capsys.readouterr().err

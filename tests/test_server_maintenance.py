@@ -9,13 +9,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 from store_writer import example
 from store_writer import settings as quick
 
+from ripml import RIPML
 from ripml.server import Settings, add_key, create_app
 from ripml.store import Certificate, Store, StoreError
+from ripml.store.documents import parse_documents
 
 STORE = "/v1/stores/tiny"
 SECRET = {"id": "secret id", "text": "zyzzyva quokka", "labels": ["confidential"]}
@@ -194,3 +197,40 @@ def test_history_and_access_log_have_the_name_of_the_key(
     assert lines[-1].startswith("'ana' testclient GET other 404 ")
     assert lines[0].endswith(" bytes")
     assert not [word for word in (token, "wrong", "secret id", "zyzzyva", "confidential") if word in caplog.text]
+
+
+def test_an_audit_finds_labels_that_are_accepted_dismissed_and_taken_back(tmp_path: Path) -> None:
+    words = {"fruit": "apple pear plum cherry grape peach", "weather": "rain snow wind storm cloud sleet"}
+    rng = np.random.default_rng(0)
+    documents = [
+        {"id": f"{label}{i}", "text": " ".join(rng.permutation(text.split())[:5]) + f" number{i}", "labels": [label]}
+        for label, text in words.items()
+        for i in range(30)
+    ]
+    documents[0]["labels"], documents[59]["labels"] = ["weather"], ["fruit"]
+    store = Store.create(tmp_path / "store", parse_documents(documents), RIPML(random_state=0))
+    with TestClient(create_app({"tiny": store}), base_url="http://localhost:8000") as client:
+        assert client.get(f"{STORE}/audit").json()["version"] is None
+        assert client.post(f"{STORE}/audit").status_code == 202
+        found = done(client, "audit?limit=2")
+        assert {(one["document"], one["label"]) for one in found["wrong"]} == {
+            ("fruit0", "weather"),
+            ("weather29", "fruit"),
+        }
+        assert found["wrong"][0]["others"][0]["similarity"] > 0
+        findings = [
+            {name: one[name] for name in ("kind", "document", "label")} for one in (*found["wrong"], *found["missing"])
+        ]
+        for decision, labels in (("accept", ["fruit"]), ("undo", ["weather"]), ("dismiss", ["weather"])):
+            assert client.post(f"{STORE}/audit/{decision}", json={"findings": findings}).json()["version"] >= 2
+            assert client.get(f"{STORE}/documents/fruit0").json()["labels"] == labels
+        assert {"fruit0", "weather29"}.isdisjoint(
+            one["document"] for one in client.get(f"{STORE}/audit").json()["wrong"]
+        )
+        client.post(f"{STORE}/audit")
+        again = done(client, "audit?limit=2")
+        assert {"fruit0", "weather29"}.isdisjoint(one["document"] for one in again["wrong"])
+        client.delete(f"{STORE}/documents/{again['wrong'][0]['document']}")
+        assert json.dumps(again["wrong"][0]["document"]) not in client.get(f"{STORE}/audit?limit=1000").text
+        unknown = {"findings": [{"kind": "wrong", "document": "x", "label": "fruit"}]}
+        assert client.post(f"{STORE}/audit/accept", json=unknown).status_code == 422

@@ -1,4 +1,4 @@
-"""`ripml audit`: labels of training rows that are probably wrong or missing."""
+"""`ripml audit`: labels of training rows that are probably wrong or missing. `ripml report`: quality by label."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from ripml.cli import options, output
 
 if TYPE_CHECKING:
     from ripml.model.audit import Audit, Finding
+    from ripml.model.quality import Quality
 
 __all__ = ["app"]
 
@@ -37,6 +38,15 @@ def audit(
     to_csv: Annotated[
         str | None, Option("--csv", metavar="FILE", help="Write a table to this file, or to standard output with -.")
     ] = None,
+    accept: Annotated[
+        str | None, Option(metavar="FILE", help="Store: correct the labels of the findings in such a table.")
+    ] = None,
+    dismiss: Annotated[
+        str | None, Option(metavar="FILE", help="Store: do not show these findings until their documents change.")
+    ] = None,
+    undo: Annotated[
+        str | None, Option(metavar="FILE", help="Store: take back that these findings were accepted or dismissed.")
+    ] = None,
     format: options.Format = None,
     text_column: options.TextColumn = None,
     labels_column: options.LabelsColumn = None,
@@ -51,12 +61,25 @@ def audit(
     that the label is wrong or missing, `probability` that of the label by all other documents, `expected` what other
     documents with the label get. Nothing is changed.
 
-    Example: ripml audit store/ --limit 100
+    Write the findings of a store with --csv, delete the lines that you do not agree with, and pass it to --accept;
+    or pass those that are no mistakes to --dismiss. The history has every change, and --undo takes them back.
+
+    Example: ripml audit store/ --limit 100 --csv doubts.csv
+
+    Example: ripml audit store/ --accept doubts.csv
 
     Example: ripml audit model/ train.csv --csv doubts.csv
     """
     from ripml.cli.inputs import open_model, read_rows
 
+    decisions = {"accept": accept, "dismiss": dismiss, "undo": undo}
+    decided = {name: place for name, place in decisions.items() if place is not None}
+    if decided:
+        if len(decided) > 1 or data is not None:
+            raise ParameterError("give one of --accept, --dismiss and --undo, and a store alone.")
+        ((decision, place),) = decided.items()
+        _decide(path, decision, place, json)
+        return
     model, store = open_model(path)
     if (store is None) == (data is None):
         what = "a store has its documents: leave out" if store is not None else f"{path} is a model: give"
@@ -81,6 +104,110 @@ def audit(
         output.print_json(found.to_json())
         return
     _print(found)
+
+
+def _decide(folder: Path, decision: str, place: str, as_json: bool) -> None:
+    """Accept or dismiss the findings in a table, or take that back."""
+    from ripml.cli.store import login_name
+    from ripml.store import Store
+
+    with nullcontext(sys.stdin) if place == "-" else open(place, encoding="utf-8-sig", newline="") as file:
+        findings = list(csv.DictReader(file))
+    with output.warnings_as_lines(), Store.open(folder) as store:
+        if decision == "dismiss":
+            store.dismiss(findings)
+        elif decision == "accept":
+            store.accept(findings, actor=login_name())
+        else:
+            store.undo(findings, actor=login_name())
+    done = {"accept": "accepted", "dismiss": "dismissed", "undo": "taken back"}[decision]
+    output.print_result({done: len(findings)}, f"{output.count(len(findings), 'finding')} {done}", as_json)
+
+
+@app.command(short_help="Measure the quality of each label.")
+def report(
+    path: Annotated[Path, Argument(metavar="MODEL", help="The folder of a store, or of a model.")],
+    limit: Annotated[int, Option("--limit", "-n", min=1, help="The number of labels, the most frequent first.")] = 20,
+    examples: Annotated[int, Option(min=0, help="Confusions, and worst examples, of each label.")] = 3,
+    json: options.Json = False,
+) -> None:
+    """Measure how well labels are predicted, overall, by their frequency and one by one, on left-out training rows.
+
+    Each row is scored by a model of all others, exactly and without copies of its features. `twice` is the recall to be
+    expected of twice as many rows. Labels of which one says the other are listed at the end.
+
+    Example: ripml report store/ --limit 50
+    """
+    from ripml.cli.inputs import open_model
+
+    model, store = open_model(path)
+    with output.warnings_as_lines(), output.working("measuring"):
+        found = model.quality(limit, examples, _no_texts) if store is None else store.quality(limit, examples)
+    if json:
+        output.print_json(found.to_json())
+    else:
+        _print_quality(found)
+
+
+def _no_texts(_: object) -> list[str]:
+    raise ParameterError(
+        "this model reads the names of labels in texts, which only a store keeps; keep them in a store."
+    )
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.1f}"
+
+
+def _print_quality(found: Quality) -> None:
+    facts = {name: f"{_percent(value)} %" for name, value in found.precision.items()}
+    facts |= {
+        "precision, recall of predicted labels": f"{_percent(found.micro_precision)}, {_percent(found.micro_recall)} %"
+    }
+    facts |= {"micro-F1, macro-F1": f"{found.micro_f1:.3f}, {found.macro_f1:.3f}"}
+    facts |= {"calibration error": f"{found.calibration_error:.4f}"}
+    facts |= {"recall with twice the rows, about": f"{_percent(found.recall_with_twice)} %"}
+    output.print_facts(f"{output.count(found.rows, 'row')}, each left out; {found.copies:,} have copies", facts)
+    print()
+    bands = [
+        [
+            f"{band.least:,} to {band.most:,}" if band.most else f"{band.least:,} or more",
+            f"{band.labels:,}",
+            *map(_percent, (band.precision, band.recall, band.recall_with_twice)),
+            f"{band.calibration_error:.4f}",
+        ]
+        for band in found.bands
+    ]
+    columns = ["rows of a label", "labels", "precision, %", "recall, %", "twice, %", "calibration error"]
+    output.print_table("By label frequency", columns, bands)
+    labels = [
+        [
+            output.printable(str(label.label)),
+            f"{label.rows:,}",
+            _percent(label.precision),
+            _percent(label.recall),
+            f"{label.expected:,.0f}",
+            output.printable(", ".join(f"{other} {n:,}" for other, n in label.confused_with)) or "–",
+            output.join_printable(label.missed) or "–",
+        ]
+        for label in found.labels
+    ]
+    columns = ["label", "rows", "precision, %", "recall, %", "expected", "confused with", "lowest scores"]
+    output.print_table("Labels, the most frequent first", columns, labels)
+    if found.pairs:
+        lines = [
+            [
+                output.printable(str(pair.label)),
+                output.printable(str(pair.other)),
+                pair.kind,
+                pair.rows,
+                pair.other_rows,
+                pair.together,
+            ]
+            for pair in found.pairs
+        ]
+        columns = ["label", "other", "kind", "rows", "rows of other", "of both"]
+        output.print_table("Labels that belong together", columns, lines, n_left=3)
 
 
 def _print(found: Audit) -> None:

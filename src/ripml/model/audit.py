@@ -168,7 +168,8 @@ class _Evidence:
         ones = scipy.sparse.csr_array((np.ones(Y.nnz), Y.indices, Y.indptr), shape=Y.shape)
         together = (ones.T @ ones).tocsr()
         together.sort_indices()
-        self._together = together
+        first = np.repeat(np.arange(self.L, dtype=np.int64), np.diff(together.indptr))
+        self._together = first * self.L + together.indices, together.data
 
     @property
     def n_sure(self) -> int:
@@ -214,10 +215,10 @@ class _Evidence:
 
     def _counted(self, one: Ints, other: Ints) -> Floats:
         """How many rows carry both labels."""
-        together, keys = self._together, one * self.L + other
-        stored = np.repeat(np.arange(self.L, dtype=np.int64), np.diff(together.indptr)) * self.L + together.indices
-        place = np.minimum(np.searchsorted(stored, keys), max(len(stored) - 1, 0))
-        return np.where(stored[place] == keys, together.data[place], 0.0) if len(stored) else np.zeros(len(keys))
+        stored, counts = self._together
+        keys = one * self.L + other
+        place = np.minimum(np.searchsorted(stored, keys), len(stored) - 1)
+        return np.asarray(np.where(stored[place] == keys, counts[place], 0.0))
 
     def carried(self) -> NDArray[np.float32]:
         """What trees see of all pairs that are carried, (p, 7)."""

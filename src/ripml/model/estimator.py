@@ -44,6 +44,7 @@ from ripml.model.features import Scaling
 from ripml.model.fitting import Settings, fit
 from ripml.model.model import Model
 from ripml.model.multilabel import TrainingData
+from ripml.model.quality import Quality, quality
 from ripml.model.streaming import RowFiles
 from ripml.model.update import Updatable
 from ripml.neighbors import Index
@@ -475,6 +476,20 @@ class RIPML(Updatable):
         [('wrong', 39, 'tea'), ('missing', 39, 'ice')]
         """
         return audit(self._fitted_model(), limit, n_examples, self.n_jobs)
+
+    def quality(self, limit: int = 1000, n_examples: int = 3) -> Quality:
+        """How well labels are predicted for training rows, each left out with its copies.
+
+        Overall, by label frequency, and for each of the `limit` most frequent labels: precision, recall, calibration,
+        confusions and the worst `n_examples`; labels that belong together; and what twice the rows would bring. See
+        `ripml.model.quality`.
+
+        >>> X = np.repeat(np.eye(2), 20, axis=0) + np.random.default_rng(0).random((40, 2)) / 5
+        >>> found = RIPML(random_state=0).fit(X, [["tea"]] * 20 + [["ice"]] * 20).quality()
+        >>> found.micro_f1, [(label.label, label.recall) for label in found.labels]
+        (1.0, [('ice', 1.0), ('tea', 1.0)])
+        """
+        return quality(self._fitted_model(), limit, n_examples, self.n_jobs)
 
     # ------------------------------------------------------------------------------------------------- what was learnt
 

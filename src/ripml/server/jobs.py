@@ -29,7 +29,8 @@ class Job:
     ) -> None:
         self._name, self._work, self._ended = name, work, ended
         self._thread: threading.Thread | None = None
-        self.status, self.result = JobStatus(status="idle"), None
+        self.status = JobStatus(status="idle")
+        self.result: Any = None
 
     def begin(self, actor: str | None) -> JobStatus:
         """Start the work, unless it is running. Called by the event loop only."""

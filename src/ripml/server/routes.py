@@ -553,6 +553,45 @@ async def check(store: ServedStoreParameter) -> schemas.CheckStatus:
     return store.check_status()
 
 
+@write.post(_STORE + "/audit", status_code=202, response_model_exclude_unset=True)
+async def begin_audit(store: ServedStoreParameter, caller: CallerParameter) -> schemas.JobStatus:
+    """Start to look for labels of documents that are probably wrong or missing."""
+    return store.audit.begin(caller.key)
+
+
+@read.get(_STORE + "/audit")
+async def audit(store: ServedStoreParameter, limit: LimitParameter = 20) -> schemas.AuditStatus:
+    """Show the status of the audit, and the most doubtful labels that the last one found, so many of each kind."""
+    return store.audit_status(limit)
+
+
+@write.post(_STORE + "/audit/accept")
+async def accept(
+    store: ServedStoreParameter, caller: CallerParameter, query: schemas.FindingsRequest
+) -> schemas.Decided:
+    """Take wrong labels from their documents, and give them the missing ones, all or none."""
+    return await _decide(store, caller, "accept", query)
+
+
+@write.post(_STORE + "/audit/dismiss")
+async def dismiss(
+    store: ServedStoreParameter, caller: CallerParameter, query: schemas.FindingsRequest
+) -> schemas.Decided:
+    """Do not show findings again until their documents change."""
+    return await _decide(store, caller, "dismiss", query)
+
+
+@write.post(_STORE + "/audit/undo")
+async def undo(store: ServedStoreParameter, caller: CallerParameter, query: schemas.FindingsRequest) -> schemas.Decided:
+    """Take back that findings were accepted or dismissed."""
+    return await _decide(store, caller, "undo", query)
+
+
+async def _decide(store: ServedStore, caller: Caller, decision: str, query: schemas.FindingsRequest) -> schemas.Decided:
+    findings = [finding.model_dump() for finding in query.findings]
+    return schemas.Decided(version=await store.decide_findings(caller, decision, findings))
+
+
 @write.post(_STORE + "/backup", status_code=202, response_model_exclude_unset=True)
 async def begin_backup(store: ServedStoreParameter, caller: CallerParameter) -> schemas.JobStatus:
     """Start to copy the store, as it is at one moment, to a new folder in the server's folder of backups."""

@@ -192,6 +192,20 @@ class DecisionRequest(_Request):
     complete: Annotated[bool, Field(description="Whether the accepted labels are all that the document has.")] = False
 
 
+class Doubt(_Request):
+    """A label of a document that is wrong, or one that is missing."""
+
+    kind: Literal["wrong", "missing"]
+    document: DocumentId
+    label: LabelName
+
+
+class FindingsRequest(_Request):
+    """Findings of an audit that are accepted, dismissed or taken back together."""
+
+    findings: NonEmptyItems[Doubt]
+
+
 # ---------------------------------------------------------------------------------------------------------- responses
 
 
@@ -523,6 +537,42 @@ class CheckStatus(JobStatus):
 
     ok: bool | None = None
     findings: list[Finding] = []
+
+
+class NearDocument(BaseModel):
+    """A document that is similar to another one."""
+
+    document: str
+    similarity: float
+
+
+class DoubtfulLabel(BaseModel):
+    """A label of a document that is probably wrong or missing, and the similar documents with and without it."""
+
+    kind: Literal["wrong", "missing"]
+    document: str
+    label: str
+    doubt: float
+    probability: float
+    expected: float
+    carriers: list[NearDocument]
+    others: list[NearDocument]
+
+
+class AuditStatus(JobStatus):
+    """The status of the audit, and what the last one found, the most doubtful first; `version` is null if none did."""
+
+    version: int | None = None
+    wrong_share: float | None = None
+    missing_share: float | None = None
+    wrong: list[DoubtfulLabel] = []
+    missing: list[DoubtfulLabel] = []
+
+
+class Decided(BaseModel):
+    """The version of the store after findings were accepted, dismissed or taken back."""
+
+    version: int
 
 
 class BackupInfo(BaseModel):

@@ -21,7 +21,7 @@ import functools
 import heapq
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -45,6 +45,7 @@ from ripml.server.metrics import Metrics
 from ripml.server.pools import FairPool
 from ripml.server.problems import Problem, problem_of, unavailable, unexpected
 from ripml.server.schemas import (
+    AuditStatus,
     BackupInfo,
     BackupStatus,
     CheckStatus,
@@ -80,6 +81,7 @@ _EXCERPT = 300  # characters
 _MAX_SPANS = 20_000  # of all labels of an explanation: the strongest of each
 _MAX_EXAMPLE_LABELS = 10_000  # of all examples of an explanation: the first of each
 _MAX_HISTORY_LABELS = 100_000  # of all changes of a history
+_FINDINGS = 1000  # of an audit, of each kind
 _MAX_EXPORTS = 4  # of a store at the same time
 _FIRST_WORDS = 8  # of the text that is suggested for at the start
 _SNAPSHOT_SECONDS = 10.0  # from a change to the next snapshot, …
@@ -177,6 +179,7 @@ class ServedStore:
         self.compact = Job(f"compact {name}", lambda actor: self.store.compact(actor=actor), self._count_job("compact"))
         self.check = Job(f"check {name}", self._run_check, self._count_job("check"))
         self._tables = None if tables is None else TagJobs(tables, name, self._current_on_one_core)
+        self.audit = Job(f"audit {name}", self._run_audit, self._count_job("audit"))
         self.backup = Job(f"backup {name}", self._run_backup, self._count_job("backup"))
         self._follow_failed = False
 
@@ -497,9 +500,11 @@ class ServedStore:
 
         def work() -> list[Certificate]:
             try:
-                return self.store.forget(ids, certify=certify, actor=caller.key)
+                certificates = self.store.forget(ids, certify=certify, actor=caller.key)
             except DataError as error:  # ids are distinct strings, so the only error is an unknown one
                 raise Problem(404, str(error)) from None
+            self._forget_findings(gone=set(ids))
+            return certificates
 
         return await self._change("forget", work)
 
@@ -540,6 +545,40 @@ class ServedStore:
             return self.store.document(id)
 
         return await self._change("withdraw", work)
+
+    async def decide_findings(self, caller: Caller, decision: str, findings: Sequence[Mapping[str, Any]]) -> int:
+        """Accept, dismiss or undo findings of an audit, which are not shown any more; the version."""
+
+        def work() -> None:
+            if decision == "dismiss":
+                self.store.dismiss(findings)
+            elif decision == "accept":
+                self.store.accept(findings, actor=caller.key)
+            else:
+                self.store.undo(findings, actor=caller.key)
+            self._forget_findings({(one["kind"], one["document"], one["label"]) for one in findings})
+
+        version, _ = await self._change("audit", work)
+        return version
+
+    def _forget_findings(self, decided: Collection[tuple[str, str, str]] = (), gone: Collection[str] = ()) -> None:
+        """Do not show findings that were decided, and none that name documents that are gone."""
+        if self.audit.result is None:
+            return
+        found: AuditStatus = self.audit.result
+        kept = {}
+        for kind in ("wrong", "missing"):
+            kept[kind] = [
+                one.model_copy(
+                    update={
+                        side: [near for near in getattr(one, side) if near.document not in gone]
+                        for side in ("carriers", "others")
+                    }
+                )
+                for one in getattr(found, kind)
+                if (one.kind, one.document, one.label) not in decided and one.document not in gone
+            ]
+        self.audit.result = found.model_copy(update=kept)
 
     async def set_vocabulary(self, caller: Caller, concepts: Callable[[], Concepts], add: bool) -> int:
         """Replace the vocabulary by these concepts, or add them to it; the version."""
@@ -624,6 +663,17 @@ class ServedStore:
             message = finding.message if finding.ok else "failed; the server's log has the details"
             findings.append(Finding(name=finding.name, ok=finding.ok, message=message))
         return CheckStatus(status="idle", ok=report.ok, findings=findings)
+
+    def _run_audit(self, actor: str | None) -> AuditStatus:
+        """Find labels that are probably wrong or missing."""
+        version, found = self.store.version, self.store.audit(_FINDINGS).to_json()
+        return AuditStatus.model_validate({**found, "status": "idle", "version": version})
+
+    def audit_status(self, limit: int) -> AuditStatus:
+        """The status of the audit, and the first findings of each kind of the last one."""
+        result = self.audit.result or AuditStatus(status="idle")
+        first = {"wrong": result.wrong[:limit], "missing": result.missing[:limit]}
+        return result.model_copy(update={**first, **dict(self.audit.status)})
 
     def check_status(self) -> CheckStatus:
         """The status of the check, and the results of the last one."""

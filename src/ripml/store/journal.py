@@ -656,6 +656,11 @@ class Draft:
         """Replace the labels of a document."""
         self.put(id, require_document(self._connection, id)[1].body, labels)
 
+    def amend(self, id: str, add: Iterable[int], remove: Iterable[int]) -> None:
+        """Give some labels to a document, and take others."""
+        labels = require_document(self._connection, id)[1].labels
+        self.relabel(id, {*labels, *add} - {*remove})
+
     def label(self, name: str) -> int:
         """The number of a label, which is added if it does not exist."""
         number = find_label(self._connection, name)

@@ -42,13 +42,15 @@ from ripml.datasets import Dataset
 from ripml.datasets.vocabularies import concepts_given
 from ripml.decoding.evidence import apart
 from ripml.labels.concepts import Concepts
-from ripml.model.audit import Audit
+from ripml.model.audit import Audit, Finding
 from ripml.model.estimator import RIPML
 from ripml.model.explain import Example
 from ripml.model.multilabel import Multilabel
-from ripml.store import database, forgetting, journal, leases, maintenance, versions
+from ripml.model.quality import Quality
+from ripml.store import database, dismissals, forgetting, journal, leases, maintenance, versions
 from ripml.store.completion import LabelCompletion, LabelInfo
 from ripml.store.database import Database, WriterLock
+from ripml.store.dismissals import Doubt
 from ripml.store.documents import (
     Bodies,
     check_actor,
@@ -585,19 +587,33 @@ class Store:
     def audit(self, limit: int = 1000, n_examples: int = 3) -> Audit:
         """The labels of documents that are most probably wrong and missing, at most `limit` of each.
 
-        Each document is scored by a model of all others but its copies. Documents are named by their ids. See
-        `ripml.RIPML.audit`.
+        Each document is scored by a model of all others but its copies. Documents are named by their ids. Findings that
+        were dismissed are left out until their document changes. See `ripml.RIPML.audit`.
         """
+        check_count("limit", limit)
+        model, hidden = self.model, self._read(dismissals.dismissed)
+        found = model.audit(limit + len(hidden), n_examples, lambda rows: self._texts_of(model, rows))
+        found = found.renamed(dict(self.rows(sorted(found.rows), model)))
+        wrong, missing = (
+            [finding for finding in findings if Doubt.of(finding) not in hidden][:limit]
+            for findings in (found.wrong, found.missing)
+        )
+        return replace(found, wrong=wrong, missing=missing)
+
+    def quality(self, limit: int = 1000, n_examples: int = 3) -> Quality:
+        """How well labels are predicted for documents that are left out with their copies; see `RIPML.quality`."""
         model = self.model
+        found = model.quality(limit, n_examples, lambda rows: self._texts_of(model, rows))
+        return found.renamed(dict(self.rows(sorted(found.examples), model)))
+
+    def _texts_of(self, model: DocumentModel, rows: NDArray[np.int64]) -> list[str]:
+        """The texts of rows of a version of the model."""
         documents = model.row_documents
         assert documents is not None
-
-        def texts(rows: NDArray[np.int64]) -> list[str]:
-            states = self._read(lambda c: dict(journal.all_documents(c)))
-            return [self._bodies.text(states[number].body) for number in documents[rows].tolist()]
-
-        found = model.audit(limit, n_examples, texts)
-        return found.renamed(dict(self.rows(sorted(found.rows), model)))
+        states = self._read(lambda c: dict(journal.all_documents(c)))
+        if missing := [number for number in documents[rows].tolist() if number not in states]:
+            raise StoreError(f"{self._folder}: {len(missing):,} documents were removed meanwhile; try again.")
+        return [self._bodies.text(states[number].body) for number in documents[rows].tolist()]
 
     def carriers(self, labels: Iterable[str], n: int = 20) -> list[str]:
         """The ids of the first n documents that carry exactly these labels."""
@@ -825,6 +841,41 @@ class Store:
         """Take back all decisions on the labels of a document, which stays in the store without labels."""
         name = check_id(id)
         self._write(lambda draft: draft.withdraw(name), actor)
+
+    def accept(self, findings: Iterable[Finding | Mapping[str, Any]], *, actor: str | None = None) -> None:
+        """Take wrong labels from their documents, and give them the missing ones, all or none; see `audit`.
+
+        A finding may be a mapping with its "kind", "document" and "label".
+        """
+        self._amend([Doubt.of(finding) for finding in findings], actor)
+
+    def dismiss(self, findings: Iterable[Finding | Mapping[str, Any]]) -> None:
+        """Do not show findings of `audit` again until their document changes."""
+        doubts = [Doubt.of(finding) for finding in findings]
+        with self._writing(), self._database.transaction() as connection:
+            dismissals.dismiss(connection, doubts)
+
+    def undo(self, findings: Iterable[Finding | Mapping[str, Any]], *, actor: str | None = None) -> None:
+        """Take back that findings were accepted or dismissed: labels are again as the findings had them."""
+        doubts = {Doubt.of(finding) for finding in findings}
+        with self._writing(), self._database.transaction() as connection:
+            shown = dismissals.restore(connection, doubts)
+        opposite = {"wrong": "missing", "missing": "wrong"}
+        self._amend([replace(doubt, kind=opposite[doubt.kind]) for doubt in sorted(doubts - shown)], actor)
+
+    def _amend(self, doubts: Iterable[Doubt], actor: str | None) -> None:
+        """Give documents labels that are missing, and take wrong ones."""
+        amended: dict[str, tuple[list[str], list[str]]] = {}
+        for doubt in doubts:
+            add, remove = amended.setdefault(check_id(doubt.document), ([], []))
+            (add if doubt.kind == "missing" else remove).append(check_text("a label", doubt.label))
+
+        def change(draft: Draft) -> None:
+            for id, (add, remove) in amended.items():
+                draft.amend(id, map(draft.label, add), map(draft.label, remove))
+
+        if amended:
+            self._write(change, actor)
 
     def add_labels(self, names: Iterable[str], *, actor: str | None = None) -> None:
         """Declare labels that no document carries yet; `compact` keeps them."""

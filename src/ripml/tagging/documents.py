@@ -30,7 +30,7 @@ from ripml.datasets.source import open_source
 from ripml.datasets.vocabularies import with_ids
 from ripml.decoding import scores as decoding
 from ripml.decoding.calibration import errors_by_frequency, expected_calibration_error
-from ripml.decoding.evidence import FeatureRows, apart
+from ripml.decoding.evidence import Evidence, FeatureRows, apart
 from ripml.decoding.label_set_index import wide
 from ripml.labels.concepts import Concepts
 from ripml.labels.encoding import align_columns, encode_names, names_array
@@ -41,6 +41,7 @@ from ripml.model.estimator import RIPML
 from ripml.model.explain import Explanation, explained
 from ripml.model.left_out import row_numbers, training_labels
 from ripml.model.multilabel import Multilabel
+from ripml.model.quality import Quality, quality
 from ripml.tagging.rules import Rules, Suggestion
 from ripml.tagging.streaming import count_texts, estimate_sizes
 from ripml.tagging.words import LabelWords, MatchedName
@@ -506,14 +507,24 @@ class DocumentModel:
 
         `texts` gives the texts of rows by their numbers; it is called for models that read the names of labels in them.
         """
-        model = self.model
-        if not isinstance(model, RIPML):
-            raise ParameterError(f"{type(model).__name__} cannot leave out its training rows; RIPML can.")
-        evidence = None
-        if self.words is not None and model.model_.decoder.names is not None:
-            given = texts(row_numbers(model.model_))
-            evidence = self.words.training_evidence(given, model.model_.vocabulary)
-        return audit(model.model_, limit, n_examples, model.n_jobs, evidence)
+        model = self._leaving_out()
+        return audit(model.model_, limit, n_examples, model.n_jobs, self._training_evidence(texts))
+
+    def quality(self, limit: int, n_examples: int, texts: Callable[[NDArray[np.int64]], Sequence[str]]) -> Quality:
+        """How well labels are predicted for training rows that are left out, see `RIPML.quality`; `texts` as above."""
+        model = self._leaving_out()
+        return quality(model.model_, limit, n_examples, model.n_jobs, self._training_evidence(texts))
+
+    def _leaving_out(self) -> RIPML:
+        if not isinstance(self.model, RIPML):
+            raise ParameterError(f"{type(self.model).__name__} cannot leave out its training rows; RIPML can.")
+        return self.model
+
+    def _training_evidence(self, texts: Callable[[NDArray[np.int64]], Sequence[str]]) -> Evidence | None:
+        model = self._leaving_out().model_
+        if self.words is None or model.decoder.names is None:
+            return None
+        return self.words.training_evidence(texts(row_numbers(model)), model.vocabulary)
 
     def audit_rows(self, data: Dataset, limit: int = 1000, n_examples: int = 3) -> Audit:
         """The same for a model that was fitted on `data`: findings name documents by their ids, or rows from 1 on."""

@@ -1,0 +1,263 @@
+"""Quality by label, from training rows that were left out: what is found, what is confused, what belongs together.
+
+A label counts as predicted where its score reaches the threshold of the model. Every figure is about rows that the
+model had not seen, with their copies left out as well, see `ripml.model.left_out`.
+
+What twice the rows would bring is read off labels that are twice as frequent today: with r(f) the rising line of recall
+over the logarithm of the frequency, a label of f rows would have the recall r(2f). That leaves out what more rows would
+do for the regression as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from ripml import metrics
+from ripml.base.errors import check_count
+from ripml.decoding.calibration import expected_calibration_error, fit_steps, in_steps
+from ripml.decoding.evidence import Evidence
+from ripml.decoding.scores import keep_above, outcomes
+from ripml.model.left_out import LeftOutRows, leave_out_rows
+from ripml.model.model import Model
+
+__all__ = ["Band", "LabelPair", "LabelQuality", "Quality", "quality"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_BANDS = (1, 2, 6, 21, 101, 1001)  # rows of a label from which a band begins
+_SUBSUMED = 0.95  # share of the rows of a label that carry another one
+_SAME = 0.8  # share of rows with either label that have both
+_LEAST = 5  # rows of a label of which this is said
+
+
+@dataclass(frozen=True)
+class LabelQuality:
+    """How well one label is predicted."""
+
+    label: Any
+    rows: int  # that carry it
+    predicted: int
+    precision: float | None  # None where it was never predicted
+    recall: float
+    expected: float  # the sum of its probabilities: about `rows` where they are calibrated
+    confused_with: tuple[tuple[Any, int], ...]  # labels that were predicted in its place, and how often
+    missed: tuple[int | str, ...]  # the rows that carry it with the lowest scores
+    mistaken: tuple[int | str, ...]  # the rows that do not carry it with the highest scores
+
+
+@dataclass(frozen=True)
+class Band:
+    """All labels of about the same frequency together."""
+
+    least: int
+    most: int | None
+    labels: int
+    pairs: int  # of a row and a label that it carries
+    precision: float | None
+    recall: float
+    calibration_error: float
+    recall_with_twice: float  # the recall to be expected of twice as many rows
+
+
+@dataclass(frozen=True)
+class LabelPair:
+    """Two labels that may be one, or of which one says the other."""
+
+    kind: str  # "subsumed": rows with `label` nearly always have `other`; "same": both have about the same rows
+    label: Any
+    other: Any
+    rows: int
+    other_rows: int
+    together: int
+
+
+@dataclass(frozen=True)
+class Quality:
+    """The quality of a model on its own training rows, left out one by one."""
+
+    rows: int
+    copies: int
+    precision: dict[str, float]  # P@1, P@3 and P@5
+    micro_precision: float
+    micro_recall: float
+    micro_f1: float
+    macro_f1: float
+    calibration_error: float
+    recall_with_twice: float
+    bands: tuple[Band, ...]
+    labels: tuple[LabelQuality, ...]  # most frequent first
+    pairs: tuple[LabelPair, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values."""
+        return asdict(self)
+
+    @property
+    def examples(self) -> set[int]:
+        """The numbers of all rows that are named."""
+        named = [row for label in self.labels for row in (*label.missed, *label.mistaken)]
+        return {row for row in named if isinstance(row, int)}
+
+    def renamed(self, names: Mapping[int, int | str]) -> Quality:
+        """With other names of rows, where they have one."""
+
+        def named(rows: tuple[int | str, ...]) -> tuple[int | str, ...]:
+            return tuple(names[row] for row in rows if isinstance(row, int) and row in names)
+
+        labels = [replace(label, missed=named(label.missed), mistaken=named(label.mistaken)) for label in self.labels]
+        return replace(self, labels=tuple(labels))
+
+
+def quality(
+    model: Model, limit: int = 1000, n_examples: int = 3, n_jobs: int | None = None, evidence: Evidence | None = None
+) -> Quality:
+    """The quality of the `limit` most frequent labels and of all together; `evidence` is as for `audit`."""
+    check_count("limit", limit)
+    check_count("n_examples", n_examples, least=0)
+    return _Measured(model, leave_out_rows(model, n_jobs, evidence)).quality(limit, n_examples)
+
+
+class _Measured:
+    """Counts of all labels."""
+
+    def __init__(self, model: Model, left_out: LeftOutRows) -> None:
+        self.left_out, self.names = left_out, model.vocabulary.names
+        Y, scores = left_out.Y, left_out.scores
+        self.L = Y.shape[1]
+        self.Y = scipy.sparse.csr_array((np.ones(Y.nnz), Y.indices, Y.indptr), shape=Y.shape)
+        self.outcome = outcomes(Y, scores)
+        self.probabilities = model.calibration.probabilities(scores.data)
+        self.predicted = keep_above(scores, model.calibration.threshold).astype(np.float64)
+        self.frequency = np.bincount(Y.indices, minlength=self.L)
+        self.times_predicted = np.bincount(self.predicted.indices, minlength=self.L)
+        is_right = outcomes(Y, self.predicted)
+        self.right = np.bincount(self.predicted.indices[is_right], minlength=self.L)
+        self.expected = np.bincount(scores.indices, self.probabilities, self.L)
+        self.recall = self.right / np.maximum(self.frequency, 1)
+
+    def quality(self, limit: int, n_examples: int) -> Quality:
+        scores, carried = self.left_out.scores, self.frequency > 0
+        right, predicted, truth = self.right.sum(), self.times_predicted.sum(), self.frequency.sum()
+        f1 = 2 * self.right / np.maximum(self.frequency + self.times_predicted, 1)
+        with_twice = self._with_twice()
+        groups = self.left_out.group
+        shown = np.argsort(-self.frequency, kind="stable")[: min(limit, int(carried.sum()))]
+        return Quality(
+            rows=len(groups),
+            copies=int((np.bincount(groups) > 1)[groups].sum()),
+            precision={f"P@{k}": _rounded(metrics.precision_at_k(self.Y, scores, k=k)) for k in (1, 3, 5)},
+            micro_precision=_rounded(right / max(predicted, 1)),
+            micro_recall=_rounded(right / max(truth, 1)),
+            micro_f1=_rounded(2 * right / max(predicted + truth, 1)),
+            macro_f1=_rounded(f1[carried].mean()),
+            calibration_error=_rounded(expected_calibration_error(self.probabilities, self.outcome)),
+            recall_with_twice=_rounded((with_twice * self.frequency).sum() / max(truth, 1)),
+            bands=self._bands(with_twice),
+            labels=self._labels(shown, n_examples),
+            pairs=self._pairs(limit),
+        )
+
+    def _with_twice(self) -> Floats:
+        """The recall of each label to be expected of twice as many rows, (L,)."""
+        order = np.log2(np.maximum(self.frequency, 1))
+        carried = np.flatnonzero(self.frequency)
+        times = self.frequency[carried]
+        line = fit_steps(np.repeat(order[carried], times), np.repeat(self.recall[carried], times))
+        gain = in_steps(order + 1, line) - in_steps(order, line)
+        return np.minimum(self.recall + gain, 1)
+
+    def _bands(self, with_twice: Floats) -> tuple[Band, ...]:
+        found = []
+        of_score = self.frequency[self.left_out.scores.indices]
+        for least, below in zip(_BANDS, (*_BANDS[1:], None), strict=True):
+            most = np.iinfo(np.int64).max if below is None else below - 1
+            mine = (self.frequency >= least) & (self.frequency <= most)
+            if not mine.any():
+                continue
+            some = (of_score >= least) & (of_score <= most)
+            pairs, predicted = int(self.frequency[mine].sum()), int(self.times_predicted[mine].sum())
+            right = int(self.right[mine].sum())
+            found.append(
+                Band(
+                    least=least,
+                    most=None if below is None else below - 1,
+                    labels=int(mine.sum()),
+                    pairs=pairs,
+                    precision=_rounded(right / predicted) if predicted else None,
+                    recall=_rounded(right / pairs),
+                    calibration_error=_rounded(
+                        expected_calibration_error(self.probabilities[some], self.outcome[some])
+                    ),
+                    recall_with_twice=_rounded((with_twice * self.frequency)[mine].sum() / pairs),
+                )
+            )
+        return tuple(found)
+
+    def _labels(self, shown: Ints, n_examples: int) -> tuple[LabelQuality, ...]:
+        """The quality of these labels; what is predicted where a label is missed is confused with it."""
+        hits = self.predicted.multiply(self.Y).tocsr()
+        confused = ((self.Y - hits)[:, shown].T @ (self.predicted - hits)).tocsr()
+        confused.eliminate_zeros()
+        by_label, carriers = self.left_out.scores.tocsc()[:, shown], self.Y.tocsc()[:, shown]
+        found = []
+        for i, label in enumerate(shown.tolist()):
+            others = slice(*confused.indptr[i : i + 2])
+            order = np.argsort(-confused.data[others], kind="stable")[:n_examples]
+            mistaken_for = zip(confused.indices[others][order].tolist(), confused.data[others][order], strict=True)
+            stored, mine = slice(*by_label.indptr[i : i + 2]), slice(*carriers.indptr[i : i + 2])
+            rows, values, carrying = by_label.indices[stored], by_label.data[stored], carriers.indices[mine]
+            score = dict(zip(rows.tolist(), values.tolist(), strict=True))
+            missed = sorted(carrying.tolist(), key=lambda row: (score.get(row, 0.0), row))[:n_examples]
+            wrong = ~np.isin(rows, carrying)
+            mistaken = rows[wrong][np.argsort(-values[wrong], kind="stable")[:n_examples]]
+            predicted = int(self.times_predicted[label])
+            found.append(
+                LabelQuality(
+                    label=_plain(self.names[label]),
+                    rows=int(self.frequency[label]),
+                    predicted=predicted,
+                    precision=_rounded(self.right[label] / predicted) if predicted else None,
+                    recall=_rounded(self.recall[label]),
+                    expected=round(float(self.expected[label]), 1),
+                    confused_with=tuple((_plain(self.names[other]), int(n)) for other, n in mistaken_for),
+                    missed=tuple(self.left_out.numbers[missed].tolist()),
+                    mistaken=tuple(self.left_out.numbers[mistaken].tolist()),
+                )
+            )
+        return tuple(found)
+
+    def _pairs(self, limit: int) -> tuple[LabelPair, ...]:
+        """Labels of the same rows, and labels whose rows nearly all have another one; the most frequent first."""
+        together = (self.Y.T @ self.Y).tocoo()
+        one, other, both = together.row, together.col, together.data
+        f, g = self.frequency[one], self.frequency[other]
+        same = (both >= _SAME * (f + g - both)) & (one < other)
+        subsumed = (both >= _SUBSUMED * f) & (both < _SAME * (f + g - both))
+        kept = np.flatnonzero((one != other) & (np.minimum(f, g) >= _LEAST) & (same | subsumed))
+        kept = kept[np.lexsort((other[kept], one[kept], -both[kept]))][:limit]
+        return tuple(
+            LabelPair(
+                "same" if same[i] else "subsumed",
+                _plain(self.names[one[i]]),
+                _plain(self.names[other[i]]),
+                int(f[i]),
+                int(g[i]),
+                int(both[i]),
+            )
+            for i in kept.tolist()
+        )
+
+
+def _plain(name: Any) -> Any:
+    return name.item() if isinstance(name, np.generic) else name
+
+
+def _rounded(value: Any) -> float:
+    return round(float(value), 4)
