@@ -36,6 +36,11 @@ RowsOption = Annotated[
 MinCountOption = Annotated[int | None, Option(min=0, help="Only labels that at least this many documents have.")]
 MaxCountOption = Annotated[int | None, Option(min=0, help="Only labels that at most this many documents have.")]
 
+CoverageOption = Annotated[
+    float | None, Option(metavar="SHARE", help="Sets that hold this share of the right labels on average, e.g. 0.9.")
+]
+PerLabelOption = Annotated[bool, Option("--per-label", help="With --coverage, for each label with enough rows.")]
+
 _BLOCK_ROWS = 2048  # rows that are answered at a time, between two steps of the progress bar
 _UNKNOWN_ROW = "no feature or word that the model knows, and therefore no labels"
 
@@ -64,6 +69,8 @@ def suggest(
     ] = None,
     min_count: MinCountOption = None,
     max_count: MaxCountOption = None,
+    coverage: CoverageOption = None,
+    per_label: PerLabelOption = False,
     language: options.Language = None,
     jobs: options.Jobs = None,
     json: options.Json = False,
@@ -74,7 +81,7 @@ def suggest(
     with the id or the number of the text. On a terminal the scores are drawn as bars. --json prints one line per text.
     If the model has a vocabulary, a terminal shows names in place of labels, lines have them in a third column, and
     JSON has them under "names". --max-count 0 suggests only labels that no document has, which are found by the names
-    that the vocabulary gives them.
+    that the vocabulary gives them. With --coverage, --top and --threshold do not apply.
 
     Example: ripml suggest model/ "The invoice was paid twice" --top 3
 
@@ -89,6 +96,7 @@ def suggest(
     )
     trained.model.set_params(n_jobs=jobs)
     changes = {"n": n, "threshold": threshold, "min_count": min_count, "max_count": max_count}
+    changes |= {"coverage": coverage, "per_label": per_label or None}
     rules, n_empty = trained.rules.but(**{name: value for name, value in changes.items() if value is not None}), 0
     languages = options.reader_languages(language)
     for number, labels in enumerate(queries.answers(lambda block: trained.suggest(block, rules), _BLOCK_ROWS)):
@@ -139,6 +147,8 @@ def tag(
     ] = None,
     min_count: MinCountOption = None,
     max_count: MaxCountOption = None,
+    coverage: CoverageOption = None,
+    per_label: PerLabelOption = False,
     language: options.Language = None,
     jobs: options.Jobs = None,
     json: options.Json = False,
@@ -157,6 +167,7 @@ def tag(
     trained, store = open_model(model)
     trained.model.set_params(n_jobs=jobs)
     changes = {"n": n, "threshold": threshold, "min_count": min_count, "max_count": max_count}
+    changes |= {"coverage": coverage, "per_label": per_label or None}
     rules = trained.rules.but(**{name: value for name, value in changes.items() if value is not None})
     file = options.FileOptions(format, text_column, encoding=encoding, sheet=sheet)
     version, languages = model_version(model, store), options.reader_languages(language)
@@ -180,6 +191,8 @@ def predict(
     sheet: options.Sheet = None,
     n: Annotated[int, Option("--top", "-n", min=1, help="Maximum number of labels per row.")] = 5,
     sets: Annotated[bool, Option("--sets", help="All labels above the threshold, not the best few.")] = False,
+    coverage: CoverageOption = None,
+    per_label: PerLabelOption = False,
     probabilities: Annotated[bool, Option("--probabilities", help="Calibrated probabilities, not scores.")] = False,
     jobs: options.Jobs = None,
     json: options.Json = False,
@@ -200,7 +213,8 @@ def predict(
         raise ParameterError(f"--probabilities requires a RIPML model; {model} holds {held}.")
     trained.model.set_params(n_jobs=jobs)
     rows = read_rows(data, options.FileOptions(format, text_column, encoding=encoding, sheet=sheet), trained, test=True)
-    queries, rules = Queries(rows, rows.ids), Rules(None if sets else n, "auto" if sets else None, min_count=0)
+    queries = Queries(rows, rows.ids)
+    rules = Rules(None if sets else n, "auto" if sets else None, coverage=coverage, per_label=per_label)
     answers = queries.answers(lambda block: _predictions(trained, block, rules, probabilities), _BLOCK_ROWS)
     value_name, n_unknown = "probability" if probabilities else "score", 0
     for number, (labels, is_known) in enumerate(answers):
@@ -231,6 +245,42 @@ def _predictions(
     if calibrated is not None and best.nnz:  # the labels stay in the order of the scores, which have fewer ties
         best.data = calibrated[np.repeat(np.arange(best.shape[0]), np.diff(best.indptr)), best.indices]
     return list(zip(named(model, best), (np.diff(scores.indptr) > 0).tolist(), strict=True))
+
+
+@app.command(short_help="Say how much can be applied unseen.")
+def automation(
+    model: options.Model,
+    precision: Annotated[
+        list[float] | None, Option(min=0, max=1, help="A precision that is wanted; repeatable. Default: 0.8 to 0.99.")
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """Print which share of labels, or of rows, can be applied without being looked at, for a wanted precision.
+
+    The precision is that of training rows that were left out. Labels: all with a score of at least the threshold are
+    applied; the share is that of all right labels. Rows: a row gets all labels of its set (ripml predict --sets) if the
+    mean of their probabilities is at least the threshold; the share is that of all rows.
+
+    Example: ripml automation model/ --precision 0.95
+    """
+    from ripml.cli.inputs import open_model
+    from ripml.model.estimator import AUTOMATION, RIPML
+
+    trained, _ = open_model(model)
+    estimator = trained.model
+    if not isinstance(estimator, RIPML):
+        held = type(estimator).__name__
+        raise ParameterError(f"{model} holds {held}, which keeps no scores of left-out rows; RIPML does.")
+    curves = estimator.automation(precision or AUTOMATION)
+    if json:
+        output.print_json(curves)
+        return
+    for what, curve in curves.items():
+        lines = [
+            [f"{100 * one['precision']:.1f} %", f"{100 * one['share']:.1f} %", f"{one['threshold']:.3f}"]
+            for one in curve
+        ]
+        output.print_table(f"{what} that can be applied unseen", ["precision", "share", "threshold"], lines)
 
 
 @app.command(short_help="Measure a model on labelled rows.")

@@ -249,7 +249,8 @@ class Model:
         more = np.zeros(len(vocabulary) - len(self.vocabulary), np.int64)
         grown = self.grown(vocabulary, np.concatenate([self.frequency, more]), 0)
         vocabulary, embedding = vocabulary.kept(order), grown.decoder.embedding
-        return replace(grown, vocabulary=vocabulary, decoder=grown.decoder.kept(embedding.reordered(order), order))
+        decoder = grown.decoder.kept(embedding.reordered(order), order)
+        return replace(grown, vocabulary=vocabulary, decoder=decoder, calibration=grown.calibration.kept(order))
 
     def prepared(self, n_jobs: int | None) -> Model:
         """The same model with all that its first change needs made now."""
@@ -367,7 +368,8 @@ class Model:
                 replace(cluster, regression=cluster.regression.with_targets(targets)).embedded_again(decoder.embedding)
                 for cluster in clusters
             ]
-        return replace(self, vocabulary=vocabulary, decoder=decoder, clusters=tuple(clusters))
+        calibration = self.calibration.kept(kept)
+        return replace(self, vocabulary=vocabulary, decoder=decoder, clusters=tuple(clusters), calibration=calibration)
 
     def without_features(self, features: NDArray[np.bool_], n_jobs: int | None) -> Model:
         """With nothing left of features (d,), True for those that no row has any more, in what the rows add up to.

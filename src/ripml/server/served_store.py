@@ -429,6 +429,7 @@ class ServedStore:
             "chosen": estimator.chosen_,
             "left_out_precision": estimator.left_out_precision_ or None,
             "calibration_errors": estimator.calibration_errors_ or None,
+            "automation": estimator.automation() if estimator.model_.calibration.guarantees else None,
             "warm": estimator.warm_,
             "rules": model.rules.to_json(),
         }

@@ -421,7 +421,8 @@ class DocumentModel:
         if not isinstance(model, RIPML):
             raise ParameterError(f"{type(model).__name__} cannot explain its answers; RIPML can.")
         texts = rows.texts if isinstance(rows, Dataset) else strings(rows)
-        names, rules = self.columns, self.resolved(self.rules if rules is None else rules)
+        rules = (self.rules if rules is None else rules).but(coverage=None)  # sets may hold labels without a score
+        names, rules = self.columns, self.resolved(rules)
         shares = (None if self.text is None else self.text.shares) or {}
         explanations: list[list[Why]] = []
         for X in self._feature_blocks(rows):

@@ -23,7 +23,7 @@ from ripml.base.model_folder import Contents
 from ripml.base.parallel import exclusive
 from ripml.datasets import Dataset, documents_given
 from ripml.datasets.vocabularies import concepts_given
-from ripml.model.estimator import RIPML
+from ripml.model.estimator import AUTOMATION, RIPML
 from ripml.model.multilabel import Multilabel
 from ripml.tagging.documents import DocumentModel, Why, distinct, estimator_of
 from ripml.tagging.rules import Rules, Suggestion
@@ -55,7 +55,7 @@ class Tagger(Estimator):
     vocabulary : path, Concepts or None, default=None
         What is known about the tags besides the documents that carry them: a file that `datasets.read_vocabulary`
         reads, such as SKOS, or `ripml.labels.concepts.Concepts`. Tags are then the ids of its concepts.
-    n, threshold, stop_labels, allowed_labels, min_count, max_count
+    n, threshold, stop_labels, allowed_labels, min_count, max_count, coverage, per_label
         Which tags are suggested, see `ripml.tagging.rules.Rules`; each can also be changed for a single call.
 
     Attributes
@@ -91,6 +91,8 @@ class Tagger(Estimator):
     allowed_labels: Collection[str] | None = None
     min_count: int = 0
     max_count: int | None = None
+    coverage: float | None = None
+    per_label: bool = False
 
     # -------------------------------------------------------------------------------------------------------- learning
 
@@ -210,6 +212,21 @@ class Tagger(Estimator):
         """The same for many texts, given as for `fit`; their tags are ignored, and `text` names columns of a table."""
         fitted = self._fitted()
         return fitted.suggest(documents_given(documents, text=text).texts or [], self._rules(**rules))
+
+    def predict(self, documents: Any, coverage: float | None = None, per_label: bool = False) -> list[list[Suggestion]]:
+        """The set of tags of each document, best first: tags above the threshold, or sets with a guarantee.
+
+        With `coverage`, the set of a new document holds on average at least this share of its tags; with `per_label`,
+        it holds each right tag with at least this probability. See `RIPML.predict`.
+        """
+        return self.suggest_many(documents, n=None, threshold="auto", coverage=coverage, per_label=per_label)
+
+    def automation(self, precision: Sequence[float] = AUTOMATION) -> dict[str, list[dict[str, float]]]:
+        """How much can be applied unseen at each of these precisions, by left-out documents; see `RIPML.automation`."""
+        model = self._fitted().model
+        if not isinstance(model, RIPML):
+            raise ParameterError(f"{type(model).__name__} keeps no scores of left-out documents; RIPML does.")
+        return model.automation(precision)
 
     def explain(self, text: str, n_examples: int = 5, n_features: int = 10, **rules: Any) -> list[Why]:
         """Why each tag is suggested: examples with their shares of the score, words, and their places in the text."""
