@@ -81,7 +81,8 @@ def suggest(
     with the id or the number of the text. On a terminal the scores are drawn as bars. --json prints one line per text.
     If the model has a vocabulary, a terminal shows names in place of labels, lines have them in a third column, and
     JSON has them under "names". --max-count 0 suggests only labels that no document has, which are found by the names
-    that the vocabulary gives them. With --coverage, --top and --threshold do not apply.
+    that the vocabulary gives them. With --coverage, --top and --threshold do not apply. A text that is
+    unlike anything known is told so; JSON has its familiarity, the share of training texts that are no more familiar.
 
     Example: ripml suggest model/ "The invoice was paid twice" --top 3
 
@@ -90,6 +91,7 @@ def suggest(
     Example: curl -s https://example.org/article.txt | ripml suggest model/
     """
     from ripml.cli.inputs import open_queries
+    from ripml.tagging.familiarity import UNFAMILIAR
 
     trained, _, queries = open_queries(
         model, texts, files, data, options.FileOptions(format, text_column, encoding=encoding, sheet=sheet)
@@ -99,17 +101,36 @@ def suggest(
     changes |= {"coverage": coverage, "per_label": per_label or None}
     rules, n_empty = trained.rules.but(**{name: value for name, value in changes.items() if value is not None}), 0
     languages = options.reader_languages(language)
-    for number, labels in enumerate(queries.answers(lambda block: trained.suggest(block, rules), _BLOCK_ROWS)):
+    n_strange = 0
+    for number, (labels, familiarity) in enumerate(
+        queries.answers(lambda block: _suggestions(trained, block, rules), _BLOCK_ROWS)
+    ):
         names = None if trained.concepts is None else trained.names((label for label, _ in labels), *languages)
-        _print_suggestions(labels, names, queries, number, json)
+        _print_suggestions(labels, names, familiarity, queries, number, json)
         n_empty += not labels
+        n_strange += familiarity is not None and familiarity <= UNFAMILIAR
+    if n_strange and not json:
+        which = "the text is" if len(queries) == 1 else f"{n_strange:,} of {len(queries):,} texts are"
+        print(f"{which} unlike anything that the model knows", file=sys.stderr)
     if n_empty and not json and not sys.stdout.isatty():
         which = "no labels" if len(queries) == 1 else f"no labels for {n_empty:,} of {len(queries):,} texts"
         print(f"{which}: {output.NO_LABELS}", file=sys.stderr)
 
 
+def _suggestions(trained: DocumentModel, rows: Any, rules: Rules) -> list[tuple[list[Suggestion], float | None]]:
+    """For each row its labels, and how familiar it is, if that is known."""
+    labels = trained.suggest(rows, rules)
+    familiarity: Sequence[float | None] = trained.familiarity(rows) or [None] * len(labels)
+    return list(zip(labels, familiarity, strict=True))
+
+
 def _print_suggestions(
-    labels: Sequence[Suggestion], names: dict[str, str] | None, queries: Queries, number: int, as_json: bool
+    labels: Sequence[Suggestion],
+    names: dict[str, str] | None,
+    familiarity: float | None,
+    queries: Queries,
+    number: int,
+    as_json: bool,
 ) -> None:
     """Print the labels of one text: as a line of JSON, as bars on a terminal, or one tab-separated line per label.
 
@@ -117,7 +138,9 @@ def _print_suggestions(
     """
     if as_json:
         pairs = [{"label": label, "score": score} for label, score in labels]
-        output.print_json({**queries.record(number), "labels": pairs, **({} if names is None else {"names": names})})
+        extra = {"familiarity": familiarity, "names": names}
+        known = {name: value for name, value in extra.items() if value is not None}
+        output.print_json({**queries.record(number), "labels": pairs, **known})
         return
     id = output.printable(queries.id(number) or str(number))
     if sys.stdout.isatty():

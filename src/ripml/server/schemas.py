@@ -71,6 +71,7 @@ MaxCount = Annotated[
     _INTEGER,
 ]
 _COVERAGE = "Sets that hold this share of the right labels on average; `n` and `threshold` do not apply."
+_FAMILIARITY = "The share of training texts that are no more familiar; up to 0.01, the text is unlike anything known."
 _PER_LABEL = "Whether `coverage` holds for each label with enough documents."
 _THRESHOLD = "The lowest score to return; auto: the learnt threshold; null: none; default: the model's rules."
 
@@ -193,6 +194,7 @@ class LabelScores(BaseModel):
     """The labels of a text, best first."""
 
     labels: list[ScoredLabel]
+    familiarity: Annotated[float | None, Field(description=_FAMILIARITY)] = None
 
 
 class Suggestions(_Named):
@@ -200,6 +202,7 @@ class Suggestions(_Named):
 
     version: int
     labels: list[ScoredLabel]
+    familiarity: Annotated[float | None, Field(description=_FAMILIARITY)] = None
 
 
 class BatchSuggestions(_Named):

@@ -221,6 +221,26 @@ class Tagger(Estimator):
         """
         return self.suggest_many(documents, n=None, threshold="auto", coverage=coverage, per_label=per_label)
 
+    def familiarity(self, documents: Any, *, text: str | Sequence[str] = "text") -> list[float]:
+        """How familiar each document is, given as for `suggest_many`, in (0, 1].
+
+        It is the share of training texts, each left out, that are no more familiar. Up to 0.01, a text is unlike
+        anything known, and its suggestions are worth little.
+
+        >>> texts = ["the cat sat on the mat", "the dog sat on the mat", "a cat and a dog on the mat"] * 40
+        >>> tagger = Tagger().fit([f"{t} {i % 7} {i % 5}" for i, t in enumerate(texts)], [["pet"]] * 120)
+        >>> familiar, strange = tagger.familiarity(["the cat on the mat", "qwx zzyv plomk"])
+        >>> familiar > 0.1, strange <= 0.01
+        (True, True)
+        """
+        found = self._fitted().familiarity(documents_given(documents, text=text).texts or [])
+        if found is None:
+            raise ParameterError(
+                "this tagger does not know which texts are familiar; fit it again, with features='tfidf' and at least "
+                "99 texts."
+            )
+        return found
+
     def automation(self, precision: Sequence[float] = AUTOMATION) -> dict[str, list[dict[str, float]]]:
         """How much can be applied unseen at each of these precisions, by left-out documents; see `RIPML.automation`."""
         model = self._fitted().model
