@@ -13,11 +13,13 @@ from ripml.cli import options, output
 if TYPE_CHECKING:
     from ripml.datasets import Dataset
     from ripml.labels.isometry import Isometry
+    from ripml.store import Store
 
 __all__ = ["app"]
 
 app = Typer(rich_markup_mode=None)
 
+_NEWEST = 500  # documents learnt since the fit that are compared with those of the fit
 _QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
 
@@ -80,12 +82,34 @@ def _print_model(folder: Path, as_json: bool) -> None:
         return
     last = next(iter(store.history(1)), None)
     estimator: Any = trained.model
+    newest = _newest(store)
     if as_json:
-        output.print_json({"documents": len(store), **summary, "last_change": last, "warm": estimator.warm_})
+        facts = {"documents": len(store), **summary, "last_change": last, "warm": estimator.warm_}
+        output.print_json({**facts, **({} if newest is None else {"newest": newest})})
         return
     last_change = "none" if last is None else f"{last['number']:,}, {last['kind']}, {last['time']}"
     extra = {"last change": last_change, "since the fit": describe_updates(estimator.warm_)}
+    if newest is not None:
+        extra["newest documents"] = (
+            f"{newest['documents']:,}: mean familiarity {newest['familiarity']:.2f} (0.50 without drift), "
+            f"{100 * newest['unfamiliar']:.1f} % unlike anything known"
+        )
     output.print_facts(f"Store {folder}", {"documents": f"{len(store):,}", **format_summary(summary), **extra})
+
+
+def _newest(store: Store) -> dict[str, float] | None:
+    """How familiar the newest documents are that a store learnt since the fit; None where that is not known."""
+    from ripml.tagging.familiarity import UNFAMILIAR
+
+    estimator: Any = store.model.model
+    n = min(_NEWEST, estimator.warm_["learnt"])
+    ids = store.ids()[-n:] if n and store.model.familiar is not None else []
+    texts = [text for id in ids if isinstance(text := store.document(id).get("text"), str)]
+    found = store.model.familiarity(texts) if texts else None
+    if not found:
+        return None
+    strange = sum(value <= UNFAMILIAR for value in found) / len(found)
+    return {"documents": len(found), "familiarity": round(sum(found) / len(found), 4), "unfamiliar": round(strange, 4)}
 
 
 def _measure(

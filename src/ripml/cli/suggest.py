@@ -36,6 +36,11 @@ RowsOption = Annotated[
 MinCountOption = Annotated[int | None, Option(min=0, help="Only labels that at least this many documents have.")]
 MaxCountOption = Annotated[int | None, Option(min=0, help="Only labels that at most this many documents have.")]
 
+CoverageOption = Annotated[
+    float | None, Option(metavar="SHARE", help="Sets that hold this share of the right labels on average, e.g. 0.9.")
+]
+PerLabelOption = Annotated[bool, Option("--per-label", help="With --coverage, for each label with enough rows.")]
+
 _BLOCK_ROWS = 2048  # rows that are answered at a time, between two steps of the progress bar
 _UNKNOWN_ROW = "no feature or word that the model knows, and therefore no labels"
 
@@ -64,6 +69,8 @@ def suggest(
     ] = None,
     min_count: MinCountOption = None,
     max_count: MaxCountOption = None,
+    coverage: CoverageOption = None,
+    per_label: PerLabelOption = False,
     language: options.Language = None,
     jobs: options.Jobs = None,
     json: options.Json = False,
@@ -74,7 +81,8 @@ def suggest(
     with the id or the number of the text. On a terminal the scores are drawn as bars. --json prints one line per text.
     If the model has a vocabulary, a terminal shows names in place of labels, lines have them in a third column, and
     JSON has them under "names". --max-count 0 suggests only labels that no document has, which are found by the names
-    that the vocabulary gives them.
+    that the vocabulary gives them. With --coverage, --top and --threshold do not apply. A text that is
+    unlike anything known is told so; JSON has its familiarity, the share of training texts that are no more familiar.
 
     Example: ripml suggest model/ "The invoice was paid twice" --top 3
 
@@ -83,25 +91,46 @@ def suggest(
     Example: curl -s https://example.org/article.txt | ripml suggest model/
     """
     from ripml.cli.inputs import open_queries
+    from ripml.tagging.familiarity import UNFAMILIAR
 
     trained, _, queries = open_queries(
         model, texts, files, data, options.FileOptions(format, text_column, encoding=encoding, sheet=sheet)
     )
     trained.model.set_params(n_jobs=jobs)
     changes = {"n": n, "threshold": threshold, "min_count": min_count, "max_count": max_count}
+    changes |= {"coverage": coverage, "per_label": per_label or None}
     rules, n_empty = trained.rules.but(**{name: value for name, value in changes.items() if value is not None}), 0
     languages = options.reader_languages(language)
-    for number, labels in enumerate(queries.answers(lambda block: trained.suggest(block, rules), _BLOCK_ROWS)):
+    n_strange = 0
+    for number, (labels, familiarity) in enumerate(
+        queries.answers(lambda block: _suggestions(trained, block, rules), _BLOCK_ROWS)
+    ):
         names = None if trained.concepts is None else trained.names((label for label, _ in labels), *languages)
-        _print_suggestions(labels, names, queries, number, json)
+        _print_suggestions(labels, names, familiarity, queries, number, json)
         n_empty += not labels
+        n_strange += familiarity is not None and familiarity <= UNFAMILIAR
+    if n_strange and not json:
+        which = "the text is" if len(queries) == 1 else f"{n_strange:,} of {len(queries):,} texts are"
+        print(f"{which} unlike anything that the model knows", file=sys.stderr)
     if n_empty and not json and not sys.stdout.isatty():
         which = "no labels" if len(queries) == 1 else f"no labels for {n_empty:,} of {len(queries):,} texts"
         print(f"{which}: {output.NO_LABELS}", file=sys.stderr)
 
 
+def _suggestions(trained: DocumentModel, rows: Any, rules: Rules) -> list[tuple[list[Suggestion], float | None]]:
+    """For each row its labels, and how familiar it is, if that is known."""
+    labels = trained.suggest(rows, rules)
+    familiarity: Sequence[float | None] = trained.familiarity(rows) or [None] * len(labels)
+    return list(zip(labels, familiarity, strict=True))
+
+
 def _print_suggestions(
-    labels: Sequence[Suggestion], names: dict[str, str] | None, queries: Queries, number: int, as_json: bool
+    labels: Sequence[Suggestion],
+    names: dict[str, str] | None,
+    familiarity: float | None,
+    queries: Queries,
+    number: int,
+    as_json: bool,
 ) -> None:
     """Print the labels of one text: as a line of JSON, as bars on a terminal, or one tab-separated line per label.
 
@@ -109,7 +138,9 @@ def _print_suggestions(
     """
     if as_json:
         pairs = [{"label": label, "score": score} for label, score in labels]
-        output.print_json({**queries.record(number), "labels": pairs, **({} if names is None else {"names": names})})
+        extra = {"familiarity": familiarity, "names": names}
+        known = {name: value for name, value in extra.items() if value is not None}
+        output.print_json({**queries.record(number), "labels": pairs, **known})
         return
     id = output.printable(queries.id(number) or str(number))
     if sys.stdout.isatty():
@@ -139,6 +170,8 @@ def tag(
     ] = None,
     min_count: MinCountOption = None,
     max_count: MaxCountOption = None,
+    coverage: CoverageOption = None,
+    per_label: PerLabelOption = False,
     language: options.Language = None,
     jobs: options.Jobs = None,
     json: options.Json = False,
@@ -157,6 +190,7 @@ def tag(
     trained, store = open_model(model)
     trained.model.set_params(n_jobs=jobs)
     changes = {"n": n, "threshold": threshold, "min_count": min_count, "max_count": max_count}
+    changes |= {"coverage": coverage, "per_label": per_label or None}
     rules = trained.rules.but(**{name: value for name, value in changes.items() if value is not None})
     file = options.FileOptions(format, text_column, encoding=encoding, sheet=sheet)
     version, languages = model_version(model, store), options.reader_languages(language)
@@ -180,6 +214,8 @@ def predict(
     sheet: options.Sheet = None,
     n: Annotated[int, Option("--top", "-n", min=1, help="Maximum number of labels per row.")] = 5,
     sets: Annotated[bool, Option("--sets", help="All labels above the threshold, not the best few.")] = False,
+    coverage: CoverageOption = None,
+    per_label: PerLabelOption = False,
     probabilities: Annotated[bool, Option("--probabilities", help="Calibrated probabilities, not scores.")] = False,
     jobs: options.Jobs = None,
     json: options.Json = False,
@@ -200,7 +236,8 @@ def predict(
         raise ParameterError(f"--probabilities requires a RIPML model; {model} holds {held}.")
     trained.model.set_params(n_jobs=jobs)
     rows = read_rows(data, options.FileOptions(format, text_column, encoding=encoding, sheet=sheet), trained, test=True)
-    queries, rules = Queries(rows, rows.ids), Rules(None if sets else n, "auto" if sets else None, min_count=0)
+    queries = Queries(rows, rows.ids)
+    rules = Rules(None if sets else n, "auto" if sets else None, coverage=coverage, per_label=per_label)
     answers = queries.answers(lambda block: _predictions(trained, block, rules, probabilities), _BLOCK_ROWS)
     value_name, n_unknown = "probability" if probabilities else "score", 0
     for number, (labels, is_known) in enumerate(answers):
@@ -231,6 +268,42 @@ def _predictions(
     if calibrated is not None and best.nnz:  # the labels stay in the order of the scores, which have fewer ties
         best.data = calibrated[np.repeat(np.arange(best.shape[0]), np.diff(best.indptr)), best.indices]
     return list(zip(named(model, best), (np.diff(scores.indptr) > 0).tolist(), strict=True))
+
+
+@app.command(short_help="Say how much can be applied unseen.")
+def automation(
+    model: options.Model,
+    precision: Annotated[
+        list[float] | None, Option(min=0, max=1, help="A precision that is wanted; repeatable. Default: 0.8 to 0.99.")
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """Print which share of labels, or of rows, can be applied without being looked at, for a wanted precision.
+
+    The precision is that of training rows that were left out. Labels: all with a score of at least the threshold are
+    applied; the share is that of all right labels. Rows: a row gets all labels of its set (ripml predict --sets) if the
+    mean of their probabilities is at least the threshold; the share is that of all rows.
+
+    Example: ripml automation model/ --precision 0.95
+    """
+    from ripml.cli.inputs import open_model
+    from ripml.model.estimator import AUTOMATION, RIPML
+
+    trained, _ = open_model(model)
+    estimator = trained.model
+    if not isinstance(estimator, RIPML):
+        held = type(estimator).__name__
+        raise ParameterError(f"{model} holds {held}, which keeps no scores of left-out rows; RIPML does.")
+    curves = estimator.automation(precision or AUTOMATION)
+    if json:
+        output.print_json(curves)
+        return
+    for what, curve in curves.items():
+        lines = [
+            [f"{100 * one['precision']:.1f} %", f"{100 * one['share']:.1f} %", f"{one['threshold']:.3f}"]
+            for one in curve
+        ]
+        output.print_table(f"{what} that can be applied unseen", ["precision", "share", "threshold"], lines)
 
 
 @app.command(short_help="Measure a model on labelled rows.")

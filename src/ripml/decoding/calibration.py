@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ripml import metrics
+from ripml.decoding.guarantees import Guarantees
 from ripml.decoding.scores import outcomes
 
 __all__ = [
@@ -30,6 +31,7 @@ class Calibration:
     precision: dict[str, float]  # P@1, P@3 and P@5
     error: float  # the expected calibration error of the probabilities
     errors: dict[str, float] = field(default_factory=dict)  # the same for labels by how often other rows carry them
+    guarantees: Guarantees | None = None  # what these rows promise of sets; models of early versions have none
 
     @classmethod
     def fit(cls, truth: Any, scores: Any, frequency: NDArray[np.int64]) -> Calibration:
@@ -38,7 +40,13 @@ class Calibration:
         steps, probabilities = _calibrated(scores.data, outcome, np.diff(scores.indptr))
         error = expected_calibration_error(probabilities, outcome)
         errors = errors_by_frequency(probabilities, outcome, frequency[scores.indices] - outcome)
-        return cls(steps, best_threshold(truth, scores), _precision(truth, scores), error, errors)
+        threshold = best_threshold(truth, scores)
+        guarantees = Guarantees.fit(truth, scores, frequency, threshold, probabilities)
+        return cls(steps, threshold, _precision(truth, scores), error, errors, guarantees)
+
+    def kept(self, labels: NDArray[np.int64]) -> Calibration:
+        """For these labels alone, in this order."""
+        return self if self.guarantees is None else replace(self, guarantees=self.guarantees.kept(labels))
 
     def probabilities(self, scores: NDArray[Any]) -> NDArray[np.float64]:
         """The probability that belongs to each score."""

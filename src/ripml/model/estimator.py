@@ -29,8 +29,10 @@ from ripml.base.errors import (
 )
 from ripml.base.parallel import exclusive, thread_count
 from ripml.base.workspace import DiskWorkspace, Workspace
+from ripml.decoding import scores as scoring
 from ripml.decoding.decoders import Blend, Decoder
 from ripml.decoding.evidence import apart
+from ripml.decoding.guarantees import Guarantees, sets_above
 from ripml.labels.encoding import LabelColumns, check_names, label_keys
 from ripml.labels.ensembles import Ensemble
 from ripml.labels.propensity import weigh
@@ -51,7 +53,9 @@ from ripml.neighbors import Index
 from ripml.regression import RidgeSolver, resolve_solver
 from ripml.regression.kernels import Kernel
 
-__all__ = ["RIPML"]
+__all__ = ["AUTOMATION", "RIPML"]
+
+AUTOMATION = (0.8, 0.85, 0.9, 0.95, 0.98, 0.99)  # precisions that `automation` is asked for
 
 
 class RIPML(Updatable):
@@ -431,6 +435,79 @@ class RIPML(Updatable):
         if isinstance(self.n_neighbors, str):
             return model
         return replace(model, decoder=model.decoder.with_neighbors(int(self.n_neighbors)))
+
+    def predict(self, X: Any, coverage: float | None = None, per_label: bool = False) -> Any:
+        """The label sets, CSR indicator (n, L): labels whose score reaches `threshold_`, or sets with a guarantee.
+
+        With `coverage`, the set of a new row holds on average at least this share of its labels (conformal risk
+        control on left-out rows). With `per_label`, a label that is right is in the set with at least this probability,
+        for each label with enough left-out rows, and on average for groups of rarer ones; see `guarantee` and
+        docs/how-to/guarantees.md. ParameterError where left-out rows do not allow the guarantee.
+
+        >>> X = np.eye(40)[np.repeat(np.arange(4), 25)] + 0.01 * np.random.default_rng(0).random((100, 40))
+        >>> Y = [[name] for name in np.repeat(["tea", "ice", "hot", "cold"], 25)]
+        >>> model = RIPML(random_state=0).fit(X, Y)
+        >>> model.classes_[model.predict(X[:1], coverage=0.9).indices].tolist()
+        ['tea']
+        """
+        if coverage is None:
+            return super().predict(X)
+        sets = self.covered(self._raw_scores(X), coverage, per_label)
+        sets.data = np.ones(len(sets.data), np.float32)
+        return sets
+
+    def covered(self, scores: Any, coverage: float, per_label: bool = False) -> Any:
+        """The label sets of rows by their scores, CSR (n, L), as `predict` gives them, with the scores of their labels.
+
+        Labels beyond the candidates of a row have the score 0.
+        """
+        if self.tail:
+            raise ParameterError(f"`coverage` is a guarantee for scores with tail=0; got tail={self.tail:g}.")
+        model, guarantees = self._fitted_model(), self._guarantees()
+        level: Any = guarantees.label_levels(coverage, model.frequency)[0] if per_label else None
+        if level is None:
+            level = guarantees.level_for(coverage)[0]
+        retired = model.vocabulary.retired
+        sets = sets_above(scores, level, model.frequency)
+        return scoring.without_labels(sets, retired) if retired.any() else sets
+
+    def guarantee(self, coverage: float) -> dict[str, Any]:
+        """What `predict` with this coverage promises, by left-out rows.
+
+        `labels_per_set`, the mean size of a set; `left_out`, the number of left-out rows; and for `per_label` the
+        numbers of labels with a guarantee of their own (`labels_alone`), on average over labels of similar frequency
+        (`labels_by_frequency`), and without one (`labels_without`).
+        """
+        guarantees = self._guarantees()
+        kinds = np.bincount(guarantees.label_levels(coverage, self.frequency_)[1], minlength=3).tolist()
+        size = guarantees.level_for(coverage)[1]
+        names = ("labels_without", "labels_by_frequency", "labels_alone")
+        return {
+            "coverage": float(coverage),
+            "left_out": guarantees.n_rows,
+            "labels_per_set": round(size, 2),
+            **dict(zip(reversed(names), reversed(kinds), strict=True)),
+        }
+
+    def automation(self, precision: Sequence[float] = AUTOMATION) -> dict[str, list[dict[str, float]]]:
+        """How much can be applied unseen at each of these precisions, by left-out rows.
+
+        "labels": all labels with a score of at least `threshold` are applied; `share` is that of all right labels that
+        are found so. "rows": a row gets all labels of its set (`predict`) if their mean probability is at least
+        `threshold`; `share` is that of all rows. A precision that too few left-out rows show is left out.
+        """
+        guarantees = self._guarantees()
+        curves = {"labels": guarantees.tags, "rows": guarantees.documents}
+        return {name: [found for p in precision if (found := curve.at(p))] for name, curve in curves.items()}
+
+    def _guarantees(self) -> Guarantees:
+        found = self._fitted_model().calibration.guarantees
+        if found is None:
+            raise ParameterError(
+                "this model was fitted by a version that kept no scores of left-out rows, so it can promise nothing; "
+                "fit it again."
+            )
+        return found
 
     def predict_proba(self, X: Any) -> Any:
         """Calibrated probabilities, CSR (n, L); 0 for labels that are not candidates.

@@ -296,7 +296,8 @@ class Model:
         vocabulary, embedding = vocabulary.kept(order), grown.decoder.embedding
         decoder = grown.decoder.kept(embedding.reordered(order), order)
         decisions = None if self.decisions is None else self.decisions.renumbered(order)
-        return replace(grown, vocabulary=vocabulary, decoder=decoder, decisions=decisions)
+        calibration = grown.calibration.kept(order)
+        return replace(grown, vocabulary=vocabulary, decoder=decoder, decisions=decisions, calibration=calibration)
 
     def prepared(self, n_jobs: int | None) -> Model:
         """The same model with all that its first change needs made now."""
@@ -423,7 +424,15 @@ class Model:
                 for cluster in clusters
             ]
         decisions = None if decisions is None else decisions.renumbered(column)
-        return replace(self, vocabulary=vocabulary, decoder=decoder, clusters=tuple(clusters), decisions=decisions)
+        calibration = self.calibration.kept(kept)
+        return replace(
+            self,
+            vocabulary=vocabulary,
+            decoder=decoder,
+            clusters=tuple(clusters),
+            decisions=decisions,
+            calibration=calibration,
+        )
 
     def without_features(self, features: NDArray[np.bool_], n_jobs: int | None) -> Model:
         """With nothing left of features (d,), True for those that no row has any more, in what the rows add up to.

@@ -34,6 +34,7 @@ from ripml.decoding.decoders import DecoderParts
 from ripml.decoding.embedding import LabelEmbedding
 from ripml.decoding.evidence import TEXT_SIGNALS, Evidence
 from ripml.decoding.fitted import Choices
+from ripml.decoding.guarantees import GUARANTEE_SPECS, Guarantees
 from ripml.decoding.label_set_index import LabelSetIndex, wide
 from ripml.decoding.training_rows import TrainingRows
 from ripml.labels.projection import Projection
@@ -73,6 +74,7 @@ _SPECS = {
     "feature_scale": ArraySpec("f", ("d",), least=0, finite=True, optional=True),
     "frequency": ArraySpec("iu", ("L",), least=0),
     "calibration": ArraySpec("f", (2, "steps"), rising=True),
+    **GUARANTEE_SPECS,
     "name_hits": ArraySpec("iu", ("L",), least=0, optional=True),
     "name_right": ArraySpec("iu", ("L",), least=0, optional=True),
     "name_signals": ArraySpec("iu", (1,), least=0, optional=True),
@@ -115,6 +117,7 @@ _TOGETHER = (
     ("decided_cluster", "decided_ends", "decided_labels", "decided_accepted", "decided_scores", "decided_weights",
      "decided_terms"),
     ("decided_names_ends", "decided_names_labels", "decided_names_signals"),
+    tuple(GUARANTEE_SPECS),
 )  # fmt: skip
 
 # Whole numbers, which are stored in as few bytes as hold them.
@@ -174,6 +177,7 @@ def to_state(model: Model, n_jobs: int | None, compact: bool = False) -> tuple[d
         "centres": model.centres,
         "frequency": model.frequency,
         "calibration": np.stack(calibration.steps),
+        **({} if calibration.guarantees is None else calibration.guarantees.to_arrays()),
         **model.decoder.arrays(),
         **of_features,
         **({} if model.decisions is None else model.decisions.arrays()),
@@ -379,7 +383,7 @@ def from_state(settings: Settings, values: Mapping[str, Any], arrays: Arrays) ->
         centres=arrays["centres"],
         clusters=clusters,
         decoder=fitted,
-        calibration=_calibration(values, arrays["calibration"]),
+        calibration=_calibration(values, arrays),
         kernel=kernel,
         relevance=relevance,
         solutions=solutions,
@@ -433,8 +437,8 @@ def _changes(changes: Any) -> dict[str, int]:
     return {name: _whole(changes, name) for name in changes}
 
 
-def _calibration(values: Mapping[str, Any], corners: NDArray[Any]) -> Calibration:
-    x, y = corners
+def _calibration(values: Mapping[str, Any], arrays: Arrays) -> Calibration:
+    x, y = arrays["calibration"]
     errors = dict(values.get("calibration_errors", {}))  # early folders have none
     numbers = (values["threshold"], values["calibration_error"], *values["left_out_precision"].values())
     numbers = (*numbers, *errors.values())
@@ -443,7 +447,8 @@ def _calibration(values: Mapping[str, Any], corners: NDArray[Any]) -> Calibratio
     if not len(x) or not 0 <= y[0] <= y[-1] <= 1:
         raise ValueError("the calibration does not lead to probabilities")
     precision, error = values["left_out_precision"], values["calibration_error"]
-    return Calibration((x, y), values["threshold"], precision, error, errors)
+    guarantees = Guarantees.from_arrays(arrays)
+    return Calibration((x, y), values["threshold"], precision, error, errors, guarantees)
 
 
 def _checked(settings: Settings, kernel: Kernel, arrays: Arrays, d: int, L: int) -> dict[str, NDArray[Any]]:

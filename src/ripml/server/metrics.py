@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -15,6 +15,7 @@ __all__ = ["METHODS", "Metrics"]
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+_SHARES = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
 
 
@@ -42,11 +43,25 @@ class Metrics:
         self.batch_sizes = Histogram(
             "ripml_batch_size", "Texts scored together.", ("store",), buckets=_SIZES, registry=registry
         )
+        # Drift: texts like those of the fit have familiarities that are uniform between 0 and 1.
+        self._familiarity = Histogram(
+            "ripml_familiarity", "Familiarity of texts asked about.", ("store",), buckets=_SHARES, registry=registry
+        )
+        self._best_scores = Histogram(
+            "ripml_best_score", "Best scores of texts asked about.", ("store",), buckets=_SHARES, registry=registry
+        )
         self.writes = Counter("ripml_writes_total", "Writes to the disk.", ("store", "kind"), registry=registry)
         self.refits = Counter("ripml_refits_total", "Refits that ended.", ("store", "outcome"), registry=registry)
         labels = ("store", "kind", "outcome")
         self.jobs = Counter("ripml_jobs_total", "Compactions, checks, backups that ended.", labels, registry=registry)
         registry.register(self)
+
+    def asked(self, store: str, familiarity: Iterable[float], best: Iterable[float]) -> None:
+        """Count how familiar texts are that a store was asked about, and the scores of their best labels."""
+        for histogram, values in ((self._familiarity, familiarity), (self._best_scores, best)):
+            of_store = histogram.labels(store)
+            for value in values:
+                of_store.observe(value)
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count a request; `route` is the path's template."""

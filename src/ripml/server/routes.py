@@ -42,7 +42,7 @@ _CONTENT = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
     status: {"description": "The problem, in one sentence.", "content": _CONTENT} for status in _STATUSES
 }
-_RULES = ("n", "threshold", "min_count", "max_count")  # that a request may change
+_RULES = ("n", "threshold", "min_count", "max_count", "coverage", "per_label")  # that a request may change
 _STORE = "/v1/stores/{store}"
 _DOCUMENT = _STORE + "/documents/{id}"
 

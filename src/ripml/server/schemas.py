@@ -70,6 +70,9 @@ MaxCount = Annotated[
     Field(description="The most documents of a label, 0: labels without any; null: no limit; default: the rules."),
     _INTEGER,
 ]
+_COVERAGE = "Sets that hold this share of the right labels on average; `n` and `threshold` do not apply."
+_FAMILIARITY = "The share of training texts that are no more familiar; up to 0.01, the text is unlike anything known."
+_PER_LABEL = "Whether `coverage` holds for each label with enough documents."
 _THRESHOLD = "The lowest score to return; auto: the learnt threshold; null: none; default: the model's rules."
 
 
@@ -97,6 +100,8 @@ class _SuggestOptions(_Request):
     threshold: Annotated[FiniteFloat | Literal["auto"] | None, Field(description=_THRESHOLD)] = None
     min_count: MinCount = 0
     max_count: MaxCount = None
+    coverage: Annotated[Annotated[FiniteFloat, Field(gt=0, lt=1)] | None, Field(description=_COVERAGE)] = None
+    per_label: Annotated[bool, Field(description=_PER_LABEL)] = False
 
 
 class SuggestRequest(_SuggestOptions):
@@ -227,6 +232,7 @@ class LabelScores(BaseModel):
     """The labels of a text, best first."""
 
     labels: list[ScoredLabel]
+    familiarity: Annotated[float | None, Field(description=_FAMILIARITY)] = None
 
 
 class ReviewedDocument(LabelScores):
@@ -251,6 +257,7 @@ class Suggestions(_Named):
 
     version: int
     labels: list[ScoredLabel]
+    familiarity: Annotated[float | None, Field(description=_FAMILIARITY)] = None
 
 
 class BatchSuggestions(_Named):
@@ -438,6 +445,7 @@ class ModelCard(BaseModel):
     chosen: dict[str, Any]
     left_out_precision: dict[str, float] | None
     calibration_errors: dict[str, float] | None = None
+    automation: dict[str, list[dict[str, float]]] | None = None
     warm: dict[str, Any]
     rules: dict[str, Any]
     vocabulary: dict[str, Any] | None = None

@@ -128,9 +128,13 @@ def _scored(labels: Sequence[Suggestion]) -> list[dict[str, Any]]:
     return [{"label": label, "score": score} for label, score in labels]
 
 
-def _suggestions(version: int, model: DocumentModel, labels: Sequence[Suggestion], languages: Languages) -> bytes:
+def _suggestions(
+    version: int, model: DocumentModel, labels: Sequence[Suggestion], familiarity: float | None, languages: Languages
+) -> bytes:
     """The JSON of `Suggestions`."""
     content = {"version": version, "labels": _scored(labels)}
+    if familiarity is not None:
+        content["familiarity"] = familiarity
     if model.concepts is not None:
         content["names"] = model.names((label for label, _ in labels), *languages)
     return encode_json(content)
@@ -266,7 +270,16 @@ class ServedStore:
         version, model = self._current_on_one_core()
         self._metrics.batch_sizes.labels(self.name).observe(1)
         (labels,) = model.suggest([query.text], model.rules.but(**query.overrides))
-        return _suggestions(version, model, labels, query.languages)
+        (familiarity,) = self._familiarity(model, [query.text], [labels])
+        return _suggestions(version, model, labels, familiarity, query.languages)
+
+    def _familiarity(
+        self, model: DocumentModel, texts: Sequence[str], labels: Sequence[Sequence[Suggestion]]
+    ) -> Sequence[float | None]:
+        """How familiar texts are, None where that is not known; counted with the best scores, for drift."""
+        found = model.familiarity(texts)
+        self._metrics.asked(self.name, found or (), [row[0][1] if row else 0.0 for row in labels])
+        return found or [None] * len(texts)
 
     def _suggest_together(self, queries: Sequence[_Query]) -> list[bytes]:
         """The labels of the texts of several callers: scored together, then chosen by the rules of each caller."""
@@ -286,7 +299,8 @@ class ServedStore:
                 chosen = rules.suggestions(model.model, scores[rows])
                 by_row.update(zip(rows, chosen, strict=True))
             labels = [by_row[row] for row in range(len(queries))]
-        return [_suggestions(version, model, row, query.languages) for row, query in zip(labels, queries, strict=True)]
+        answers = zip(labels, self._familiarity(model, texts, labels), queries, strict=True)
+        return [_suggestions(version, model, row, known, query.languages) for row, known, query in answers]
 
     def suggest_batch(self, texts: Sequence[str], overrides: Overrides, languages: Languages = ()) -> bytes:
         """The labels of texts, all by one version of the model, as the JSON of `BatchSuggestions`."""
@@ -299,10 +313,11 @@ class ServedStore:
             for block in blocks(len(texts), _SCORED_TOGETHER):
                 scores = model.model.decision_function(model.features_of(texts[block]))
                 for few in blocks(scores.shape[0], _CHOSEN_TOGETHER):
-                    for row in rules.suggestions(model.model, scores[few]):
+                    rows = rules.suggestions(model.model, scores[few])
+                    for row, known in zip(rows, self._familiarity(model, texts[block][few], rows), strict=True):
                         if names is not None:
                             names.update(model.names((label for label, _ in row), *languages))
-                        yield {"labels": _scored(row)}
+                        yield {"labels": _scored(row), **({} if known is None else {"familiarity": known})}
 
         return _encode_items("results", results(), names, version=version)
 
@@ -442,6 +457,7 @@ class ServedStore:
             "chosen": estimator.chosen_,
             "left_out_precision": model.left_out_precision or None,
             "calibration_errors": estimator.calibration_errors_ or None,
+            "automation": estimator.automation() if estimator.model_.calibration.guarantees else None,
             "warm": estimator.warm_,
             "rules": model.rules.to_json(),
         }

@@ -42,6 +42,7 @@ from ripml.model.explain import Explanation, explained
 from ripml.model.left_out import row_numbers, training_labels
 from ripml.model.multilabel import Multilabel
 from ripml.model.quality import Quality, quality
+from ripml.tagging.familiarity import Familiarity
 from ripml.tagging.rules import Rules, Suggestion
 from ripml.tagging.streaming import count_texts, estimate_sizes
 from ripml.tagging.words import LabelWords, MatchedName
@@ -170,6 +171,8 @@ class DocumentModel:
     concepts: Concepts | None = field(default=None, repr=False, compare=False)
     # The names of labels that are evidence where they stand in a text; None where the model knows no names.
     words: LabelWords | None = field(default=None, repr=False, compare=False)
+    # How common the words of training texts are; None without words, and in folders of early versions.
+    familiar: Familiarity | None = field(default=None, repr=False, compare=False)
 
     # --------------------------------------------------------------------------------------------------------- fitting
 
@@ -217,7 +220,11 @@ class DocumentModel:
                 X = FeatureRows(X, words.training_evidence(_texts(data), labels), more)
         model.fit(X, data.Y, label_names=None if numbered else data.label_names)
         names = data.feature_names if text is None else None
-        return cls(model, text, names, first_feature, rules or Rules(), concepts=concepts or None, words=words)
+        familiar = None if text is None else Familiarity.fit(text, _texts(data))
+        return cls(
+            model, text, names, first_feature, rules or Rules(), concepts=concepts or None, words=words,
+            familiar=familiar,
+        )  # fmt: skip
 
     @staticmethod
     def sizes_of_blocks(place: Any, format: str | None, model: RIPML, features: Any = "auto", **columns: str) -> Sizes:
@@ -427,6 +434,13 @@ class DocumentModel:
             suggestions += rules.suggestions(self.model, self.model.decision_function(X))
         return suggestions
 
+    def familiarity(self, rows: Dataset | Sequence[str]) -> list[float] | None:
+        """How familiar each text is, in (0, 1], see `Familiarity`; None where the model does not know that."""
+        if self.familiar is None or self.text is None:
+            return None
+        texts = rows.texts if isinstance(rows, Dataset) else strings(rows)
+        return None if texts is None else self.familiar.of(self.text, texts)
+
     def explain(
         self, rows: Dataset | Sequence[str], rules: Rules | None = None, n_examples: int = 5, n_features: int = 10
     ) -> list[list[Why]]:
@@ -437,7 +451,8 @@ class DocumentModel:
         if not isinstance(model, RIPML):
             raise ParameterError(f"{type(model).__name__} cannot explain its answers; RIPML can.")
         texts = rows.texts if isinstance(rows, Dataset) else strings(rows)
-        names, rules = self.columns, self.resolved(self.rules if rules is None else rules)
+        rules = (self.rules if rules is None else rules).but(coverage=None)  # sets may hold labels without a score
+        names, rules = self.columns, self.resolved(rules)
         shares = (None if self.text is None else self.text.shares) or {}
         explanations: list[list[Why]] = []
         for X in self._feature_blocks(rows):
@@ -625,6 +640,8 @@ class DocumentModel:
         if self.words is not None:
             arrays["label_words"] = np.frombuffer(self.words.to_json_lines(), np.uint8)
             arrays["label_languages"] = np.frombuffer(json.dumps(self.words.languages).encode(), np.uint8)
+        if self.familiar is not None:
+            arrays["familiarity"] = self.familiar.levels
         numbers = {"row_documents": self.row_documents, "label_numbers": self.label_numbers}
         arrays |= {f"store_{name}": array for name, array in numbers.items() if array is not None}
         return parameters, arrays
@@ -670,7 +687,10 @@ class DocumentModel:
         if named is not None:
             languages = _load_languages(path, contents.arrays.get("label_languages"))
             label_words = LabelWords.of(named.values(), None if text is None else text.shares, languages)
-        loaded = cls(model, text, names, first_feature, rules, rows, labels, repeatable, concepts, label_words)
+        familiar = _load_familiarity(path, contents.arrays.get("familiarity"))
+        loaded = cls(
+            model, text, names, first_feature, rules, rows, labels, repeatable, concepts, label_words, familiar
+        )
         return loaded.with_concepts(concepts)
 
 
@@ -775,6 +795,14 @@ def _load_concepts(path: str | PathLike[str], lines: NDArray[Any] | None) -> Con
         return Concepts.from_json_lines(lines.tobytes())
     except ValueError as error:
         raise ModelFolderError(f"{path}: its vocabulary is damaged ({error}).") from None
+
+
+def _load_familiarity(path: str | PathLike[str], levels: NDArray[Any] | None) -> Familiarity | None:
+    if levels is None:
+        return None
+    if levels.dtype != np.float32 or levels.ndim != 1 or not np.isfinite(levels).all() or (np.diff(levels) < 0).any():
+        raise ModelFolderError(f"{path}: the levels of familiar texts are damaged.")
+    return Familiarity(levels)
 
 
 def _load_languages(path: str | PathLike[str], text: NDArray[Any] | None) -> list[str]:

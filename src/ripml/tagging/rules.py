@@ -11,6 +11,7 @@ import numpy as np
 
 from ripml.base.errors import ModelFolderError, ParameterError, RipmlError, check_count, is_number
 from ripml.decoding import scores as decoding
+from ripml.decoding.guarantees import check_coverage
 from ripml.labels.concepts import Concepts, is_group
 from ripml.model.multilabel import Multilabel
 
@@ -26,6 +27,8 @@ class _RuleValues(NamedTuple):
     allowed_labels: frozenset[str] | None
     min_count: int
     max_count: int | None
+    coverage: float | None
+    per_label: bool
 
 
 class Rules(_RuleValues):
@@ -47,9 +50,14 @@ class Rules(_RuleValues):
         no document carries is suggested only where the vocabulary has a name for it that stands in the text.
     max_count : int or None, default=None
         The largest number of documents that carry a label; 0 for labels without any document. None for no limit.
+    coverage : number or None, default=None
+        If given, all labels of sets that hold on average this share of the right labels, see `RIPML.predict`; `n` and
+        `threshold` do not apply. The other rules do: what they hide is not in a set.
+    per_label : bool, default=False
+        Whether `coverage` holds for each label with enough documents.
 
-    >>> Rules(n=3).but(threshold=0.2, n=None)
-    Rules(n=None, threshold=0.2, stop_labels=frozenset(), allowed_labels=None, min_count=0, max_count=None)
+    >>> Rules(n=3).but(threshold=0.2, n=None).threshold
+    0.2
     """
 
     __slots__ = ()
@@ -62,6 +70,8 @@ class Rules(_RuleValues):
         allowed_labels: Collection[str] | None = None,
         min_count: int = 0,
         max_count: int | None = None,
+        coverage: float | None = None,
+        per_label: bool = False,
     ) -> Rules:
         """Check the values; NumPy numbers become Python's, which can be saved."""
         if n is not None:
@@ -76,9 +86,14 @@ class Rules(_RuleValues):
             threshold = float(lowest)
         elif lowest is not None and not (isinstance(lowest, str) and lowest == "auto"):
             raise ParameterError(f"`threshold` must be a number, 'auto' or None; got {threshold!r}.")
+        if coverage is not None:
+            check_coverage(coverage)
+            coverage = float(coverage)
         stopped = _label_names("stop_labels", stop_labels)
         allowed = None if allowed_labels is None else _label_names("allowed_labels", allowed_labels)
-        return super().__new__(cls, n, threshold, stopped, allowed, int(min_count), max_count)
+        return super().__new__(
+            cls, n, threshold, stopped, allowed, int(min_count), max_count, coverage, bool(per_label)
+        )
 
     def but(self, **changes: Any) -> Rules:
         """The same rules with some of them changed."""
@@ -117,6 +132,8 @@ class Rules(_RuleValues):
 
     def kept(self, model: Multilabel, scores: Any) -> Any:
         """The scores of the labels that are suggested, CSR (n, L), the best of each row first."""
+        if self.coverage is not None:
+            scores = model.covered(scores, self.coverage, self.per_label)
         columns, places = np.unique(scores.indices, return_inverse=True)
         counts = model.frequency_[columns]
         hidden = counts < self.min_count
@@ -130,6 +147,8 @@ class Rules(_RuleValues):
             )
         if hidden.any():
             scores = decoding.only(scores, ~hidden[places])
+        if self.coverage is not None:
+            return decoding.top(scores, scores.shape[1])
         threshold = model.threshold_ if self.threshold == "auto" else self.threshold
         if threshold is not None:
             scores = decoding.only(scores, scores.data >= threshold)
@@ -142,8 +161,9 @@ class Rules(_RuleValues):
     def to_json(self) -> dict[str, Any]:
         """As JSON values."""
         values = self._asdict()
-        if self.max_count is None:  # earlier versions do not know it
-            del values["max_count"]
+        for name in ("max_count", "coverage", "per_label"):  # earlier versions do not know them
+            if values[name] in (None, False):
+                del values[name]
         return {name: sorted(value) if isinstance(value, frozenset) else value for name, value in values.items()}
 
     @classmethod

@@ -24,7 +24,7 @@ from ripml.base.parallel import exclusive
 from ripml.datasets import Dataset, documents_given
 from ripml.datasets.vocabularies import concepts_given
 from ripml.model.audit import Audit
-from ripml.model.estimator import RIPML
+from ripml.model.estimator import AUTOMATION, RIPML
 from ripml.model.left_out import row_numbers
 from ripml.model.multilabel import Multilabel
 from ripml.tagging.documents import DocumentModel, Why, check_texts, distinct, estimator_of
@@ -57,7 +57,7 @@ class Tagger(Estimator):
     vocabulary : path, Concepts or None, default=None
         What is known about the tags besides the documents that carry them: a file that `datasets.read_vocabulary`
         reads, such as SKOS, or `ripml.labels.concepts.Concepts`. Tags are then the ids of its concepts.
-    n, threshold, stop_labels, allowed_labels, min_count, max_count
+    n, threshold, stop_labels, allowed_labels, min_count, max_count, coverage, per_label
         Which tags are suggested, see `ripml.tagging.rules.Rules`; each can also be changed for a single call.
 
     Attributes
@@ -93,6 +93,8 @@ class Tagger(Estimator):
     allowed_labels: Collection[str] | None = None
     min_count: int = 0
     max_count: int | None = None
+    coverage: float | None = None
+    per_label: bool = False
 
     # -------------------------------------------------------------------------------------------------------- learning
 
@@ -272,6 +274,41 @@ class Tagger(Estimator):
         """The same for many texts, given as for `fit`; their tags are ignored, and `text` names columns of a table."""
         fitted = self._fitted()
         return fitted.suggest(documents_given(documents, text=text).texts or [], self._rules(**rules))
+
+    def predict(self, documents: Any, coverage: float | None = None, per_label: bool = False) -> list[list[Suggestion]]:
+        """The set of tags of each document, best first: tags above the threshold, or sets with a guarantee.
+
+        With `coverage`, the set of a new document holds on average at least this share of its tags; with `per_label`,
+        it holds each right tag with at least this probability. See `RIPML.predict`.
+        """
+        return self.suggest_many(documents, n=None, threshold="auto", coverage=coverage, per_label=per_label)
+
+    def familiarity(self, documents: Any, *, text: str | Sequence[str] = "text") -> list[float]:
+        """How familiar each document is, given as for `suggest_many`, in (0, 1].
+
+        It is the share of training texts, each left out, that are no more familiar. Up to 0.01, a text is unlike
+        anything known, and its suggestions are worth little.
+
+        >>> texts = ["the cat sat on the mat", "the dog sat on the mat", "a cat and a dog on the mat"] * 40
+        >>> tagger = Tagger().fit([f"{t} {i % 7} {i % 5}" for i, t in enumerate(texts)], [["pet"]] * 120)
+        >>> familiar, strange = tagger.familiarity(["the cat on the mat", "qwx zzyv plomk"])
+        >>> familiar > 0.1, strange <= 0.01
+        (True, True)
+        """
+        found = self._fitted().familiarity(documents_given(documents, text=text).texts or [])
+        if found is None:
+            raise ParameterError(
+                "this tagger does not know which texts are familiar; fit it again, with features='tfidf' and at least "
+                "99 texts."
+            )
+        return found
+
+    def automation(self, precision: Sequence[float] = AUTOMATION) -> dict[str, list[dict[str, float]]]:
+        """How much can be applied unseen at each of these precisions, by left-out documents; see `RIPML.automation`."""
+        model = self._fitted().model
+        if not isinstance(model, RIPML):
+            raise ParameterError(f"{type(model).__name__} keeps no scores of left-out documents; RIPML does.")
+        return model.automation(precision)
 
     def explain(self, text: str, n_examples: int = 5, n_features: int = 10, **rules: Any) -> list[Why]:
         """Why each tag is suggested: examples with their shares of the score, words, and their places in the text."""

@@ -84,6 +84,14 @@ class TextFeatures(ABC):
         """The share of texts that each word was found in at the fit; None where words are not known."""
         return None
 
+    def commonness(self, texts: Iterable[str], left_out_of: int | None = None) -> NDArray[np.float64] | None:
+        """The mean of log(share of texts with the word at the fit) over the distinct words of each text, (n,).
+
+        With `left_out_of`, the texts are among that many that were fitted, and each is left out of the shares. None
+        where words are not known.
+        """
+        return None
+
     @property
     def encoders(self) -> list[Any]:
         """Its encoders, in the order of their columns."""

@@ -1,0 +1,302 @@
+"""What left-out rows promise: sets that hold a given share of the right labels, and the precision of labels that are
+applied unseen.
+
+Scores order the labels of a row; behind its candidates come all other labels by their frequency, written as the level
+−1/f of a label of f rows. So one number λ gives a set for every row, and a smaller λ a larger set. Conformal risk
+control (Angelopoulos et al. 2022) picks λ: with n left-out rows, of whose labels the share found(λ) is in their sets on
+average, the expected share for a new row is at least c if
+
+    n/(n + 1) · (1 − found(λ)) + 1/(n + 1) ≤ 1 − c,
+
+where the new row and those left out are exchangeable. Labels that no other row carries are not counted. For one label,
+split conformal prediction does the same with the rows that carry it: of r of them, the ⌊(r + 1)(1 − c)⌋-th smallest
+level is its threshold, and a new row that carries the label has it in its set with probability at least c.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ripml.base.arrays import ArraySpec, check_arrays, csr_of
+from ripml.base.errors import ParameterError, is_number
+from ripml.decoding import scores as scoring
+
+__all__ = ["GUARANTEE_SPECS", "Curve", "Guarantees", "check_coverage", "sets_above"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_POINTS = 1000  # of a curve
+_FEW = 300  # labels that are applied, below which their precision is mostly chance
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The precision of what is applied unseen from a level on, and its share of all: (p,) each, levels falling."""
+
+    level: Floats
+    precision: Floats
+    share: Floats
+
+    @classmethod
+    def of(cls, level: Floats, right: Floats, applied: Floats, counted: Floats, total: float) -> Curve:
+        """Things of these levels: how many tags of each are right, of how many that are applied; the share of all is
+        that of what is `counted`."""
+        order = np.argsort(-level, kind="stable")
+        level, applied = level[order], np.cumsum(applied[order])
+        precision = np.cumsum(right[order]) / np.maximum(applied, 1)
+        share = np.cumsum(counted[order]) / max(total, 1)
+        places = np.flatnonzero(np.append(level[1:] != level[:-1], True)) if len(level) else np.arange(0)
+        places = places[applied[places] >= _FEW]
+        places = places[np.unique(np.linspace(0, len(places) - 1, min(_POINTS, len(places))).round().astype(int))]
+        return cls(level[places], precision[places], share[places])
+
+    def at(self, precision: float) -> dict[str, float] | None:
+        """The level with the largest share of at least this precision on left-out rows; None where there is none."""
+        good = np.flatnonzero(self.precision >= precision)
+        if not len(good):
+            return None
+        place = good[-1]
+        return {
+            "threshold": float(self.level[place]),
+            "precision": float(self.precision[place]),
+            "share": float(self.share[place]),
+        }
+
+
+@dataclass(frozen=True)
+class Guarantees:
+    """The levels of the right labels of left-out rows, and the precision of what is applied unseen.
+
+    `level`, `found` and `size` (p,) are levels, falling, with the mean share of the labels of a row that are in its
+    set, and the mean number of labels in it. `carried_levels` has the levels of each label in the rows that carry it,
+    rising, end to end.
+    """
+
+    n_rows: int  # left-out rows
+    level: Floats
+    found: Floats
+    size: Floats
+    carried_levels: NDArray[np.float16]
+    carried_ends: Ints  # (L + 1,)
+    tags: Curve
+    documents: Curve
+
+    @classmethod
+    def fit(
+        cls, truth: Any, scores: Any, frequency: Ints, threshold: float, probabilities: NDArray[np.float64]
+    ) -> Guarantees:
+        """From the labels and scores of left-out rows, CSR (n, L); `frequency` (L,) counts these rows too.
+
+        `probabilities` are those of the scores; `threshold` is that of `predict`.
+        """
+        n, L = truth.shape
+        known = scoring.only(truth, frequency[truth.indices] > 1)  # to the model without the row
+        row = np.repeat(np.arange(n), np.diff(known.indptr))
+        level = _levels(known, scores, row, frequency)
+        # Sets of all rows, at each level of a right label.
+        _, row_of_label, lengths = np.unique(row, return_inverse=True, return_counts=True)
+        order = np.argsort(-level, kind="stable")
+        falling = level[order]
+        found = np.cumsum((1 / (max(len(lengths), 1) * lengths[row_of_label]))[order])
+        places = np.flatnonzero(np.append(falling[1:] != falling[:-1], True)[: len(falling)])
+        wanted = np.linspace(0, 1, _POINTS) * found.max(initial=0)
+        places = np.unique(places[np.searchsorted(found[places], wanted - 1e-12)]) if len(places) else places
+        # Right levels by label.
+        by_label = np.lexsort((level, known.indices))
+        ends = np.concatenate([[0], np.cumsum(np.bincount(known.indices, minlength=L))])
+        # What is applied unseen: single tags by their score, or the whole set of a document by its mean probability.
+        right = scoring.outcomes(truth, scores).astype(np.float64)
+        tags = Curve.of(scores.data.astype(np.float64), right, np.ones(scores.nnz), right, truth.nnz)
+        of_row, kept = np.repeat(np.arange(n), np.diff(scores.indptr)), scores.data >= threshold
+        in_set = np.bincount(of_row[kept], minlength=n).astype(np.float64)
+        sure = np.bincount(of_row[kept], probabilities[kept], minlength=n)
+        good = np.bincount(of_row[kept], right[kept], minlength=n).astype(np.float64)
+        some = in_set > 0
+        documents = Curve.of(sure[some] / in_set[some], good[some], in_set[some], np.ones(some.sum()), n)
+        return cls(
+            len(lengths),
+            falling[places],
+            found[places],
+            _sizes(scores, falling[places], frequency),
+            _rounded_down(level[by_label]),
+            ends,
+            tags,
+            documents,
+        )
+
+    # ------------------------------------------------------------------------------------------------------------ sets
+
+    def level_for(self, coverage: float) -> tuple[float, float]:
+        """The level of sets that hold this share of the labels of a new row, and their mean size on left-out rows."""
+        check_coverage(coverage)
+        risk = (self.n_rows * (1 - self.found) + 1) / (self.n_rows + 1)
+        good = np.flatnonzero(risk <= 1 - coverage + 1e-12)
+        if not len(good):
+            most = max(0.0, 1 - float(risk.min(initial=1.0)))
+            raise ParameterError(
+                f"coverage={coverage:g} cannot be guaranteed with {self.n_rows:,} left-out rows; the most is "
+                f"{np.floor(1000 * most) / 1000:g}. Give a smaller one, or learn more rows."
+            )
+        return float(self.level[good[0]]), float(self.size[good[0]])
+
+    def label_levels(self, coverage: float, frequency: Ints) -> tuple[Floats, NDArray[np.int8]]:
+        """The level of each label from which it is in a set, (L,), and what is guaranteed of it, (L,).
+
+        2, with enough left-out rows: in a set with probability ≥ `coverage` where it is right. 1: the same on average
+        over labels of similar frequency. 0: nothing, as too few of their left-out rows had the label as a candidate;
+        these have the level of sets for documents.
+        """
+        check_coverage(coverage)
+        counts, own = np.diff(self.carried_ends), self.carried_levels.astype(np.float64)
+        levels, kind = np.full(len(frequency), self.level.min(initial=0.0)), np.zeros(len(frequency), np.int8)
+        with suppress(ParameterError):
+            levels[:] = self.level_for(coverage)[0]
+        enough = np.array([_place(int(count), coverage) >= 0 for count in counts], bool)
+        for label in np.flatnonzero(enough):
+            level = own[self.carried_ends[label] + _place(int(counts[label]), coverage)]
+            if level >= 0:
+                levels[label], kind[label] = level, 2
+        groups = np.where(np.append(enough, np.zeros(len(frequency) - len(enough), bool)), -1, _groups(frequency))
+        group_of_row = np.repeat(groups[: len(counts)], counts)
+        for group in np.unique(group_of_row[group_of_row >= 0]):
+            pooled = np.sort(own[group_of_row == group])
+            place = _place(len(pooled), coverage)
+            if place >= 0 and pooled[place] >= 0:
+                levels[groups == group], kind[groups == group] = pooled[place], 1
+        return levels, kind
+
+    # ----------------------------------------------------------------------------------------------- labels come and go
+
+    def kept(self, labels: Ints) -> Guarantees:
+        """For these labels alone, in this order; labels that came after the fit have nothing."""
+        counts = np.concatenate([np.diff(self.carried_ends), np.zeros(int(labels.max(initial=-1)) + 1, np.int64)])
+        known = np.minimum(labels, len(self.carried_ends) - 1)
+        lengths = counts[labels]
+        ends = np.concatenate([[0], np.cumsum(lengths)])
+        places = np.arange(ends[-1]) + np.repeat(self.carried_ends[known] - ends[:-1], lengths)
+        return replace(self, carried_levels=self.carried_levels[places], carried_ends=ends)
+
+    # ------------------------------------------------------------------------------------------------------ save, load
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """As plain arrays."""
+        return {
+            "guarantee_rows": np.array([self.n_rows]),
+            "guarantee_sets": np.stack([self.level, self.found, self.size]),
+            "guarantee_levels": self.carried_levels,
+            "guarantee_ends": self.carried_ends,
+            "guarantee_tags": np.stack([self.tags.level, self.tags.precision, self.tags.share]),
+            "guarantee_documents": np.stack([self.documents.level, self.documents.precision, self.documents.share]),
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Guarantees | None:
+        """The inverse; None where a folder has none. ValueError where they contradict each other."""
+        if "guarantee_sets" not in arrays:
+            return None
+        found = check_arrays(GUARANTEE_SPECS, arrays)
+        ends = found["guarantee_ends"].astype(np.int64)
+        if not len(ends) or ends[0] != 0 or ends[-1] != len(found["guarantee_levels"]):
+            raise ValueError("the levels of left-out rows do not fit to the labels")
+        rows = int(found["guarantee_rows"][0])
+        level, mean_found, size = found["guarantee_sets"]
+        tags, documents = (Curve(*found[f"guarantee_{name}"]) for name in ("tags", "documents"))
+        return cls(rows, level, mean_found, size, found["guarantee_levels"], ends, tags, documents)
+
+
+GUARANTEE_SPECS = {
+    "guarantee_rows": ArraySpec("iu", (1,), least=0, optional=True),
+    "guarantee_sets": ArraySpec("f", (3, "levels"), finite=True, optional=True),
+    "guarantee_levels": ArraySpec("f", ("left-out labels",), finite=True, optional=True),
+    "guarantee_ends": ArraySpec("iu", ("label ends",), least=0, rising=True, optional=True),
+    "guarantee_tags": ArraySpec("f", (3, "tag levels"), finite=True, optional=True),
+    "guarantee_documents": ArraySpec("f", (3, "document levels"), finite=True, optional=True),
+}
+
+
+def sets_above(scores: Any, levels: float | Floats, frequency: Ints) -> Any:
+    """The labels of each row at or above a level, or above that of each label: CSR (n, L), with their scores.
+
+    Labels that are no candidates of a row have the level −1/f and, where that is enough, a score of 0 in every row.
+    """
+    of_label = np.broadcast_to(levels, frequency.shape)
+    kept = scoring.only(scores, scores.data >= of_label[scores.indices])
+    known = frequency > 0
+    everywhere = np.flatnonzero(known & (-1 / np.maximum(frequency, 1) >= of_label))
+    if not len(everywhere):
+        return kept
+    n, L = scores.shape
+    rows = np.repeat(np.arange(n, dtype=np.int64), np.diff(kept.indptr))
+    keys = rows * L + kept.indices
+    more = (np.arange(n, dtype=np.int64)[:, None] * L + everywhere).ravel()
+    more = more[~np.isin(more, keys)]
+    keys, data = np.concatenate([keys, more]), np.concatenate([kept.data, np.zeros(len(more), kept.data.dtype)])
+    order = np.argsort(keys, kind="stable")
+    ends = np.concatenate([[0], np.cumsum(np.bincount(keys // L, minlength=n))])
+    return csr_of(data[order], (keys % L)[order], ends, L)
+
+
+def check_coverage(coverage: Any) -> None:
+    """Raise `ParameterError` unless it is between 0 and 1."""
+    if not (is_number(coverage) and 0 < coverage < 1):
+        raise ParameterError(f"`coverage` must be a number between 0 and 1; got {coverage!r}.")
+
+
+def _place(n: int, coverage: float) -> int:
+    """The place of the threshold among n rising levels; −1 where these are too few.
+
+    >>> _place(9, 0.9), _place(8, 0.9), _place(100, 0.95)
+    (0, -1, 4)
+    """
+    return int(np.floor((n + 1) * (1 - coverage) + 1e-9)) - 1
+
+
+def _levels(truth: Any, scores: Any, row: Ints, frequency: Ints) -> Floats:
+    """The level of each right label: its score, or −1/f by the other rows that carry it where it is no candidate."""
+    L = truth.shape[1]
+    stored = np.repeat(np.arange(scores.shape[0], dtype=np.int64), np.diff(scores.indptr)) * L + scores.indices
+    wanted, order = row.astype(np.int64) * L + truth.indices, np.argsort(stored, kind="stable")
+    place = np.minimum(np.searchsorted(stored, wanted, sorter=order), max(len(stored) - 1, 0))
+    level = np.asarray(-1 / np.maximum(frequency[truth.indices] - 1.0, 1), np.float64)
+    if not len(stored):
+        return level
+    place = order[place]
+    return np.asarray(np.where(stored[place] == wanted, scores.data[place], level), np.float64)
+
+
+def _sizes(scores: Any, levels: Floats, frequency: Ints) -> Floats:
+    """The mean number of labels of a row at or above each of these levels."""
+    n = max(scores.shape[0], 1)
+    rising = np.sort(scores.data)
+    sizes = (len(rising) - np.searchsorted(rising, levels, "left")) / n
+    every, among = np.sort(_own_level(frequency)), np.sort(_own_level(frequency[scores.indices]))
+    more = (
+        len(every) - np.searchsorted(every, levels, "left") - (len(among) - np.searchsorted(among, levels, "left")) / n
+    )
+    return np.asarray(np.where(levels < 0, sizes + more, sizes), np.float64)
+
+
+def _own_level(frequency: Ints) -> Floats:
+    return np.where(frequency > 0, -1 / np.maximum(frequency, 1), -np.inf)
+
+
+def _rounded_down(level: Floats) -> NDArray[np.float16]:
+    half = level.astype(np.float16)
+    return np.where(half > level, np.nextafter(half, np.float16(-np.inf)), half)
+
+
+def _groups(frequency: Ints) -> Ints:
+    """Labels of similar frequency: 1, 2 to 3, 4 to 7, …
+
+    >>> _groups(np.array([1, 2, 3, 4, 100])).tolist()
+    [1, 2, 2, 3, 7]
+    """
+    groups: Ints = np.ceil(np.log2(frequency + 1.0)).astype(np.int64)
+    return groups

@@ -1,0 +1,133 @@
+"""Texts unlike anything known are told so, by the words of training texts that were left out."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from realdata import data_folder, needs_data
+from sklearn.metrics import roc_auc_score
+
+from ripml import RIPML, Store, Tagger
+from ripml.base import model_folder
+from ripml.base.errors import ModelFolderError, ParameterError
+from ripml.cli import main
+from ripml.datasets import documents_given
+from ripml.tagging.documents import DocumentModel
+from ripml.tagging.familiarity import UNFAMILIAR, Familiarity
+from ripml.text import Doc2Vec, TfIdf
+
+WORDS = [f"word{i}" for i in range(400)]
+
+
+def texts(n: int, seed: int) -> list[str]:
+    """Texts of words that are rarer the later they come."""
+    rng = np.random.default_rng(seed)
+    return [" ".join(WORDS[i] for i in np.minimum(rng.geometric(0.02, 30), 400) - 1) for _ in range(n)]
+
+
+@pytest.fixture(scope="module")
+def tagger() -> Tagger:
+    return Tagger(model=RIPML.linear(random_state=0)).fit(texts(400, 0), [["a"], ["b"]] * 200)
+
+
+def test_texts_like_those_that_were_learnt_are_evenly_spread(tagger: Tagger) -> None:
+    found = np.array(tagger.familiarity(texts(1000, 1)))
+    assert abs(found.mean() - 0.5) < 0.05
+    assert np.mean(found <= 0.1) == pytest.approx(0.1, abs=0.04)
+
+
+def test_other_words_and_shuffled_letters_are_unlike_anything_known(tagger: Tagger) -> None:
+    letters = list(texts(1, 2)[0])
+    random.Random(0).shuffle(letters)
+    assert max(tagger.familiarity(["qwertz asdf yxcv", "".join(letters), ""])) <= UNFAMILIAR
+
+
+def test_training_texts_are_left_out_of_the_shares_of_their_words() -> None:
+    known = texts(60, 3)
+    vectorizer = TfIdf(min_df=1).fit(known)
+    left_out = vectorizer.commonness(known, left_out_of=60)
+    for i in (0, 17, 59):
+        without = TfIdf(min_df=1).fit(known[:i] + known[i + 1 :])
+        assert left_out[i] == pytest.approx(without.commonness(known[i : i + 1])[0], abs=0.05)
+    assert (left_out < vectorizer.commonness(known)).all()
+
+
+def test_saved_and_loaded_it_says_the_same(tagger: Tagger, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    tagger.save(tmp_path / "model")
+    asked = [*texts(5, 4), "qwertz asdf"]
+    assert Tagger.load(tmp_path / "model").familiarity(asked) == tagger.familiarity(asked)
+    with pytest.raises(SystemExit, match="0"):
+        main(["suggest", str(tmp_path / "model"), "qwertz asdf word1"])
+    assert "the text is unlike anything that the model knows" in capfd.readouterr().err
+    with pytest.raises(SystemExit, match="0"):
+        main(["suggest", str(tmp_path / "model"), asked[0], "--json"])
+    assert json.loads(capfd.readouterr().out)["familiarity"] == tagger.familiarity(asked[:1])[0]
+
+
+def test_a_folder_with_damaged_levels_is_refused_and_one_without_says_so(tagger: Tagger, tmp_path: Path) -> None:
+    tagger.save(tmp_path / "model")
+    contents = model_folder.load(tmp_path / "model")
+    levels = contents.arrays["familiarity"]
+    damaged = replace(contents, arrays={**contents.arrays, "familiarity": levels[::-1]})
+    with pytest.raises(ModelFolderError, match="the levels of familiar texts are damaged"):
+        DocumentModel.from_contents("model", damaged)
+    early = replace(contents, arrays={name: a for name, a in contents.arrays.items() if name != "familiarity"})
+    with pytest.raises(ParameterError, match="does not know which texts are familiar; fit it again"):
+        Tagger.from_contents("model", early).familiarity(["word1"])
+
+
+def test_drift_of_a_store_is_told_by_what_it_learnt_since_the_fit(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    data = [{"text": text, "labels": ["a" if i % 2 else "b"]} for i, text in enumerate(texts(300, 5))]
+    for strange in (False, True):
+        folder = tmp_path / str(strange)
+        with Store.create(folder, documents_given(data), RIPML.linear(random_state=0)) as store:
+            more = [f"qwertz{i} asdf{i}" for i in range(40)] if strange else texts(40, 6)
+            store.learn([{"text": text, "labels": ["a"]} for text in more])
+        with pytest.raises(SystemExit, match="0"):
+            main(["inspect", str(folder), "--json"])
+        newest = json.loads(capfd.readouterr().out)["newest"]
+        assert newest["documents"] == 40
+        assert (newest["familiarity"] < 0.1) is strange
+        assert (newest["unfamiliar"] > 0.9) is strange
+        with pytest.raises(SystemExit, match="0"):
+            main(["inspect", str(folder)])
+        assert "unlike anything known" in capfd.readouterr().out
+
+
+def test_features_without_words_have_no_familiarity() -> None:
+    assert Familiarity.fit(Doc2Vec(), ["a b", "c d"] * 100) is None
+
+
+def test_few_texts_cannot_call_one_strange() -> None:
+    known = texts(99, 7)
+    assert Familiarity.fit(TfIdf(min_df=1).fit(known[:98]), known[:98]) is None
+    vectorizer = TfIdf(min_df=1).fit(known)
+    familiar = Familiarity.fit(vectorizer, known)
+    assert familiar is not None
+    assert familiar.of(vectorizer, ["qwertz"]) == [UNFAMILIAR]
+
+
+@needs_data
+def test_laws_are_told_from_records_and_shuffled_letters() -> None:
+    rng, rows = random.Random(0), {}
+    for name in ("eurlex", "tibkat"):
+        with gzip.open(data_folder() / name / "docs.jsonl.gz", "rt", encoding="utf-8") as file:
+            rows[name] = [json.loads(line)["text"] for _, line in zip(range(1800), file, strict=False)]
+        rng.shuffle(rows[name])
+    laws, others = rows["eurlex"], rows["tibkat"][:300]
+    vectorizer = TfIdf(tokens="any").fit(laws[:1500])
+    familiar = Familiarity.fit(vectorizer, laws[:1500])
+    assert familiar is not None
+    shuffled = ["".join(rng.sample(text, len(text))) for text in laws[1500:]]
+    own, truth = familiar.of(vectorizer, laws[1500:]), [1] * 300 + [0] * 300
+    for strange in (others, shuffled):
+        assert roc_auc_score(truth, [*own, *familiar.of(vectorizer, strange)]) > 0.95
+    assert np.mean(np.array(own) <= UNFAMILIAR) < 0.04
