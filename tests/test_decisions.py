@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 import ripml
 from ripml import RIPML
-from ripml.base.errors import DataError, ParameterError
+from ripml.base.errors import DataError, ModelFolderError, ParameterError
 from ripml.regression import ConjugateGradient
 from ripml.regression.kernels import RBF, Local
 
@@ -368,3 +368,33 @@ def test_names_of_labels_in_a_text_stay_evidence_where_some_tags_are_decided(tmp
     loaded = ripml.Tagger.load(tmp_path / "model")
     assert suggested(loaded, text) == pytest.approx(after, abs=2e-6)
     assert suggested(loaded.withdraw(text), text) == pytest.approx(before, abs=2e-6)
+
+
+# ---------------------------------------------------------------------------------------------------- around decisions
+
+
+@pytest.mark.parametrize("name", ["default", "linear", "paper"])
+def test_explanations_of_labels_that_decisions_suggest_add_up(name: str) -> None:
+    model = decide(fitted(name), DECISIONS).decide(WORLD.X_new[:1], [["brand new"]])
+    [found] = model.explain(WORLD.X_new[:1], n=9)
+    assert [why.label for why in found] == [label for label, _ in model.recommend(WORLD.X_new[:1], n=9)[0]]
+    assert "brand new" in {why.label for why in found}
+    for why in found:
+        shares = sum(example.share for example in why.examples)
+        assert shares + why.others + why.regression + why.named == pytest.approx(why.score)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("name", ["default", "clusters"])
+def test_a_folder_whose_decisions_contradict_each_other_is_refused(name: str, sparse: bool) -> None:
+    kind = scipy.sparse.csr_array if sparse else np.asarray
+    world = worlds.World(kind(WORLD.X), WORLD.Y, kind(WORLD.X_new), WORLD.Y_new)
+    parameters, arrays = decide(fitted(name, world), DECISIONS, world).to_state()
+    decided = [key for key in arrays if key.startswith("decided")]
+    assert len(decided) > 7
+    for key in decided:
+        array, others = arrays[key], {other: array for other, array in arrays.items() if other != key}
+        values = np.full(array.shape, np.nan, array.dtype) if array.dtype.kind == "f" else array.astype(np.int64) - 99
+        for changed in (others, {**others, key: array[:-1]}, {**others, key: values}):
+            with pytest.raises(ModelFolderError, match="do not fit together"):
+                RIPML.from_state(parameters, changed)
