@@ -370,6 +370,29 @@ def test_names_of_labels_in_a_text_stay_evidence_where_some_tags_are_decided(tmp
     assert suggested(loaded.withdraw(text), text) == pytest.approx(before, abs=2e-6)
 
 
+def test_columns_that_change_places_take_the_names_in_decided_texts_along() -> None:
+    """A concept that gets its first document takes the column of one that has none."""
+    tags = ("green", "red", "apple", "plum", "melon", "quince")
+    concepts = ripml.labels.concepts.Concepts.of(ripml.labels.concepts.Concept(tag, names={"en": tag}) for tag in tags)
+    one, other = (ripml.Tagger(model=RIPML(random_state=0), vocabulary=concepts).fit(TEXTS, TAGS) for _ in range(2))
+    text, learnt = "a ripe melon and a quince that is red", ("a yellow quince", ["quince"])
+    one.decide(text, ["quince"], ["melon"]).learn([learnt[0]], [learnt[1]])
+    other.learn([learnt[0]], [learnt[1]]).decide(text, ["quince"], ["melon"])
+    for asked in (text, "a quince", "a melon"):
+        assert suggested(one, asked) == pytest.approx(suggested(other, asked), abs=1e-4)
+
+
+def test_what_the_caller_does_to_rows_later_is_not_seen() -> None:
+    model = RIPML.linear(normalize=False, relevance=0, random_state=0).fit(WORLD.X, WORLD.names)
+    X = WORLD.X_new[:1].astype(np.float32)
+    expected = scores(model.decide(X.copy(), [["label 0"]]).partial_fit(WORLD.X_new[40:42], WORLD.names[:2]))
+    other = RIPML.linear(normalize=False, relevance=0, random_state=0).fit(WORLD.X, WORLD.names)
+    other.decide(X, [["label 0"]])
+    X[:] = 7
+    other.partial_fit(WORLD.X_new[40:42], WORLD.names[:2])
+    np.testing.assert_array_equal(scores(other), expected)
+
+
 # ---------------------------------------------------------------------------------------------------- around decisions
 
 
