@@ -283,6 +283,9 @@ def test_a_model_that_cannot_learn_exactly_cannot_decide(tmp_path: Path) -> None
     inexact = RIPML.linear(solver=ConjugateGradient(), random_state=0).fit(WORLD.X, WORLD.names)
     with pytest.raises(ParameterError, match="solver='cg' stops short of the exact solution"):
         inexact.decide(x, [["label 1"]])
+    certain = RIPML.paper(ridge=0.0, random_state=0).fit(WORLD.X, WORLD.names)
+    with pytest.raises(ParameterError, match="`ridge` must be above 0 for decisions on some labels"):
+        certain.decide(x, [["label 1"]])
     fitted("linear").save(tmp_path / "compact", compact=True)
     with pytest.raises(ParameterError, match="this model was saved compact"):
         ripml.load(tmp_path / "compact").decide(x, [["label 1"]])
