@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 import ripml
 from ripml import RIPML
-from ripml.base.errors import DataError, ParameterError
+from ripml.base.errors import DataError, ModelFolderError, ParameterError
 from ripml.regression import ConjugateGradient
 from ripml.regression.kernels import RBF, Local
 
@@ -283,6 +283,9 @@ def test_a_model_that_cannot_learn_exactly_cannot_decide(tmp_path: Path) -> None
     inexact = RIPML.linear(solver=ConjugateGradient(), random_state=0).fit(WORLD.X, WORLD.names)
     with pytest.raises(ParameterError, match="solver='cg' stops short of the exact solution"):
         inexact.decide(x, [["label 1"]])
+    certain = RIPML.paper(ridge=0.0, random_state=0).fit(WORLD.X, WORLD.names)
+    with pytest.raises(ParameterError, match="`ridge` must be above 0 for decisions on some labels"):
+        certain.decide(x, [["label 1"]])
     fitted("linear").save(tmp_path / "compact", compact=True)
     with pytest.raises(ParameterError, match="this model was saved compact"):
         ripml.load(tmp_path / "compact").decide(x, [["label 1"]])
@@ -368,3 +371,56 @@ def test_names_of_labels_in_a_text_stay_evidence_where_some_tags_are_decided(tmp
     loaded = ripml.Tagger.load(tmp_path / "model")
     assert suggested(loaded, text) == pytest.approx(after, abs=2e-6)
     assert suggested(loaded.withdraw(text), text) == pytest.approx(before, abs=2e-6)
+
+
+def test_columns_that_change_places_take_the_names_in_decided_texts_along() -> None:
+    """A concept that gets its first document takes the column of one that has none."""
+    tags = ("green", "red", "apple", "plum", "melon", "quince")
+    concepts = ripml.labels.concepts.Concepts.of(ripml.labels.concepts.Concept(tag, names={"en": tag}) for tag in tags)
+    one, other = (ripml.Tagger(model=RIPML(random_state=0), vocabulary=concepts).fit(TEXTS, TAGS) for _ in range(2))
+    text, learnt = "a ripe melon and a quince that is red", ("a yellow quince", ["quince"])
+    one.decide(text, ["quince"], ["melon"]).learn([learnt[0]], [learnt[1]])
+    other.learn([learnt[0]], [learnt[1]]).decide(text, ["quince"], ["melon"])
+    for asked in (text, "a quince", "a melon"):
+        assert suggested(one, asked) == pytest.approx(suggested(other, asked), abs=1e-4)
+
+
+def test_what_the_caller_does_to_rows_later_is_not_seen() -> None:
+    model = RIPML.linear(normalize=False, relevance=0, random_state=0).fit(WORLD.X, WORLD.names)
+    X = WORLD.X_new[:1].astype(np.float32)
+    expected = scores(model.decide(X.copy(), [["label 0"]]).partial_fit(WORLD.X_new[40:42], WORLD.names[:2]))
+    other = RIPML.linear(normalize=False, relevance=0, random_state=0).fit(WORLD.X, WORLD.names)
+    other.decide(X, [["label 0"]])
+    X[:] = 7
+    other.partial_fit(WORLD.X_new[40:42], WORLD.names[:2])
+    np.testing.assert_array_equal(scores(other), expected)
+
+
+# ---------------------------------------------------------------------------------------------------- around decisions
+
+
+@pytest.mark.parametrize("name", ["default", "linear", "paper"])
+def test_explanations_of_labels_that_decisions_suggest_add_up(name: str) -> None:
+    model = decide(fitted(name), DECISIONS).decide(WORLD.X_new[:1], [["brand new"]])
+    [found] = model.explain(WORLD.X_new[:1], n=9)
+    assert [why.label for why in found] == [label for label, _ in model.recommend(WORLD.X_new[:1], n=9)[0]]
+    assert "brand new" in {why.label for why in found}
+    for why in found:
+        shares = sum(example.share for example in why.examples)
+        assert shares + why.others + why.regression + why.named == pytest.approx(why.score)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("name", ["default", "clusters"])
+def test_a_folder_whose_decisions_contradict_each_other_is_refused(name: str, sparse: bool) -> None:
+    kind = scipy.sparse.csr_array if sparse else np.asarray
+    world = worlds.World(kind(WORLD.X), WORLD.Y, kind(WORLD.X_new), WORLD.Y_new)
+    parameters, arrays = decide(fitted(name, world), DECISIONS, world).to_state()
+    decided = [key for key in arrays if key.startswith("decided")]
+    assert len(decided) > 7
+    for key in decided:
+        array, others = arrays[key], {other: array for other, array in arrays.items() if other != key}
+        values = np.full(array.shape, np.nan, array.dtype) if array.dtype.kind == "f" else array.astype(np.int64) - 99
+        for changed in (others, {**others, key: array[:-1]}, {**others, key: values}):
+            with pytest.raises(ModelFolderError, match="do not fit together"):
+                RIPML.from_state(parameters, changed)

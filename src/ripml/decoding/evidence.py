@@ -80,6 +80,12 @@ class Evidence:
         expected = None if self.expected is None else self.expected[pairs]
         return Evidence(ends, self.labels[pairs], self.signals[pairs], expected)
 
+    def renumbered(self, column: Ints) -> Evidence:
+        """With label l in the column `column[l]`; all of it was counted."""
+        labels = column[self.labels]
+        order = np.lexsort((labels, self.rows))
+        return Evidence(self.ends, labels[order], self.signals[order])
+
     def followed_by(self, other: Evidence) -> Evidence:
         """With the evidence of further rows; all of it was counted."""
         ends = np.concatenate([self.ends, self.ends[-1] + other.ends[1:]])

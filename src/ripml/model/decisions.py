@@ -66,7 +66,8 @@ class Decisions:
         signs.sort_indices()
         p, nothing = X.shape[0], np.zeros(signs.nnz)
         ends, labels = signs.indptr.astype(np.int64), signs.indices.astype(np.int64)
-        return cls(X, evidence, ends, labels, signs.data > 0, np.zeros(p, np.int64), nothing, nothing)
+        own = X.copy()  # these may be the caller's
+        return cls(own, evidence, ends, labels, signs.data > 0, np.zeros(p, np.int64), nothing, nothing)
 
     def __len__(self) -> int:
         return len(self.cluster)
@@ -138,8 +139,7 @@ class Decisions:
         """With label l in the column `column[l]`, −1 for one that is dropped, which no decision names."""
         evidence = self.evidence
         if evidence is not None:
-            evidence = evidence.only(column[evidence.labels] >= 0)
-            evidence = replace(evidence, labels=column[evidence.labels])
+            evidence = evidence.only(column[evidence.labels] >= 0).renumbered(column)
         return replace(self, labels=column[self.labels], evidence=evidence)
 
     # ------------------------------------------------------------------------------------------- what follows from them

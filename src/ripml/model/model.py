@@ -150,6 +150,8 @@ class Model:
 
     def decided(self, decisions: Decisions, vocabulary: Vocabulary, n_jobs: int | None) -> Model:
         """The model with more decisions, on labels of this vocabulary."""
+        if not all(cluster.regression.ridge > 0 for cluster in self.clusters):
+            raise ParameterError("`ridge` must be above 0 for decisions on some labels; fit again with a larger one.")
         model = self.grown(vocabulary, np.pad(self.frequency, (0, len(vocabulary) - len(self.frequency))), 0)
         model = model.prepared(n_jobs) if model.n_rows else model
         added = model._measured(decisions, n_jobs)
