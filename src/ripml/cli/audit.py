@@ -216,25 +216,24 @@ def _print(found: Audit) -> None:
         f"{100 * found.wrong_share:.1f} % of these are wrong at most, and {100 * found.missing_share:.1f} % missing"
     )
     for title, findings in (("Probably wrong", found.wrong), ("Probably missing", found.missing)):
-        lines = [
-            [
-                output.printable(str(finding.document)),
-                output.printable(str(finding.label)),
-                f"{finding.doubt:.2f}",
-                f"{finding.probability:.2f}",
-                f"{finding.expected:.2f}",
-                _near(finding.carriers),
-                _near(finding.others),
-            ]
+        branches = [
+            (
+                f"{output.printable(str(finding.document))}: {output.printable(str(finding.label))}, doubt "
+                f"{finding.doubt:.2f} (probability {finding.probability:.2f}, elsewhere {finding.expected:.2f})",
+                [
+                    f"{how} it: {_near(documents)}"
+                    for how, documents in (("with", finding.carriers), ("without", finding.others))
+                    if documents
+                ],
+            )
             for finding in findings
         ]
-        columns = ["document", "label", "doubt", "probability", "expected", "similar, with it", "similar, without it"]
-        output.print_table(title, columns, lines, n_left=2)
+        output.print_tree(title if branches else f"{title}: none", branches)
 
 
 def _near(documents: Any) -> str:
     """Similar documents, such as `a 0.93, b 0.71`."""
-    return output.printable(", ".join(f"{document} {similarity:.2f}" for document, similarity in documents)) or "–"
+    return output.printable(", ".join(f"{document} {similarity:.2f}" for document, similarity in documents))
 
 
 def _write_csv(found: Audit, place: str) -> None:

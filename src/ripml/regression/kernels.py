@@ -642,6 +642,10 @@ class RBF(Kernel):
         """⟨x, x'⟩ − ½‖x'‖², which ranks rows as the kernel does and needs no exponential."""
         return _less_distant(X, rows, n_jobs)
 
+    def halves(self, rows: Rows) -> Floats:
+        """½‖x'‖²."""
+        return np.asarray(rows.squares / 2, np.float32)
+
     def of_likeness(self, likeness: NDArray[Any], left: Floats) -> Floats:
         """exp(2γ(likeness − ½‖x‖²)); rounding must not take it above 1."""
         values = np.asarray(np.float32(self.grade) * (likeness - left[:, None] / 2))
