@@ -2,9 +2,10 @@
 applied unseen.
 
 Scores order the labels of a row; behind its candidates come all other labels by their frequency, written as the level
-−1/f of a label of f rows. So one number λ gives a set for every row, and a smaller λ a larger set. Conformal risk
-control (Angelopoulos et al. 2022) picks λ: with n left-out rows, of whose labels the share found(λ) is in their sets on
-average, the expected share for a new row is at least c if
+−1/(f + u) of a label of f rows, where u in [0, 1) depends on its column alone and parts labels of the same frequency.
+So one number λ gives a set for every row, and a smaller λ a larger set. Conformal risk control (Angelopoulos et al.
+2022) picks λ: with n left-out rows, of whose labels the share found(λ) is in their sets on average, the expected share
+for a new row is at least c if
 
     n/(n + 1) · (1 − found(λ)) + 1/(n + 1) ≤ 1 − c,
 
@@ -33,7 +34,8 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _POINTS = 1000  # of a curve
-_FEW = 300  # labels that are applied, below which their precision is mostly chance
+_FEW, _FEW_ROWS = 300, 100  # labels that are applied, and their rows, below which their precision is mostly chance
+_GOLDEN = 0.6180339887498949
 
 
 @dataclass(frozen=True)
@@ -45,15 +47,17 @@ class Curve:
     share: Floats
 
     @classmethod
-    def of(cls, level: Floats, right: Floats, applied: Floats, counted: Floats, total: float) -> Curve:
-        """Things of these levels: how many tags of each are right, of how many that are applied; the share of all is
-        that of what is `counted`."""
+    def of(cls, level: Floats, right: Floats, applied: Floats, counted: Floats, total: float, least: int = 1) -> Curve:
+        """Things of these levels: how many labels of each are right, of how many that are applied.
+
+        The share of all is that of what is `counted`; at least so many things are needed.
+        """
         order = np.argsort(-level, kind="stable")
         level, applied = level[order], np.cumsum(applied[order])
         precision = np.cumsum(right[order]) / np.maximum(applied, 1)
         share = np.cumsum(counted[order]) / max(total, 1)
         places = np.flatnonzero(np.append(level[1:] != level[:-1], True)) if len(level) else np.arange(0)
-        places = places[applied[places] >= _FEW]
+        places = places[(applied[places] >= _FEW) & (places >= least - 1)]
         places = places[np.unique(np.linspace(0, len(places) - 1, min(_POINTS, len(places))).round().astype(int))]
         return cls(level[places], precision[places], share[places])
 
@@ -119,7 +123,7 @@ class Guarantees:
         sure = np.bincount(of_row[kept], probabilities[kept], minlength=n)
         good = np.bincount(of_row[kept], right[kept], minlength=n).astype(np.float64)
         some = in_set > 0
-        documents = Curve.of(sure[some] / in_set[some], good[some], in_set[some], np.ones(some.sum()), n)
+        documents = Curve.of(sure[some] / in_set[some], good[some], in_set[some], np.ones(some.sum()), n, _FEW_ROWS)
         return cls(
             len(lengths),
             falling[places],
@@ -224,12 +228,11 @@ GUARANTEE_SPECS = {
 def sets_above(scores: Any, levels: float | Floats, frequency: Ints) -> Any:
     """The labels of each row at or above a level, or above that of each label: CSR (n, L), with their scores.
 
-    Labels that are no candidates of a row have the level −1/f and, where that is enough, a score of 0 in every row.
+    Labels that are no candidates of a row are in every set by their frequency, with a score of 0, or in none.
     """
     of_label = np.broadcast_to(levels, frequency.shape)
     kept = scoring.only(scores, scores.data >= of_label[scores.indices])
-    known = frequency > 0
-    everywhere = np.flatnonzero(known & (-1 / np.maximum(frequency, 1) >= of_label))
+    everywhere = np.flatnonzero(_own_level(frequency, np.arange(len(frequency))) >= of_label)
     if not len(everywhere):
         return kept
     n, L = scores.shape
@@ -259,12 +262,12 @@ def _place(n: int, coverage: float) -> int:
 
 
 def _levels(truth: Any, scores: Any, row: Ints, frequency: Ints) -> Floats:
-    """The level of each right label: its score, or −1/f by the other rows that carry it where it is no candidate."""
+    """The level of each right label: its score, or that by the other rows that carry it where it is no candidate."""
     L = truth.shape[1]
     stored = np.repeat(np.arange(scores.shape[0], dtype=np.int64), np.diff(scores.indptr)) * L + scores.indices
     wanted, order = row.astype(np.int64) * L + truth.indices, np.argsort(stored, kind="stable")
     place = np.minimum(np.searchsorted(stored, wanted, sorter=order), max(len(stored) - 1, 0))
-    level = np.asarray(-1 / np.maximum(frequency[truth.indices] - 1.0, 1), np.float64)
+    level = _own_level(frequency[truth.indices] - 1, truth.indices)
     if not len(stored):
         return level
     place = order[place]
@@ -276,15 +279,18 @@ def _sizes(scores: Any, levels: Floats, frequency: Ints) -> Floats:
     n = max(scores.shape[0], 1)
     rising = np.sort(scores.data)
     sizes = (len(rising) - np.searchsorted(rising, levels, "left")) / n
-    every, among = np.sort(_own_level(frequency)), np.sort(_own_level(frequency[scores.indices]))
+    own = _own_level(frequency, np.arange(len(frequency)))
+    every, among = np.sort(own), np.sort(own[scores.indices])
     more = (
         len(every) - np.searchsorted(every, levels, "left") - (len(among) - np.searchsorted(among, levels, "left")) / n
     )
     return np.asarray(np.where(levels < 0, sizes + more, sizes), np.float64)
 
 
-def _own_level(frequency: Ints) -> Floats:
-    return np.where(frequency > 0, -1 / np.maximum(frequency, 1), -np.inf)
+def _own_level(frequency: Ints, columns: Ints) -> Floats:
+    """The levels of labels that are no candidates; below all others for those that no row carries."""
+    part = columns * _GOLDEN % 1
+    return np.asarray(np.where(frequency > 0, -1 / (np.maximum(frequency, 1) + part), -np.inf), np.float64)
 
 
 def _rounded_down(level: Floats) -> NDArray[np.float16]:
