@@ -22,6 +22,7 @@ from ripml.cli import main
 from ripml.datasets import documents_given
 from ripml.model.audit import Audit
 from ripml.model.left_out import leave_out_rows
+from ripml.regression.kernels import RBF
 
 KINDS: dict[str, dict[str, Any]] = {
     "rbf": {"kernel": "rbf"},
@@ -313,3 +314,12 @@ def test_the_shell_accepts_dismisses_and_takes_back_a_table(
     assert shown["wrong"][0]["document"] not in ("d0", "d40")
     run(["audit", folder, "--accept", table, "--dismiss", table], 2)
     assert "one of --accept, --dismiss and --undo" in capsys.readouterr().err
+
+
+def test_similar_documents_are_as_similar_as_the_kernel_says() -> None:
+    X = np.random.default_rng(0).random((60, 5))
+    Y = [["a"] if row[0] > 0.5 else ["b"] for row in X]
+    model = RIPML(random_state=0, kernel=RBF(0.5), normalize=False).fit(X, Y)
+    finding = model.audit(limit=1).missing[0]
+    for document, similarity in finding.carriers + finding.others:
+        assert similarity == pytest.approx(np.exp(-0.5 * ((X[document] - X[finding.document]) ** 2).sum()), abs=1e-3)

@@ -10,14 +10,13 @@ export function evidence({ score: all, examples, others, regression, named, feat
     "from the examples below": shown, "from other examples": others, "from words": regression, "from its names": named,
   }).filter(([, share]) => share / all >= 0.005).map(([from, share]) => `${percent(share / all)} ${from}`);
   at("p").textContent = `Score ${score(all)}${texts.length ? `: ${texts.join(", ")}` : ""}.`;
-  const words = features.filter(([, pull]) => Math.abs(pull) >= 0.005);  // less would be shown as +0.00
-  const most = Math.max(...words.map(([, pull]) => Math.abs(pull)));
-  fill(at(".words"), words.map(([name, pull]) => word(name, pull, Math.abs(pull) / most)));
+  const words = features.filter(([, pull]) => Math.abs(pull) >= 0.005);
+  fill(at(".words"), words.map(([name, pull]) => word(name, pull, Math.abs(pull / words[0][1]))));
   fill(at(".examples"), merged(examples).map((shown) => example(shown, all)));
   return node;
 }
 
-// A document that is an example as a row and by its labels is shown once.
+// A document that is both a row and its labels is shown once.
 function merged(examples) {
   const found = new Map();
   for (const one of examples) {
