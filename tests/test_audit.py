@@ -313,3 +313,21 @@ def test_the_shell_accepts_dismisses_and_takes_back_a_table(
     assert shown["wrong"][0]["document"] not in ("d0", "d40")
     run(["audit", folder, "--accept", table, "--dismiss", table], 2)
     assert "one of --accept, --dismiss and --undo" in capsys.readouterr().err
+
+
+def test_equal_documents_with_different_labels_are_named(model: Any) -> None:
+    fitted, _, Y = model
+    n = Y.shape[0]
+    labels = fitted.classes_[np.flatnonzero((Y[[0, n - 4, n - 2, n - 1]].toarray() > 0).sum(axis=0) % 4 > 0)]
+    (conflict,) = [one for one in fitted.audit(limit=1000).conflicts if 0 in one.documents]
+    assert conflict.documents == (0, n - 4, n - 2, n - 1)
+    assert set(conflict.labels) == set(labels.tolist())
+
+
+def test_labels_whose_names_are_alike_are_named() -> None:
+    world = blocks(rows=30)
+    names = [["Queries" if name.endswith("0") else name for name in names] for names in world.names]
+    names[0], names[1] = [*names[0], "query"], ["query"]
+    (pair,) = [one for one in RIPML(random_state=0).fit(world.X, names).quality().pairs if one.kind == "alike"]
+    assert (pair.label, pair.other, pair.rows) == ("query", "Queries", 2)
+    assert pair.together == ("Queries" in names[0])
