@@ -20,6 +20,7 @@ from ripml import RIPML, Store, Tagger
 from ripml.base.errors import DataError, ParameterError
 from ripml.cli import main
 from ripml.datasets import documents_given
+from ripml.labels.concepts import Concept, Concepts
 from ripml.model.audit import Audit
 from ripml.model.left_out import leave_out_rows
 
@@ -292,6 +293,8 @@ def test_findings_that_cannot_be_accepted_change_nothing(store: Store) -> None:
         store.dismiss([{**good, "kind": "odd"}])
     with pytest.raises(DataError, match="'label' is missing"):
         store.undo([{"kind": "wrong", "document": "d0"}])
+    with pytest.raises(DataError, match="there is no label 'soup'"):
+        store.accept([good, {"kind": "wrong", "document": "d0", "label": "soup"}])
     assert store.document("d0")["labels"] == ["weather"]
 
 
@@ -331,3 +334,21 @@ def test_labels_whose_names_are_alike_are_named() -> None:
     (pair,) = [one for one in RIPML(random_state=0).fit(world.X, names).quality().pairs if one.kind == "alike"]
     assert (pair.label, pair.other, pair.rows) == ("query", "Queries", 2)
     assert pair.together == ("Queries" in names[0])
+
+
+def test_models_that_read_names_of_labels_are_audited_with_their_texts(tmp_path: Path) -> None:
+    texts, tags = documents(110)
+    for row in range(1, len(texts), 3):
+        texts[row] += f" about {tags[row][0]}"
+    vocabulary = Concepts.of([Concept(name, {"en": name}) for name in WORDS])
+    tagger = Tagger(model=RIPML(random_state=0), vocabulary=vocabulary).fit(texts, tags)
+    assert tagger.documents_.model.model_.decoder.names is not None
+    assert {(0, "weather"), (110, "fruit")} <= named(tagger.audit(texts, limit=4))["wrong"]
+    with pytest.raises(ParameterError, match="reads the names of labels in texts"):
+        tagger.documents_.model.audit()
+    data = replace(documents_given([*texts, texts[5]], [*tags, tags[5]]), ids=[f"d{i}" for i in range(331)])
+    with Store.create(tmp_path / "store", data, RIPML(random_state=0), vocabulary=vocabulary) as store:
+        found = store.audit(limit=4)
+        assert {("d0", "weather"), ("d110", "fruit")} <= named(found)["wrong"]
+        assert found.n_copies == 2
+        assert store.quality().rows == 331
