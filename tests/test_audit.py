@@ -20,6 +20,7 @@ from ripml import RIPML, Store, Tagger
 from ripml.base.errors import DataError, ParameterError
 from ripml.cli import main
 from ripml.datasets import documents_given
+from ripml.labels.concepts import Concept, Concepts
 from ripml.model.audit import Audit
 from ripml.model.left_out import leave_out_rows
 from ripml.regression.kernels import RBF
@@ -293,6 +294,8 @@ def test_findings_that_cannot_be_accepted_change_nothing(store: Store) -> None:
         store.dismiss([{**good, "kind": "odd"}])
     with pytest.raises(DataError, match="'label' is missing"):
         store.undo([{"kind": "wrong", "document": "d0"}])
+    with pytest.raises(DataError, match="there is no label 'soup'"):
+        store.accept([good, {"kind": "wrong", "document": "d0", "label": "soup"}])
     assert store.document("d0")["labels"] == ["weather"]
 
 
@@ -323,3 +326,39 @@ def test_similar_documents_are_as_similar_as_the_kernel_says() -> None:
     finding = model.audit(limit=1).missing[0]
     for document, similarity in finding.carriers + finding.others:
         assert similarity == pytest.approx(np.exp(-0.5 * ((X[document] - X[finding.document]) ** 2).sum()), abs=1e-3)
+
+
+def test_equal_documents_with_different_labels_are_named(model: Any) -> None:
+    fitted, _, Y = model
+    n = Y.shape[0]
+    labels = fitted.classes_[np.flatnonzero((Y[[0, n - 4, n - 2, n - 1]].toarray() > 0).sum(axis=0) % 4 > 0)]
+    (conflict,) = [one for one in fitted.audit(limit=1000).conflicts if 0 in one.documents]
+    assert conflict.documents == (0, n - 4, n - 2, n - 1)
+    assert set(conflict.labels) == set(labels.tolist())
+
+
+def test_labels_whose_names_are_alike_are_named() -> None:
+    world = blocks(rows=30)
+    names = [["Queries" if name.endswith("0") else name for name in names] for names in world.names]
+    names[0], names[1] = [*names[0], "query"], ["query"]
+    (pair,) = [one for one in RIPML(random_state=0).fit(world.X, names).quality().pairs if one.kind == "alike"]
+    assert (pair.label, pair.other, pair.rows) == ("query", "Queries", 2)
+    assert pair.together == ("Queries" in names[0])
+
+
+def test_models_that_read_names_of_labels_are_audited_with_their_texts(tmp_path: Path) -> None:
+    texts, tags = documents(110)
+    for row in range(1, len(texts), 3):
+        texts[row] += f" about {tags[row][0]}"
+    vocabulary = Concepts.of([Concept(name, {"en": name}) for name in WORDS])
+    tagger = Tagger(model=RIPML(random_state=0), vocabulary=vocabulary).fit(texts, tags)
+    assert tagger.documents_.model.model_.decoder.names is not None
+    assert {(0, "weather"), (110, "fruit")} <= named(tagger.audit(texts, limit=4))["wrong"]
+    with pytest.raises(ParameterError, match="reads the names of labels in texts"):
+        tagger.documents_.model.audit()
+    data = replace(documents_given([*texts, texts[5]], [*tags, tags[5]]), ids=[f"d{i}" for i in range(331)])
+    with Store.create(tmp_path / "store", data, RIPML(random_state=0), vocabulary=vocabulary) as store:
+        found = store.audit(limit=4)
+        assert {("d0", "weather"), ("d110", "fruit")} <= named(found)["wrong"]
+        assert found.n_copies == 2
+        assert store.quality().rows == 331

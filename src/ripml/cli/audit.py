@@ -230,6 +230,14 @@ def _print(found: Audit) -> None:
         ]
         output.print_tree(title if branches else f"{title}: none", branches)
 
+    if found.conflicts:
+        conflicts = [
+            [output.join_printable(one.documents), output.join_printable(one.labels)] for one in found.conflicts
+        ]
+        output.print_table(
+            "Equal documents with different labels", ["documents", "labels of some"], conflicts, n_left=2
+        )
+
 
 def _near(documents: Any) -> str:
     """Similar documents, such as `a 0.93, b 0.71`."""

@@ -27,7 +27,7 @@ from ripml.base.errors import MissingExtraError
 from ripml.datasets.dataset import Dataset
 from ripml.text.languages import detect_language, detectable
 
-__all__ = ["Finding", "Report", "check"]
+__all__ = ["Finding", "Report", "alike_names", "check"]
 
 _EXAMPLES: Final = 3
 _LENGTH: Final = 60  # characters of an example
@@ -126,7 +126,7 @@ def _check_labels(data: Dataset, known: Collection[str]) -> Iterator[Finding]:
         n = int(sum(frequency[column] for column, name in enumerate(data.label_names) if name in missing))
         message = f"{_count(n, 'row')} {_has(n)} a label that stands for a missing one"
         yield Finding("missing", n, message, _shown(missing), "leave the cells of labels empty")
-    groups = _alike(names)
+    groups = alike_names(names)
     if groups:
         n = sum(map(len, groups))
         message = f"{_count(n, 'label')} differ only in case, marks, accents or a plural"
@@ -167,10 +167,10 @@ def _separator(names: Sequence[str], known: Collection[str]) -> Iterator[Finding
             return
 
 
-def _alike(names: Iterable[str]) -> list[list[str]]:
+def alike_names(names: Iterable[str]) -> list[list[str]]:
     """Groups of names that are the same without case, accents, marks and endings of the plural.
 
-    >>> _alike(["Login", "log-in", "Café", "cafe", "Queries", "query", "tea", "C++", "C"])
+    >>> alike_names(["Login", "log-in", "Café", "cafe", "Queries", "query", "tea", "C++", "C"])
     [['Login', 'log-in'], ['Café', 'cafe'], ['Queries', 'query']]
     """
     groups: dict[str, list[str]] = defaultdict(list)

@@ -35,7 +35,7 @@ from ripml.model.left_out import LeftOutRows, leave_out_rows
 from ripml.model.model import Model
 from ripml.regression.kernels import squared_lengths
 
-__all__ = ["Audit", "Finding", "audit"]
+__all__ = ["Audit", "Conflict", "Finding", "audit"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -92,6 +92,22 @@ class Finding:
 
 
 @dataclass(frozen=True)
+class Conflict:
+    """Documents of the same features that carry different labels."""
+
+    documents: tuple[int | str, ...]
+    labels: tuple[Any, ...]  # that some of them carry, and others do not
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values.
+
+        >>> Conflict((3, 7), ("tea",)).to_json()
+        {'documents': [3, 7], 'labels': ['tea']}
+        """
+        return {name: list(values) for name, values in asdict(self).items()}
+
+
+@dataclass(frozen=True)
 class Audit:
     """What is doubtful about the labels of training rows, the most doubtful first."""
 
@@ -100,13 +116,14 @@ class Audit:
     n_rows: int
     n_labels: int  # pairs of a row and a label that it carries
     n_copies: int  # rows that were left out together with others of the same features
+    conflicts: list[Conflict]  # copies that carry different labels
     wrong_share: float  # about the share of carried labels that are wrong, at most
     missing_share: float  # about the share of labels that are missing, at most
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values."""
         findings = {kind: [finding.to_json() for finding in getattr(self, kind)] for kind in ("wrong", "missing")}
-        return asdict(self) | findings
+        return asdict(self) | findings | {"conflicts": [conflict.to_json() for conflict in self.conflicts]}
 
     @property
     def rows(self) -> set[int]:
@@ -114,6 +131,7 @@ class Audit:
         findings = [*self.wrong, *self.missing]
         named = [finding.document for finding in findings]
         named += [row for finding in findings for row, _ in (*finding.carriers, *finding.others)]
+        named += [row for conflict in self.conflicts for row in conflict.documents]
         return {row for row in named if isinstance(row, int)}
 
     def renamed(self, names: Mapping[int, int | str]) -> Audit:
@@ -122,7 +140,11 @@ class Audit:
             [finding.renamed(names) for finding in findings if finding.document in names]
             for findings in (self.wrong, self.missing)
         )
-        return replace(self, wrong=wrong, missing=missing)
+        conflicts = [
+            replace(one, documents=tuple(names[row] for row in one.documents if isinstance(row, int) and row in names))
+            for one in self.conflicts
+        ]
+        return replace(self, wrong=wrong, missing=missing, conflicts=conflicts)
 
 
 @dataclass(frozen=True)
@@ -260,9 +282,26 @@ def audit(
         n_rows=len(left_out.numbers),
         n_labels=len(seen.row),
         n_copies=int((np.bincount(left_out.group) > 1)[left_out.group].sum()) if len(left_out.group) else 0,
+        conflicts=_conflicts(model, left_out)[:limit],
         wrong_share=wrong.share,
         missing_share=missing.share,
     )
+
+
+def _conflicts(model: Model, left_out: LeftOutRows) -> list[Conflict]:
+    """Copies that carry different labels, those of most documents first."""
+    order = np.argsort(left_out.group, kind="stable")
+    starts = np.flatnonzero(np.diff(left_out.group[order], prepend=-1))
+    sizes = np.diff(np.append(starts, len(order)))
+    found = []
+    for start, size in zip(starts[sizes > 1].tolist(), sizes[sizes > 1].tolist(), strict=True):
+        rows = order[start : start + size]
+        labels, counts = np.unique(left_out.Y[rows].indices, return_counts=True)
+        some = labels[counts < size]
+        if len(some):
+            names = tuple(model.vocabulary.names[some].tolist())
+            found.append(Conflict(tuple(left_out.numbers[rows].tolist()), names))
+    return sorted(found, key=lambda conflict: -len(conflict.documents))
 
 
 def _missing(evidence: _Evidence) -> _Pairs:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from ripml import metrics
 from ripml.base.errors import check_count
+from ripml.datasets.checks import alike_names
 from ripml.decoding.calibration import expected_calibration_error, fit_steps, in_steps
 from ripml.decoding.evidence import Evidence
 from ripml.decoding.scores import keep_above, outcomes
@@ -70,7 +71,9 @@ class Band:
 class LabelPair:
     """Two labels that may be one, or of which one says the other."""
 
-    kind: str  # "subsumed": rows with `label` nearly always have `other`; "same": both have about the same rows
+    # "same": both have about the same rows; "subsumed": rows with `label` nearly always have `other`; "alike": their
+    # names differ only in case, marks, accents or a plural.
+    kind: str
     label: Any
     other: Any
     rows: int
@@ -234,15 +237,36 @@ class _Measured:
         return tuple(found)
 
     def _pairs(self, limit: int) -> tuple[LabelPair, ...]:
-        """Labels of the same rows, and labels whose rows nearly all have another one; the most frequent first."""
+        """Labels with names that are alike, of the same rows, and whose rows nearly all have another one.
+
+        Of each kind the most frequent first.
+        """
+        return (*self._alike()[:limit], *self._together()[:limit])
+
+    def _alike(self) -> list[LabelPair]:
+        """The less frequent label of each pair first."""
+        columns = {str(self.names[column]): column for column in np.flatnonzero(self.frequency).tolist()}
+        by_column, pairs = self.Y.tocsc(), []
+        for group in alike_names(columns):
+            most, *others = sorted((columns[name] for name in group), key=lambda column: -self.frequency[column])
+            rows = by_column.indices[slice(*by_column.indptr[most : most + 2])]
+            for other in others:
+                mine = by_column.indices[slice(*by_column.indptr[other : other + 2])]
+                n = len(np.intersect1d(rows, mine, assume_unique=True))
+                names = _plain(self.names[other]), _plain(self.names[most])
+                pairs.append(LabelPair("alike", *names, len(mine), len(rows), n))
+        return sorted(pairs, key=lambda pair: -pair.rows)
+
+    def _together(self) -> list[LabelPair]:
+        """Labels of the same rows, and labels whose rows nearly all have another one."""
         together = (self.Y.T @ self.Y).tocoo()
         one, other, both = together.row, together.col, together.data
         f, g = self.frequency[one], self.frequency[other]
         same = (both >= _SAME * (f + g - both)) & (one < other)
         subsumed = (both >= _SUBSUMED * f) & (both < _SAME * (f + g - both))
         kept = np.flatnonzero((one != other) & (np.minimum(f, g) >= _LEAST) & (same | subsumed))
-        kept = kept[np.lexsort((other[kept], one[kept], -both[kept]))][:limit]
-        return tuple(
+        kept = kept[np.lexsort((other[kept], one[kept], -both[kept]))]
+        return [
             LabelPair(
                 "same" if same[i] else "subsumed",
                 _plain(self.names[one[i]]),
@@ -252,7 +276,7 @@ class _Measured:
                 int(both[i]),
             )
             for i in kept.tolist()
-        )
+        ]
 
 
 def _plain(name: Any) -> Any:

@@ -567,6 +567,13 @@ class DoubtfulLabel(BaseModel):
     others: list[NearDocument]
 
 
+class Conflict(BaseModel):
+    """Equal documents that carry different labels."""
+
+    documents: list[str]
+    labels: list[str]
+
+
 class AuditStatus(JobStatus):
     """The status of the audit, and what the last one found, the most doubtful first; `version` is null if none did."""
 
@@ -575,6 +582,7 @@ class AuditStatus(JobStatus):
     missing_share: float | None = None
     wrong: list[DoubtfulLabel] = []
     missing: list[DoubtfulLabel] = []
+    conflicts: list[Conflict] = []
 
 
 class Decided(BaseModel):

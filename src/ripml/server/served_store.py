@@ -519,7 +519,7 @@ class ServedStore:
                 certificates = self.store.forget(ids, certify=certify, actor=caller.key)
             except DataError as error:  # ids are distinct strings, so the only error is an unknown one
                 raise Problem(404, str(error)) from None
-            self._forget_findings(gone=set(ids))
+            self._forget_findings(gone=frozenset(ids))
             return certificates
 
         return await self._change("forget", work)
@@ -577,12 +577,14 @@ class ServedStore:
         version, _ = await self._change("audit", work)
         return version
 
-    def _forget_findings(self, decided: Collection[tuple[str, str, str]] = (), gone: Collection[str] = ()) -> None:
+    def _forget_findings(
+        self, decided: Collection[tuple[str, str, str]] = (), gone: frozenset[str] = frozenset()
+    ) -> None:
         """Do not show findings that were decided, and none that name documents that are gone."""
         if self.audit.result is None:
             return
         found: AuditStatus = self.audit.result
-        kept = {}
+        kept: dict[str, list[Any]] = {"conflicts": [one for one in found.conflicts if gone.isdisjoint(one.documents)]}
         for kind in ("wrong", "missing"):
             kept[kind] = [
                 one.model_copy(
@@ -688,7 +690,7 @@ class ServedStore:
     def audit_status(self, limit: int) -> AuditStatus:
         """The status of the audit, and the first findings of each kind of the last one."""
         result = self.audit.result or AuditStatus(status="idle")
-        first = {"wrong": result.wrong[:limit], "missing": result.missing[:limit]}
+        first = {kind: getattr(result, kind)[:limit] for kind in ("wrong", "missing", "conflicts")}
         return result.model_copy(update={**first, **dict(self.audit.status)})
 
     def check_status(self) -> CheckStatus:

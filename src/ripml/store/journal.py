@@ -656,10 +656,11 @@ class Draft:
         """Replace the labels of a document."""
         self.put(id, require_document(self._connection, id)[1].body, labels)
 
-    def amend(self, id: str, add: Iterable[int], remove: Iterable[int]) -> None:
-        """Give some labels to a document, and take others."""
+    def amend(self, id: str, add: Iterable[str], remove: Iterable[str]) -> None:
+        """Give some labels to a document, and take others, which must exist."""
         labels = require_document(self._connection, id)[1].labels
-        self.relabel(id, {*labels, *add} - {*remove})
+        taken = {require_label(self._connection, name) for name in remove}
+        self.relabel(id, {*labels, *map(self.label, add)} - taken)
 
     def label(self, name: str) -> int:
         """The number of a label, which is added if it does not exist."""

@@ -872,7 +872,7 @@ class Store:
 
         def change(draft: Draft) -> None:
             for id, (add, remove) in amended.items():
-                draft.amend(id, map(draft.label, add), map(draft.label, remove))
+                draft.amend(id, add, remove)
 
         if amended:
             self._write(change, actor)
