@@ -152,7 +152,7 @@ def test_a_bad_folder_is_explained(tmp_path: Path) -> None:
     (folder / "a.txt").write_bytes(b"x\n\xff")
     with pytest.raises(DataError, match=r"a\.txt:2: byte 1 of the line is not UTF-8"):
         read(folder)
-    with pytest.raises(DataError, match=r"some: there is no document in this folder"):
+    with pytest.raises(DataError, match=r"some: cannot be read \(Is a directory\)\.$"):
         read(folder, "csv")
 
 
