@@ -318,7 +318,7 @@ def test_a_new_format_is_one_module_and_one_registry_line(toy_format: str, datas
 def test_a_missing_file_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"none\.txt: cannot be read \(no such file\)\.$"):
         read(tmp_path / "none.txt")
-    with pytest.raises(DataError, match=r"cannot be read \(Is a directory\)\.$"):
+    with pytest.raises(DataError, match="there is no document in this folder"):
         read(tmp_path)
     with pytest.raises(DataError, match=r"x\.txt: cannot be written \(No such file or directory\)\.$"):
         write(read(io.BytesIO(XMC)), tmp_path / "none" / "x.txt")
