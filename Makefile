@@ -53,7 +53,8 @@ browser: ## install Debian's Chromium for the tests of the page
 LONG := benchmarks/rivals.py benchmarks/losses.py benchmarks/missing_labels.py benchmarks/kernels.py \
 	benchmarks/wikipedia_scale.py benchmarks/growth.py benchmarks/streaming.py benchmarks/dask_scale.py \
 	benchmarks/indexes.py benchmarks/wide.py benchmarks/updates.py benchmarks/crashes.py benchmarks/serving.py benchmarks/light_server.py benchmarks/server_faults.py \
-	benchmarks/packages.py benchmarks/answers.py benchmarks/backup.py benchmarks/hostile.py benchmarks/large_store.py benchmarks/million.py
+	benchmarks/packages.py benchmarks/answers.py benchmarks/backup.py benchmarks/hostile.py benchmarks/large_store.py benchmarks/million.py \
+	benchmarks/guarantees.py
 
 bench: .venv/.installed ## run every benchmark (long ones with --quick); figures go to benchmarks/results/
 	@mkdir -p benchmarks/results
