@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 from realdata import data_folder, needs_data
 from sklearn.metrics import roc_auc_score
+from starlette.testclient import TestClient
 
 from ripml import RIPML, Store, Tagger
 from ripml.base import model_folder
 from ripml.base.errors import ModelFolderError, ParameterError
 from ripml.cli import main
 from ripml.datasets import documents_given
+from ripml.server import create_app
 from ripml.tagging.documents import DocumentModel
 from ripml.tagging.familiarity import UNFAMILIAR, Familiarity
 from ripml.text import Doc2Vec, TfIdf
@@ -100,6 +102,23 @@ def test_drift_of_a_store_is_told_by_what_it_learnt_since_the_fit(
         with pytest.raises(SystemExit, match="0"):
             main(["inspect", str(folder)])
         assert "unlike anything known" in capfd.readouterr().out
+
+
+def test_the_server_says_how_familiar_a_text_is_and_counts_it(tmp_path: Path) -> None:
+    data = [{"text": text, "labels": ["a" if i % 2 else "b"]} for i, text in enumerate(texts(300, 8))]
+    asked = [texts(1, 9)[0], "qwertz asdf"]
+    with Store.create(tmp_path / "tickets", documents_given(data), RIPML.linear(random_state=0)) as store:
+        expected = store.model.familiarity(asked) or []
+        with TestClient(create_app({"tickets": store}), base_url="http://localhost:8000") as client:
+            one = client.post("/v1/stores/tickets/suggest", json={"text": asked[0]}).json()
+            batch = client.post("/v1/stores/tickets/suggest/batch", json={"texts": asked}).json()
+            metrics = client.get("/metrics").text
+    assert [one["familiarity"]] == expected[:1]
+    assert [row["familiarity"] for row in batch["results"]] == expected
+    counted = [line for line in metrics.splitlines() if "familiarity_count" in line]
+    assert counted == ['ripml_familiarity_count{store="tickets"} 3.0']
+    assert 'ripml_familiarity_bucket{le="0.01",store="tickets"} 1.0' in metrics
+    assert 'ripml_best_score_count{store="tickets"} 3.0' in metrics
 
 
 def test_features_without_words_have_no_familiarity() -> None:

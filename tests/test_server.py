@@ -125,6 +125,19 @@ def test_http_suggests_the_labels_and_scores_of_python(client: TestClient, share
         assert as_pairs(answer["labels"]) == model.suggest([TEXTS[0]], model.rules.but(threshold=threshold))[0]
 
 
+def test_http_gives_the_sets_with_a_guarantee_of_python(client: TestClient, shared: tuple[TestClient, Store]) -> None:
+    model = shared[1].model
+    for rules in ({"coverage": 0.5}, {"coverage": 0.5, "per_label": True}):
+        answer = client.post(f"{STORE}/suggest", json={"text": TEXTS[0], **rules}).json()
+        assert as_pairs(answer["labels"]) == model.suggest([TEXTS[0]], model.rules.but(**rules))[0]
+        batch = client.post(f"{STORE}/suggest/batch", json={"texts": [TEXTS[0]], **rules}).json()
+        assert batch["results"][0]["labels"] == answer["labels"]
+    too_much = client.post(f"{STORE}/suggest", json={"text": TEXTS[0], "coverage": 0.9999})
+    assert "coverage=0.9999 cannot be guaranteed" in problem(too_much, 422)["detail"]
+    problem(client.post(f"{STORE}/suggest", json={"text": TEXTS[0], "coverage": 1}), 422)
+    assert sorted(client.get(STORE).json()["automation"]) == ["labels", "rows"]
+
+
 def test_a_large_batch_gets_the_scores_of_python_to_the_last_digit(reader: Store) -> None:
     texts = [f"{TEXTS[i % len(TEXTS)]} {' '.join(WORDS[i % 7 : i % 11])}" for i in range(1100)]
     body = {"texts": texts, "n": 1000}

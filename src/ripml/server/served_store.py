@@ -200,8 +200,10 @@ class ServedStore:
     def answer_once(self) -> None:
         """Load what a first request loads, and return to the system the memory that only loading needed."""
         self.store.prepare_answers()
-        names = self.store.model.columns or ["text"]
-        self._suggest_together([_Query(" ".join(names[:_FIRST_WORDS]), {})])
+        version, model = self._current()
+        text = " ".join((model.columns or ["text"])[:_FIRST_WORDS])
+        (labels,), familiarity = model.suggest([text]), model.familiarity([text])  # not counted: nobody asked
+        _suggestions(version, model, labels, familiarity[0] if familiarity else None, ())
         trim_memory()
 
     def _warm_up(self) -> None:
