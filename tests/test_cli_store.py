@@ -329,7 +329,7 @@ def test_labels_of_a_document_are_decided_as_in_python(
         "id": "x", "carries": [], "accepted": ["cat", "bird", "fish"], "rejected": ["dog"], "documents": 37, "labels": 4
     }  # fmt: skip
     assert state(store) == state(copy)
-    assert "cat, bird, fish → not dog" in " ".join(run(capfd, "history", store, "-n", "1")[0].split())
+    assert "cat, bird, fish, not dog" in " ".join(run(capfd, "history", store, "-n", "1")[0].split())
     listed = run(capfd, "decide", store, "--list")[0]
     assert json.loads(listed)["rejected"] == ["dog"]
     assert run(capfd, "decide", store, "x", "--withdraw")[0].startswith("x has no labels and no decisions;")

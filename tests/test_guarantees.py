@@ -227,3 +227,9 @@ def test_bibtex_and_the_shell(tmp_path: Path, capfd: pytest.CaptureFixture[str])
     shell("predict", tmp_path / "model", few, "--coverage", "0.8", "--json")
     labels = [pair["label"] for pair in json.loads(capfd.readouterr().out)["labels"]]
     assert sorted(map(int, labels)) == model.predict(test.X[:1], coverage=0.8).indices.tolist()
+
+
+def test_a_model_of_few_rows_promises_nothing_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    RIPML(random_state=0).fit(np.eye(4), [["a"], ["b"], ["a"], ["b"]]).save(tmp_path / "model")
+    assert main(["automation", str(tmp_path / "model")]) == 0
+    assert "labels that can be applied unseen: too few left-out rows" in capsys.readouterr().out

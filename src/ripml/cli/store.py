@@ -516,7 +516,7 @@ def _history_row(entry: dict[str, Any], names: Callable[[Sequence[str]], dict[st
         sides.append(", ".join(shown.get(label, label) for label in labels) or "none")
     if rejected:
         shown = names(rejected)
-        sides.append(f"not {', '.join(shown.get(label, label) for label in rejected)}")
+        sides[-1:] = [", ".join([*sides[-1:], *(f"not {shown.get(label, label)}" for label in rejected)])]
     when, by = entry["time"][:19].replace("T", " "), output.printable(entry["actor"] or "")
     id = output.printable(entry.get("id") or "")
     return [entry["number"], when, by, entry["kind"], id, output.printable(" → ".join(sides))]

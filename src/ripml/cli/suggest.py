@@ -299,6 +299,9 @@ def automation(
         output.print_json(curves)
         return
     for what, curve in curves.items():
+        if not curve:
+            print(f"{what} that can be applied unseen: too few left-out rows to promise a precision")
+            continue
         lines = [
             [f"{100 * one['precision']:.1f} %", f"{100 * one['share']:.1f} %", f"{one['threshold']:.3f}"]
             for one in curve
