@@ -231,5 +231,5 @@ def test_bibtex_and_the_shell(tmp_path: Path, capfd: pytest.CaptureFixture[str])
 
 def test_a_model_of_few_rows_promises_nothing_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     RIPML(random_state=0).fit(np.eye(4), [["a"], ["b"], ["a"], ["b"]]).save(tmp_path / "model")
-    assert main(["automation", str(tmp_path / "model")]) == 0
+    shell("automation", tmp_path / "model")
     assert "labels that can be applied unseen: too few left-out rows" in capsys.readouterr().out
