@@ -803,11 +803,14 @@ def test_an_array_that_is_missing_or_of_a_wrong_type_shape_or_range_is_named(kin
             assert named in sentence, (name, saved, sentence)
 
 
+CURVES = {"calibration", "guarantee_sets", "guarantee_tags", "guarantee_documents"}
+
+
 @pytest.mark.parametrize("kind", WITH_ARRAYS)
 def test_arrays_of_contradicting_lengths_are_refused(kind: str) -> None:
     parameters, arrays = _state_with(kind)
     for name, array in arrays.items():
-        for axis in range(array.ndim - (name == "calibration")):  # the calibration may have any number of steps
+        for axis in range(array.ndim - (name in CURVES)):  # which may have any number of points
             shorter = np.take(array, range(array.shape[axis] - 1), axis)
             with pytest.raises(ModelFolderError, match="the model's parameters and arrays do not fit together: "):
                 RIPML.from_state(parameters, {**arrays, name: shorter})

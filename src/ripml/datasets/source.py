@@ -141,10 +141,12 @@ class Source:
 
     def chunks(self) -> Iterator[tuple[int, bytes]]:
         """Yield (number of the first line, whole lines); only the last chunk may lack the final newline."""
-        line, longest = 1, _max_line_bytes()
-        rest, length = [self._head], len(self._head)
+        line, longest, ahead = 1, _max_line_bytes(), self._head
+        rest, length = list[bytes](), 0
         while True:
-            block = self._take(self.stream.read, CHUNK_BYTES)
+            block, ahead = ahead[:CHUNK_BYTES], ahead[CHUNK_BYTES:]
+            if len(block) < CHUNK_BYTES:
+                block += self._take(self.stream.read, CHUNK_BYTES - len(block))
             cut = block.rfind(b"\n") + 1
             if block and not cut:  # a line longer than the chunk
                 rest.append(block)

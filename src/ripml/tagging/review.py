@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse, vstack
-from sklearn.preprocessing import normalize
 
 from ripml.base.parallel import blocks
+from ripml.model.features import unit_rows
 
 __all__ = ["Choice", "choose"]
 
@@ -99,7 +99,7 @@ def _nearer(like: Floats, nearest: Floats) -> csr_array:
 
 def _unit(X: Any) -> Any:
     """Rows of length 1."""
-    return normalize(X.astype(np.float32) if issparse(X) else np.asarray(X, np.float32))
+    return unit_rows(X.astype(np.float32) if issparse(X) else np.asarray(X, np.float32))
 
 
 def _likeness(a: Any, b: Any) -> Floats:
