@@ -289,6 +289,19 @@ def test_the_page_of_the_description_has_all_routes_and_loads_nothing_from_elsew
     }  # fmt: skip
 
 
+def test_metrics_count_labels_that_were_accepted_and_rejected(client: TestClient) -> None:
+    def decided() -> dict[str, float]:
+        families = {family.name: family for family in text_string_to_metric_families(client.get("/metrics").text)}
+        return {sample.labels["outcome"]: sample.value for sample in families["ripml_decided_labels"].samples}
+
+    before = decided()
+    known = client.get("/v1/stores/tiny/labels").json()["labels"][0]["name"]
+    for decision in ({"accepted": ["one", "two"]}, {"rejected": [known, "one"]}):
+        body = {"id": "decided", "text": "something new", **decision}
+        assert client.post("/v1/stores/tiny/decisions", json=body).is_success
+    assert decided() == {"accepted": before["accepted"] + 2, "rejected": before["rejected"] + 2}
+
+
 def test_metrics_can_be_parsed_and_have_no_text_from_a_request(client: TestClient) -> None:
     client.get("/v1/stores/evil-name")
     client.get("/evil-path")

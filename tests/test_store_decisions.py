@@ -13,6 +13,7 @@ import pytest
 from scipy.sparse import csr_array
 
 from ripml.base.errors import DataError
+from ripml.cli import main
 from ripml.datasets import Dataset
 from ripml.model.estimator import RIPML
 from ripml.store import Store
@@ -143,6 +144,39 @@ def test_the_history_tells_what_was_decided(tmp_path: Path) -> None:
     assert (second["before"], second["after"]) == (["apple"], ["red"])
     assert (second["rejected_before"], second["rejected_after"]) == (["plum"], ["apple", "plum"])
     assert (last["kind"], last["before"], last["after"]) == ("relabel", ["red"], ["red"])
+
+
+def test_the_share_of_decided_labels_that_were_accepted(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    def inspected(*options: str) -> str:
+        with pytest.raises(SystemExit, match="0"):
+            main(["inspect", str(tmp_path / "store"), *options])
+        return capfd.readouterr().out
+
+    with created(tmp_path / "store") as store:
+        assert store.decided_labels() == []
+        store.learn([{"id": "c", "text": "a red plum", "labels": ["plum"]}])  # nobody decided on it
+        assert "decided labels" not in inspected()
+        store.decide({"id": "a", "text": TEXT}, ["apple", "green"], ["plum"])
+        first = store.version
+        store.decide("a", ["red"], ["apple"])
+        store.decide({"id": "b", "text": "green"}, rejected=["red"])
+        store.withdraw("b")
+        store.decide("a", ["plum"], complete=True)
+        store.relabel("a", ["green"])
+        counts = [(accepted, rejected) for _, _, accepted, rejected in store.decided_labels()]
+        assert counts == [(2, 1), (1, 1), (0, 1), (1, 0)]
+        assert [number for number, *_ in store.decided_labels(first)] == [first + 1, first + 2, first + 4]
+        month = store.decided_labels()[0][1][:7]
+        counted = {"labels": 7, "accepted": 4, "rejected": 3, "acceptance": round(4 / 7, 4)}
+        assert json.loads(inspected("--json"))["decided"] == {**counted, "newest": counted, "months": {month: counted}}
+        assert "7: 57.1 % accepted" in inspected()
+        store.decide({"id": "d", "text": "red"}, ["red"], ["plum"])
+        store.decide("d", ["green"], ["red"])
+        store.compact()  # what was taken back is not known any more
+        assert [(accepted, rejected) for _, _, accepted, rejected in store.decided_labels()] == [(1, 2)]
+        store.decide("d", ["apple"])
+        store.forget(["d"])
+        assert [(accepted, rejected) for _, _, accepted, rejected in store.decided_labels()] == [(1, 0)]
 
 
 def test_decisions_can_be_taken_out_and_made_again_elsewhere(tmp_path: Path) -> None:

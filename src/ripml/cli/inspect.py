@@ -82,10 +82,11 @@ def _print_model(folder: Path, as_json: bool) -> None:
         return
     last = next(iter(store.history(1)), None)
     estimator: Any = trained.model
-    newest = _newest(store)
+    newest, decided = _newest(store), _decided(store)
     if as_json:
         facts = {"documents": len(store), **summary, "last_change": last, "warm": estimator.warm_}
-        output.print_json({**facts, **({} if newest is None else {"newest": newest})})
+        drift = {name: found for name, found in (("newest", newest), ("decided", decided)) if found is not None}
+        output.print_json({**facts, **drift})
         return
     last_change = "none" if last is None else f"{last['number']:,}, {last['kind']}, {last['time']}"
     extra = {"last change": last_change, "since the fit": describe_updates(estimator.warm_)}
@@ -94,6 +95,10 @@ def _print_model(folder: Path, as_json: bool) -> None:
             f"{newest['documents']:,}: mean familiarity {newest['familiarity']:.2f} (0.50 without drift), "
             f"{100 * newest['unfamiliar']:.1f} % unlike anything known"
         )
+    if decided is not None:
+        extra["decided labels"] = _acceptance(decided)
+        if decided["newest"]["labels"] < decided["labels"]:
+            extra["newest decided labels"] = _acceptance(decided["newest"])
     output.print_facts(f"Store {folder}", {"documents": f"{len(store):,}", **format_summary(summary), **extra})
 
 
@@ -110,6 +115,37 @@ def _newest(store: Store) -> dict[str, float] | None:
         return None
     strange = sum(value <= UNFAMILIAR for value in found) / len(found)
     return {"documents": len(found), "familiarity": round(sum(found) / len(found), 4), "unfamiliar": round(strange, 4)}
+
+
+def _decided(store: Store) -> dict[str, Any] | None:
+    """How many labels were accepted and rejected, in all, of the newest ones and by month; None if none were."""
+    changes = store.decided_labels()
+    if not changes:
+        return None
+    newest, n = [], 0
+    for _, _, accepted, rejected in reversed(changes):
+        if n >= _NEWEST:
+            break
+        newest.append((accepted, rejected))
+        n += accepted + rejected
+    months: dict[str, list[tuple[int, int]]] = {}
+    for _, time, accepted, rejected in changes:
+        months.setdefault(time[:7], []).append((accepted, rejected))
+    return {
+        **_counted([(accepted, rejected) for _, _, accepted, rejected in changes]),
+        "newest": _counted(newest),
+        "months": {month: _counted(some) for month, some in months.items()},
+    }
+
+
+def _counted(decisions: list[tuple[int, int]]) -> dict[str, Any]:
+    accepted, rejected = map(sum, zip(*decisions, strict=True))
+    n = accepted + rejected
+    return {"labels": n, "accepted": accepted, "rejected": rejected, "acceptance": round(accepted / n, 4)}
+
+
+def _acceptance(counted: dict[str, Any]) -> str:
+    return f"{counted['labels']:,}: {100 * counted['acceptance']:.1f} % accepted"
 
 
 def _measure(

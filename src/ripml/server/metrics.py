@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 if TYPE_CHECKING:
     from ripml.server.served_store import ServedStore
@@ -68,17 +68,22 @@ class Metrics:
         self._requests.labels(method if method in METHODS else "other", route, str(status)).inc()
         self._seconds.labels(route).observe(seconds)
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        """The sizes of the stores; called by the registry."""
+    def collect(self) -> Iterator[Metric]:
+        """The sizes of the stores, and what was decided in them; called by the registry."""
         gauges = {
             "documents": GaugeMetricFamily("ripml_documents", "Documents of a store.", labels=["store"]),
             "labels": GaugeMetricFamily("ripml_labels", "Labels of a store.", labels=["store"]),
             "version": GaugeMetricFamily("ripml_version", "Number of a store's last change.", labels=["store"]),
         }
+        decided = CounterMetricFamily(
+            "ripml_decided_labels", "Labels that were accepted and rejected.", labels=["store", "outcome"]
+        )
         for name, store in self._stores.items():
             for size, value in store.sizes().items():
                 gauges[size].add_metric([name], value)
-        yield from gauges.values()
+            for outcome, value in store.decided_labels().items():
+                decided.add_metric([name, outcome], value)
+        yield from (*gauges.values(), decided)
 
     def text(self) -> bytes:
         """All metrics in Prometheus' text format."""

@@ -20,6 +20,7 @@ import copy
 import functools
 import heapq
 import logging
+import threading
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -186,6 +187,7 @@ class ServedStore:
         self.audit = Job(f"audit {name}", self._run_audit, self._count_job("audit"))
         self.backup = Job(f"backup {name}", self._run_backup, self._count_job("backup"))
         self._follow_failed = False
+        self._decided, self._decided_turn = (0, 0, 0), threading.Lock()  # up to a change: accepted, rejected
 
     # ----------------------------------------------------------------------------------------------------- life cycle
 
@@ -440,6 +442,15 @@ class ServedStore:
         """The numbers of documents, labels and changes; may wait for the disk."""
         version, model = self._current()
         return {"documents": len(self.store), "labels": len(model.model.classes_), "version": version}
+
+    def decided_labels(self) -> dict[str, int]:
+        """How many labels were accepted and rejected, as the history has it; reads what was added to it."""
+        with self._decided_turn:
+            last, accepted, rejected = self._decided
+            for change, _, yes, no in self.store.decided_labels(last):
+                last, accepted, rejected = change, accepted + yes, rejected + no
+            self._decided = last, accepted, rejected
+        return {"accepted": accepted, "rejected": rejected}
 
     def summary(self) -> StoreSummary:
         """The name and size of the store."""

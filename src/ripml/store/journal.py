@@ -524,6 +524,33 @@ def history(connection: sqlite3.Connection, n: int, before: int | None = None) -
     return entries
 
 
+def decided_labels(connection: sqlite3.Connection, after: int = 0) -> list[tuple[int, str, int, int]]:
+    """The number and time of each change that decided labels, and how many it newly accepted and rejected.
+
+    Decisions that `redact` took from the history are counted at the last one on their document, if they still stand.
+    """
+    rows = connection.execute(
+        "SELECT c.number, c.time, c.labels, c.document, n.number, n.labels FROM changes AS c LEFT JOIN changes AS n "
+        "ON n.number = (SELECT min(number) FROM changes WHERE document = c.document AND number > c.number) "
+        "WHERE c.number > ? AND c.document NOT NULL AND (c.kind = 'decide' OR c.labels LIKE '{%') ORDER BY c.number",
+        (after,),
+    )
+    found = []
+    for number, time, labels, document, later, packed in rows.fetchall():
+        if later is None:
+            left = State(b"", labels_of(connection, document), *decisions(connection, document).get(document, ((), ())))
+        elif packed is None:
+            continue
+        else:
+            left = State.unpack(packed)
+        before = set() if labels is None else set(_signed(State.unpack(labels)))
+        new = set(_signed(left)) - before
+        accepted = sum(label > 0 for label in new)
+        if new:
+            found.append((number, time, accepted, len(new) - accepted))
+    return found
+
+
 def _signed(state: State) -> list[int]:
     """The labels that a document carries, or those that were accepted, and those that were rejected as −number."""
     return [*state.labels, *state.accepted, *(-label for label in state.rejected)]

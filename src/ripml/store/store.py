@@ -510,6 +510,14 @@ class Store:
         for id in ids:
             yield self.document(id)
 
+    def decided_labels(self, after: int = 0) -> list[tuple[int, str, int, int]]:
+        """Of each change after this one that decided labels: number, time, and how many it accepted and rejected.
+
+        A label counts when it was accepted or rejected, also if that was taken back later. `compact` deletes what was
+        taken back.
+        """
+        return self._read(lambda c: journal.decided_labels(c, after))
+
     def ids(self) -> list[str]:
         """The ids of all documents, in the order in which they were added."""
         return self._read(lambda c: [id for (id,) in c.execute("SELECT id FROM documents ORDER BY number")])
