@@ -6,12 +6,14 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
+from test_audit import documents
 from test_cli import run
 from test_server import client_of
 
@@ -170,10 +172,107 @@ def test_shell_and_http_give_what_python_gives(store: Store, tmp_path: Path, cap
         answer = client.post(path, json={"n": 2, "caller": "ana"}).json()["documents"]
         assert [one["id"] for one in answer] == [one.id for one in expected[1:]]
         assert client.post(path, json={"n": 100, "caller": "ben"}).json()["documents"][0].keys() == {
-            "id", "text", "labels", "probability", "gain", "n_like", "until",
+            "id", "text", "labels", "probability", "gain", "n_like", "until", "carried", "findings",
         }  # fmt: skip
         assert client.post(path, json={"n": 0}).status_code == 422
         assert client.post(f"{path}/release", json={"ids": [answer[0]["id"]]}).status_code == 204
         assert client.post(f"{path}/release", json={"ids": ["nobody"]}).status_code == 404
         given_back = client.post(path, json={"caller": "eva"}).json()["documents"]
         assert [one["id"] for one in given_back] == [answer[0]["id"]]
+
+
+# ------------------------------------------------------------------------------------------------ documents with labels
+
+MISTAKEN = {"d0": ("weather", "fruit"), "d40": ("fruit", "weather")}  # a label that it has, and the one it should have
+
+
+@pytest.fixture
+def mistaken(tmp_path: Path) -> Iterator[Store]:
+    """Documents of three topics, two of which have a wrong label, and one without labels."""
+    texts, labels = documents()
+    ids = [*(f"d{i}" for i in range(len(texts))), "free"]
+    data = replace(documents_given([*texts, "a violin"], [*labels, []]), ids=ids)
+    with Store.create(tmp_path / "store", data, RIPML(random_state=0)) as opened:
+        yield opened
+
+
+def test_documents_with_labels_are_offered_by_the_mistakes_that_are_expected_in_them(mistaken: Store) -> None:
+    found = mistaken.review(2, labelled=True, caller="ana")
+    assert set(ids_of(found)) == set(MISTAKEN)
+    assert [one.carried for one in found] == [[MISTAKEN[one.id][0]] for one in found]
+    audit = mistaken.audit()
+    doubts = {(one.kind, one.document, one.label): one.doubt for one in [*audit.wrong, *audit.missing]}
+    for one in found:
+        assert {finding.document for finding in one.findings} == {one.id}
+        mine = [doubt for (_, document, _), doubt in doubts.items() if document == one.id]
+        assert one.gain == pytest.approx(sum(mine))
+        assert one.probability == pytest.approx(np.prod(1 - np.array(mine)))
+    gains = [one.gain for one in [*found, *mistaken.review(100, labelled=True, caller="ben")]]
+    assert gains == sorted(gains, reverse=True)
+
+
+def test_both_queues_lease_apart(mistaken: Store) -> None:
+    mine = ids_of(mistaken.review(2, labelled=True, caller="ana"))
+    assert ids_of(mistaken.review(9, caller="ana")) == ["free"]
+    assert set(mine).isdisjoint(ids_of(mistaken.review(100, labelled=True, caller="ben")))
+    assert ids_of(mistaken.review(2, labelled=True, caller="ana")) == mine
+    mistaken.release(mine)
+    assert set(mine) <= set(ids_of(mistaken.review(100, labelled=True, caller="eva")))
+
+
+def test_who_decided_on_a_document_with_labels_is_not_asked_again(mistaken: Store, tmp_path: Path) -> None:
+    mistaken.review(100, labelled=True, caller="ana")
+    mistaken.relabel("d0", ["fruit"])
+    same, *_, other = mistaken.review(100, labelled=True, caller="ana")
+    mistaken.relabel(same.id, same.carried)  # nothing changes, but somebody looked
+    mistaken.dismiss(other.findings)
+    decided = {"d0", same.id, other.id}
+    assert not decided & set(ids_of(mistaken.review(100, labelled=True, caller="ana")))
+    mistaken.close()
+    with Store.open(tmp_path / "store") as opened:  # a new audit
+        assert not decided & set(ids_of(opened.review(1000, labelled=True, caller="ana")))
+
+
+def test_a_document_that_changed_or_was_dismissed_after_the_audit_is_not_offered(mistaken: Store) -> None:
+    found = mistaken.audit()
+    third = next(str(one.document) for one in found.wrong if one.document not in MISTAKEN)
+    mistaken.relabel("d0", ["fruit"])
+    mistaken.forget(["d40"])
+    mistaken.dismiss([one for one in [*found.wrong, *found.missing] if one.document == third])
+    assert not {*MISTAKEN, third} & set(ids_of(mistaken.review(1000, labelled=True)))
+
+
+def test_a_reader_cannot_lease_documents_with_labels(mistaken: Store, tmp_path: Path) -> None:
+    mistaken.close()
+    with (
+        Store.open(tmp_path / "store", readonly=True) as reader,
+        pytest.raises(StoreError, match="opened with readonly=True"),
+    ):
+        reader.review(labelled=True)
+
+
+def test_documents_with_labels_in_the_shell_and_over_http(
+    mistaken: Store, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    expected = [one.to_json() for one in mistaken.review(2, labelled=True, caller="ana")]
+    mistaken.close()
+    command = ("review", tmp_path / "store", "--labelled", "--top", "2", "--caller", "ana")
+    printed = [json.loads(line) for line in run(capfd, *command, "--json")[0].splitlines()]
+    assert [{**one, "until": ""} for one in printed] == [{**one, "until": ""} for one in expected]
+    shown = run(capfd, *command)[0]
+    assert all(f"{has}: probably wrong, doubt" in shown for has, _ in MISTAKEN.values())
+    assert all(f"{misses}: probably missing, doubt" in shown for _, misses in MISTAKEN.values())
+    assert "carries weather" in shown
+    with client_of(Store.open(tmp_path / "store")) as client:
+        path = "/v1/stores/tiny"
+        early = client.post(f"{path}/review", json={"labelled": True})
+        assert early.status_code == 409
+        assert "POST /v1/stores/tiny/audit" in early.json()["detail"]
+        client.post(f"{path}/audit")
+        while client.get(f"{path}/audit").json()["status"] == "running":
+            time.sleep(0.01)
+        answer = client.post(f"{path}/review", json={"labelled": True, "caller": "eva"}).json()["documents"]
+        assert not set(MISTAKEN) & {one["id"] for one in answer}  # ana has them
+        assert client.post(f"{path}/review/release", json={"ids": [*MISTAKEN]}).status_code == 204
+        answer = client.post(f"{path}/review", json={"labelled": True, "n": 2, "caller": "ben"}).json()["documents"]
+        assert [{**one, "until": ""} for one in answer] == [{**one, "until": ""} for one in expected]

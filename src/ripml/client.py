@@ -71,7 +71,7 @@ class Changed:
 
 @dataclass(frozen=True)
 class Review:
-    """A document that is worth labelling, and until when nobody else gets it."""
+    """A document that is worth looking at, and until when nobody else gets it."""
 
     id: str
     text: str
@@ -80,6 +80,8 @@ class Review:
     gain: float
     n_like: int
     until: str
+    carried: list[str]  # the labels that the document has
+    findings: list[dict[str, Any]]  # what is doubtful about them, as in the API
 
 
 @dataclass(frozen=True)
@@ -159,9 +161,14 @@ class Client:
         answer = self._ask("POST", "/forget", {"ids": list(ids)})
         return Changed(answer["version"], answer["ids"])
 
-    def review(self, n: int = 10, minutes: float = 30, caller: str | None = None) -> list[Review]:
-        """Lease the documents without labels that the model would learn most from; `relabel` decides one."""
-        body = {"n": n, "minutes": float(minutes), **_given({"caller": caller})}
+    def review(
+        self, n: int = 10, minutes: float = 30, caller: str | None = None, *, labelled: bool = False
+    ) -> list[Review]:
+        """Lease the documents without labels that the model would learn most from; `relabel` decides one.
+
+        With `labelled`, those with labels that are most probably wrong, by the last audit of the server.
+        """
+        body = {"n": n, "minutes": float(minutes), "labelled": labelled, **_given({"caller": caller})}
         answer = self._ask("POST", "/review", body)
         return [
             Review(**{**one, "labels": _suggestions(one, answer.get("names"))}) for one in answer["documents"]

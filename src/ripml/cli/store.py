@@ -7,7 +7,7 @@ import getpass
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from json import dumps, loads
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,7 +19,7 @@ from ripml.cli import options, output
 
 if TYPE_CHECKING:
     from ripml.datasets import Dataset
-    from ripml.store import Certificate, Store
+    from ripml.store import Certificate, Review, Store
     from ripml.tagging.documents import DocumentModel
 
 __all__ = ["app", "labels_app", "login_name", "open_store"]
@@ -317,17 +317,24 @@ def review(
     store: options.Store,
     n: Annotated[int, Option("--top", "-n", min=1, help="Maximum number of documents.")] = 10,
     minutes: Annotated[float, Option(min=0.01, help="Nobody else gets these documents for so long.")] = 30,
+    labelled: Annotated[
+        bool, Option("--labelled", help="Documents whose labels are probably wrong or missing, as ripml audit finds.")
+    ] = False,
     caller: Annotated[str | None, Option(help="Who asks. Default: the name of the user.")] = None,
     release: Annotated[
         list[str] | None, Option(metavar="ID", help="Give a document back undecided; can be repeated.")
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """List the documents without labels from which the model is expected to learn most, with suggestions.
+    """List the documents without labels from which the model is expected to learn most, with suggestions; or those with
+    labels that are most probably wrong.
 
     Label them with ripml relabel: the model has learnt each one before the command ends. Documents that were listed
     are not given to other callers meanwhile; the same caller gets first what is not decided yet. A document that is
     relabelled without any label is not listed again. ripml update adds documents: rows without labels wait here.
+
+    With --labelled, the documents of which most labels are probably wrong or missing. One that is relabelled, also with
+    the labels that it has, is not listed again.
 
     Example: ripml review store/ --top 5
 
@@ -339,20 +346,28 @@ def review(
             print(f"{output.count(len(release), 'document')} given back")
             return
         with output.working("choosing"):
-            found = opened.review(n, caller=caller or login_name(), minutes=minutes)
+            found = opened.review(n, labelled=labelled, caller=caller or login_name(), minutes=minutes)
         for one in found:
             if json:
-                labels = [{"label": label, "score": score} for label, score in one.labels]
-                output.print_json({**asdict(one), "labels": labels})
-                continue
-            text = " ".join((one.text or "").split())
-            print(f"{output.printable(one.id)}  {output.printable(text[:_SHOWN_TEXT])}")
-            why = (
-                f"first suggestion right with {100 * one.probability:.0f} %, like {one.n_like:,} others without labels"
-            )
-            print(f"    {_shown(opened, [label for label, _ in one.labels]) or 'no suggestion'}; {why}")
+                output.print_json(one.to_json())
+            else:
+                _print_review(opened, one)
         if not found and not json:
-            print("no document waits for labels; ripml update adds rows without labels.", file=sys.stderr)
+            none = "no label is doubtful" if labelled else "no document waits for labels"
+            print(f"{none}; ripml update adds rows{'' if labelled else ' without labels'}.", file=sys.stderr)
+
+
+def _print_review(store: Store, one: Review) -> None:
+    """Print a document to review, and why it is worth looking at."""
+    text = " ".join((one.text or "").split())
+    print(f"{output.printable(one.id)}  {output.printable(text[:_SHOWN_TEXT])}")
+    for finding in one.findings:
+        print(f"    {_shown(store, [finding.label])}: probably {finding.kind}, doubt {finding.doubt:.2f}")
+    if one.carried:
+        print(f"    carries {_shown(store, one.carried)}")
+        return
+    why = f"first suggestion right with {100 * one.probability:.0f} %, like {one.n_like:,} others without labels"
+    print(f"    {_shown(store, [label for label, _ in one.labels]) or 'no suggestion'}; {why}")
 
 
 @app.command(short_help="Accept or reject labels of a document.")

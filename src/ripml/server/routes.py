@@ -503,8 +503,10 @@ async def check_table(
 async def review(
     request: Request, store: ServedStoreParameter, caller: CallerParameter, query: schemas.ReviewRequest
 ) -> Response:
-    """Lease the documents without labels that the model is expected to learn most from; relabelling ends a lease."""
-    arguments = (query.n, query.minutes, query.caller, await _languages(request))
+    """Lease the documents to look at next: those without labels that the model is expected to learn most from, or, with
+    `labelled`, those whose labels the last audit found most doubtful. Relabelling ends a lease.
+    """
+    arguments = (query, await _languages(request))
     return _json(await store.work(caller, partial(_is_gone, request), store.review, caller, *arguments))
 
 

@@ -179,6 +179,7 @@ class ReviewRequest(_Request):
     n: Annotated[int, Field(ge=1, le=1000, description="The most documents."), _INTEGER] = 10
     minutes: Annotated[FiniteFloat, Field(gt=0, le=10_080, description="How long nobody else gets them.")] = 30.0
     caller: Annotated[Name | None, Field(description="Who asks, where several people share a key.")] = None
+    labelled: Annotated[bool, Field(description="Those with labels that the last audit found most doubtful.")] = False
 
 
 class ReleaseRequest(_Request):
@@ -235,19 +236,41 @@ class LabelScores(BaseModel):
     familiarity: Annotated[float | None, Field(description=_FAMILIARITY)] = None
 
 
+class NearDocument(BaseModel):
+    """A document that is similar to another one."""
+
+    document: str
+    similarity: float
+
+
+class DoubtfulLabel(BaseModel):
+    """A label of a document that is probably wrong or missing, and the similar documents with and without it."""
+
+    kind: Literal["wrong", "missing"]
+    document: str
+    label: str
+    doubt: float
+    probability: float
+    expected: float
+    carriers: list[NearDocument]
+    others: list[NearDocument]
+
+
 class ReviewedDocument(LabelScores):
     """A document to review, with suggestions, and why it is worth labelling."""
 
     id: str
     text: str
-    probability: Annotated[float, Field(description="That the first label is right.")]
-    gain: Annotated[float, Field(description="What is expected to be gained by its labels; the unit is a document.")]
+    probability: Annotated[float, Field(description="That the first label is right, or that all it has are.")]
+    gain: Annotated[float, Field(description="What is expected to be gained by its labels, or the mistakes in them.")]
     n_like: Annotated[int, Field(description="Documents without labels to which it would be the nearest with labels.")]
     until: Annotated[str, Field(description="When others may get it, in UTC.")]
+    carried: Annotated[list[str], Field(description="The labels that the document has.")]
+    findings: Annotated[list[DoubtfulLabel], Field(description="What is doubtful about them.")]
 
 
 class ReviewBatch(_Named):
-    """Documents without labels that the model is expected to learn most from, the most useful first."""
+    """Documents to look at next, the most useful first."""
 
     documents: list[ReviewedDocument]
 
@@ -545,26 +568,6 @@ class CheckStatus(JobStatus):
 
     ok: bool | None = None
     findings: list[Finding] = []
-
-
-class NearDocument(BaseModel):
-    """A document that is similar to another one."""
-
-    document: str
-    similarity: float
-
-
-class DoubtfulLabel(BaseModel):
-    """A label of a document that is probably wrong or missing, and the similar documents with and without it."""
-
-    kind: Literal["wrong", "missing"]
-    document: str
-    label: str
-    doubt: float
-    probability: float
-    expected: float
-    carriers: list[NearDocument]
-    others: list[NearDocument]
 
 
 class Conflict(BaseModel):

@@ -58,6 +58,7 @@ from ripml.server.schemas import (
     Limits,
     ModelCard,
     NumberedDocument,
+    ReviewRequest,
     StoreSummary,
     TableReport,
     VocabularySummary,
@@ -637,12 +638,15 @@ class ServedStore:
             raise Problem(422, str(error).replace(str(path), name)) from None
         return TableReport(**{**report.to_json(), "name": name})
 
-    def review(self, caller: Caller, n: int, minutes: float, who: str | None, languages: Languages = ()) -> bytes:
+    def review(self, caller: Caller, query: ReviewRequest, languages: Languages = ()) -> bytes:
         """Documents to review, leased to a caller, as the JSON of `ReviewBatch`."""
-        holder = " ".join(filter(None, (caller.key, who))) or None
-        found = self.store.review(n, caller=holder, minutes=minutes)
-        names = self._names(self.store.model, (label for one in found for label, _ in one.labels), languages)
-        documents = ({**vars(one), "text": one.text or "", "labels": _scored(one.labels)} for one in found)
+        if query.labelled and self.audit.result is None:
+            raise Problem(409, f"the labels were not audited; POST /v1/stores/{self.name}/audit, and wait for its end.")
+        holder = " ".join(filter(None, (caller.key, query.caller))) or None
+        found = self.store.review(query.n, labelled=query.labelled, caller=holder, minutes=query.minutes)
+        shown = (label for one in found for label in (*(label for label, _ in one.labels), *one.carried))
+        names = self._names(self.store.model, shown, languages)
+        documents = ({**one.to_json(), "text": one.text or ""} for one in found)
         return _encode_items("documents", documents, names)
 
     def release(self, ids: Sequence[str]) -> None:

@@ -376,6 +376,13 @@ def without_labels(connection: sqlite3.Connection, documents: Iterable[int]) -> 
     return [number for number in documents if connection.execute(query, (number,)).fetchone() is not None]
 
 
+def unchanged_since(connection: sqlite3.Connection, documents: Iterable[int], change: int) -> list[int]:
+    """Those of these documents that are there and that no later change names, in the same order."""
+    changed = "SELECT 1 FROM changes WHERE document = documents.number AND changes.number > ?"
+    query = f"SELECT 1 FROM documents WHERE number = ? AND NOT EXISTS ({changed})"
+    return [number for number in documents if connection.execute(query, (number, change)).fetchone() is not None]
+
+
 def document_of(connection: sqlite3.Connection, number: int) -> tuple[str, bytes]:
     """The id and the body of a document that is there."""
     id, body = connection.execute("SELECT id, body FROM documents WHERE number = ?", (number,)).fetchone()

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
+from math import prod
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -119,18 +120,35 @@ class Review:
     id: str
     text: str | None  # None in a store of features
     labels: list[Suggestion]  # that the model suggests, with their scores
-    probability: float  # that the first of them is right
-    gain: float
+    probability: float  # that the first of them is right; of a document with labels, that none is wrong or missing
+    gain: float  # of a document with labels, how many are expected to be wrong or missing
     n_like: int  # documents without labels to which it would be the nearest with labels
     until: str  # the end of the lease, in UTC
+    carried: list[str]  # the labels that the document has
+    findings: list[Finding]  # what is doubtful about them
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values."""
+        labels = [{"label": label, "score": score} for label, score in self.labels]
+        return {**vars(self), "labels": labels, "findings": [finding.to_json() for finding in self.findings]}
+
+
+@dataclass(frozen=True)
+class _Reason:
+    """Why a document is to be reviewed, as `Review` has it."""
+
+    probability: float = 0.0
+    gain: float = 0.0
+    n_like: int = 0
+    findings: tuple[Finding, ...] = ()
 
 
 @dataclass(frozen=True)
 class _ReviewOrder:
-    """Documents without labels, the most useful first, by one version of the model."""
+    """Documents to review by their numbers, those to look at first at the start, by one version of the model."""
 
     change: int
-    documents: dict[int, tuple[float, float, int]]  # number ↦ probability, gain, n_like
+    documents: dict[int, _Reason]
 
 
 class Store:
@@ -173,8 +191,8 @@ class Store:
         self._counted: tuple[bytes | None, int] = None, 0  # the hash of a history, and how many documents there were
         self._completions: dict[str, LabelCompletion] = {}  # by language
         self._completion_turn = threading.Lock()
-        self._review_order: _ReviewOrder | None = None
-        self._review_turn = threading.Lock()
+        self._review_orders: dict[bool, _ReviewOrder] = {}  # of documents without and with labels
+        self._review_turns = {False: threading.Lock(), True: threading.Lock()}
         self._changes = 0  # since the snapshot
         self._refit_turn = threading.Lock()
         self._refitting = False  # while True, the journal since the last snapshot must be kept for the new model
@@ -596,17 +614,31 @@ class Store:
         """The labels of documents that are most probably wrong and missing, at most `limit` of each.
 
         Each document is scored by a model of all others but its copies. Documents are named by their ids. Findings that
-        were dismissed are left out until their document changes. See `ripml.RIPML.audit`.
+        were dismissed are left out until their document changes. See `ripml.RIPML.audit`. What is found is also what
+        `review(labelled=True)` offers.
         """
         check_count("limit", limit)
-        model, hidden = self.model, self._read(dismissals.dismissed)
+        version, model, hidden = self.version, self.model, self._read(dismissals.dismissed)
         found = model.audit(limit + len(hidden), n_examples, lambda rows: self._texts_of(model, rows))
         found = found.renamed(dict(self.rows(sorted(found.rows), model)))
         wrong, missing = (
             [finding for finding in findings if Doubt.of(finding) not in hidden][:limit]
             for findings in (found.wrong, found.missing)
         )
+        self._review_orders[True] = self._order_by_doubt(version, [*wrong, *missing])
         return replace(found, wrong=wrong, missing=missing)
+
+    def _order_by_doubt(self, version: int, findings: Iterable[Finding]) -> _ReviewOrder:
+        """The documents of findings, those of which most labels are expected to be wrong or missing first."""
+        of: dict[str, list[Finding]] = {}
+        for finding in findings:
+            of.setdefault(str(finding.document), []).append(finding)
+        reasons = {
+            id: _Reason(prod(1 - one.doubt for one in some), sum(one.doubt for one in some), 0, tuple(some))
+            for id, some in sorted(of.items(), key=lambda pair: -sum(one.doubt for one in pair[1]))
+        }
+        numbers = self._read(lambda c: {id: found[0] for id in reasons if (found := journal.find_document(c, id))})
+        return _ReviewOrder(version, {number: reasons[id] for id, number in numbers.items()})
 
     def quality(self, limit: int = 1000, n_examples: int = 3) -> Quality:
         """How well labels are predicted for documents that are left out with their copies; see `RIPML.quality`."""
@@ -723,27 +755,38 @@ class Store:
 
         self._write(change, actor)
 
-    def review(self, n: int = 10, *, caller: str | None = None, minutes: float = 30) -> list[Review]:
+    def review(
+        self, n: int = 10, *, labelled: bool = False, caller: str | None = None, minutes: float = 30
+    ) -> list[Review]:
         """Lease the n documents without labels that the model is expected to learn most from, see `tagging.review`.
 
-        For this time no other caller gets them. A caller that asks again gets first what it has not decided yet. To
-        decide is to `relabel`, `learn` or `forget` a document: that ends its lease, is in the model at once, and is
-        exact. A document that is relabelled without labels is not offered again.
+        With `labelled`, those with labels of which most are probably wrong or missing, by the last `audit` since the
+        store was opened; without one, this makes it. For this time no other caller gets them. A caller that asks again
+        gets first what it has not decided yet. To decide is to `relabel`, `learn` or `forget` a document, or to
+        `accept` or `dismiss` its findings: that ends its lease, is in the model at once, and is exact. A document that
+        is relabelled without labels, or had labels, is not offered again.
         """
         check_count("n", n)
         check_actor(caller)
         if not (is_number(minutes) and 0 < float(minutes) <= _MAX_DAYS * 1440):
             raise ParameterError(f"`minutes` must be a number above 0; got {minutes!r}.")
-        with self._review_turn:
-            now, order, is_fresh = time.time(), self._review_order, False
+        with self._review_turns[labelled]:
+            now, is_fresh = time.time(), labelled
+            if labelled and True not in self._review_orders:
+                with self._writing():
+                    pass  # a reader is told before the audit that it cannot lease
+                self.audit()
+            order = self._review_orders.get(labelled)
             while True:
-                if order is None or self.version - order.change > _REVIEW_CHANGES:
+                if order is None or (not labelled and self.version - order.change > _REVIEW_CHANGES):
                     order, is_fresh = self._order_for_review(now, n), True
                 with self._writing(), self._database.transaction() as connection:
-                    waiting = journal.without_labels(connection, order.documents)
-                    taken = leases.take(connection, waiting, n, caller, now, now + 60 * float(minutes))
+                    waiting = self._waiting(connection, labelled, order)
+                    taken = leases.take(connection, labelled, [*waiting], n, caller, now, now + 60 * float(minutes))
                     rows = [journal.document_of(connection, number) for number in taken]
-                self._review_order = order
+                    carried = [journal.labels_of(connection, number) for number in taken]
+                    names = [journal.label_names(connection, numbers) or [] for numbers in carried]
+                self._review_orders[labelled] = order
                 if is_fresh or len(taken) == n:
                     break
                 order = None
@@ -752,13 +795,26 @@ class Store:
             return []
         model, form = self.model, self._bodies
         states = [State(body, ()) for _, body in rows]
-        labels = model.suggest(form.to_dataset(states))
+        suggested = model.suggest(form.to_dataset(states))
         found = []
-        for number, (id, body), suggested in zip(taken, rows, labels, strict=True):
-            probability, gain, n_like = order.documents.get(number, (0.0, 0.0, 0))
+        for number, (id, body), labels, known in zip(taken, rows, suggested, names, strict=True):
+            why = waiting.get(number) or order.documents.get(number, _Reason())
             text = form.to_json(body).get("text")
-            found.append(Review(id, text, suggested, probability, gain, n_like, until))
+            findings = [*why.findings]
+            found.append(Review(id, text, labels, why.probability, why.gain, why.n_like, until, known, findings))
         return found
+
+    def _waiting(self, connection: sqlite3.Connection, labelled: bool, order: _ReviewOrder) -> dict[int, _Reason]:
+        """The documents of an order that still wait, in the same order."""
+        if not labelled:
+            numbers = journal.without_labels(connection, order.documents)
+            return {number: order.documents[number] for number in numbers}
+        hidden, waiting = dismissals.dismissed(connection), {}
+        for number in journal.unchanged_since(connection, order.documents, order.change):
+            reason = order.documents[number]
+            if findings := tuple(one for one in reason.findings if Doubt.of(one) not in hidden):
+                waiting[number] = replace(reason, findings=findings)
+        return waiting
 
     def release(self, ids: Iterable[str]) -> None:
         """Give documents of `review` back undecided, so that others get them."""
@@ -774,7 +830,7 @@ class Store:
 
         def query(connection: sqlite3.Connection) -> tuple[leases.Leases, Any, Any]:
             without, with_labels = (journal.sample(connection, _REVIEWED_ROWS, labelled) for labelled in (False, True))
-            return leases.read(connection, now), without, with_labels
+            return leases.read(connection, False, now), without, with_labels
 
         taken, unlabelled, labelled = self._read(query)
         free = {number: state for number, state in unlabelled.items() if number not in taken}
@@ -793,7 +849,7 @@ class Store:
         numbers = list(free)
         chosen = choose(apart(X)[0], known, first, max(_REVIEW_ORDER, n))
         return _ReviewOrder(
-            version, {numbers[one.row]: (float(first[one.row]), one.gain, one.n_like) for one in chosen}
+            version, {numbers[one.row]: _Reason(float(first[one.row]), one.gain, one.n_like) for one in chosen}
         )
 
     def decide(
@@ -862,6 +918,8 @@ class Store:
         doubts = [Doubt.of(finding) for finding in findings]
         with self._writing(), self._database.transaction() as connection:
             dismissals.dismiss(connection, doubts)
+            documents = [journal.require_document(connection, doubt.document)[0] for doubt in doubts]
+            leases.end(connection, documents, time.time())
 
     def undo(self, findings: Iterable[Finding | Mapping[str, Any]], *, actor: str | None = None) -> None:
         """Take back that findings were accepted or dismissed: labels are again as the findings had them."""

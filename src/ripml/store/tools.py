@@ -16,7 +16,14 @@ from ripml.tagging.rules import Suggestion
 
 __all__ = ["Tool", "Tools"]
 
-_TYPES: dict[str, type] = {"string": str, "integer": int, "number": float, "array": list, "object": dict}
+_TYPES: dict[str, type] = {
+    "string": str,
+    "integer": int,
+    "number": float,
+    "array": list,
+    "object": dict,
+    "boolean": bool,
+}
 _TEXT = {"type": "string", "description": "The text of a document."}
 _ID = {"type": "string", "description": "The id of a document."}
 _LABELS = {"type": "array", "items": {"type": "string"}, "description": "All labels of the document."}
@@ -71,6 +78,7 @@ class Tools:
         n = _count(5, "The most labels.")
         document = _schema(["text", "labels"], id=_ID, text=_TEXT, labels=_LABELS)
         many = {"type": "array", "items": document, "minItems": 1, "maxItems": 1000}
+        labelled = {"type": "boolean", "default": False, "description": "Whether those with labels."}
         minutes = {"type": "number", "minimum": 1, "maximum": 10_080, "default": 30, "description": "How long."}
         ids = {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 1000}
         return [
@@ -108,9 +116,11 @@ class Tools:
             ),
             Tool(
                 "review", "Documents to label next",
-                "Lease the documents without labels from which the model would learn most. Decide each with relabel; "
-                "give those back with release that you do not decide.",
-                _schema([], n=_count(5, "The most documents."), minutes=minutes), self._review, writes=True,
+                "Lease the documents without labels from which the model would learn most, or those with labels that "
+                "are most probably wrong. Decide each with relabel, also where its labels are right; give those back "
+                "with release that you do not decide.",
+                _schema([], n=_count(5, "The most documents."), minutes=minutes, labelled=labelled),
+                self._review, writes=True,
             ),
             Tool(
                 "release", "Give documents back", "Give documents of review back undecided, so that others get them.",
@@ -185,8 +195,8 @@ class Tools:
         self._store.relabel(id, labels, actor=self._actor)
         return {"id": id, "labels": labels, "before": before, "version": self._store.version}
 
-    def _review(self, n: int, minutes: float) -> dict[str, Any]:
-        found = self._store.review(n, caller=self._actor, minutes=minutes)
+    def _review(self, n: int, minutes: float, labelled: bool) -> dict[str, Any]:
+        found = self._store.review(n, labelled=labelled, caller=self._actor, minutes=minutes)
         return {
             "documents": [
                 {
@@ -195,6 +205,11 @@ class Tools:
                     "suggestions": self._labels(one.labels),
                     "probability": round(one.probability, 4),
                     "until": one.until,
+                    "labels": one.carried,
+                    "doubts": [
+                        {"label": finding.label, "kind": finding.kind, "doubt": round(finding.doubt, 4)}
+                        for finding in one.findings
+                    ],
                 }
                 for one in found
             ]
@@ -214,7 +229,8 @@ def _check(what: str, value: Any, schema: Mapping[str, Any]) -> None:
     """
     kind = schema["type"]
     is_number = kind == "number" and isinstance(value, int)
-    if isinstance(value, bool) or not (isinstance(value, _TYPES[kind]) or is_number):
+    is_mistaken = isinstance(value, bool) and kind != "boolean"  # else True is a number
+    if is_mistaken or not (isinstance(value, _TYPES[kind]) or is_number):
         article = "an" if kind[0] in "aio" else "a"
         raise ParameterError(f"`{what}` must be {article} {kind}; got {str(value)[:80]!r}.".replace("'", ""))
     low, high = schema.get("minimum"), schema.get("maximum")
