@@ -328,7 +328,9 @@ def test_similar_documents_are_as_similar_as_the_kernel_says() -> None:
     model = RIPML(random_state=0, kernel=RBF(0.5), normalize=False).fit(X, Y)
     finding = model.audit(limit=1).missing[0]
     for document, similarity in finding.carriers + finding.others:
-        assert similarity == pytest.approx(np.exp(-0.5 * ((X[document] - X[finding.document]) ** 2).sum()), abs=1e-3)
+        assert similarity == pytest.approx(
+            np.exp(-0.5 * ((X[int(document)] - X[int(finding.document)]) ** 2).sum()), abs=1e-3
+        )
 
 
 def test_equal_documents_with_different_labels_are_named(model: Any) -> None:
