@@ -425,13 +425,14 @@ class ServedStore:
     def history(self, limit: int, before: int | None = None, languages: Languages = ()) -> bytes:
         """The last changes, or those before one, newest first, as the JSON of `History`."""
         changes, n_labels = list[dict[str, Any]](), 0
+        states = ("before", "after", "rejected_before", "rejected_after")
         for change in self.store.history(limit, before):
-            n_labels += sum(len(change.get(state) or ()) for state in ("before", "after"))
+            n_labels += sum(len(change.get(state) or ()) for state in states)
             if changes and n_labels > _MAX_HISTORY_LABELS:
                 break
             changes.append(change)
-        states = [change.get(state) or () for change in changes for state in ("before", "after", "rejected_after")]
-        names = self._names(self.store.model, (label for state in states for label in state), languages)
+        labels = (label for change in changes for state in states for label in change.get(state) or ())
+        names = self._names(self.store.model, labels, languages)
         return _encode_items("changes", changes, names)
 
     def sizes(self) -> dict[str, int]:
