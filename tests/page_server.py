@@ -165,6 +165,7 @@ def pictures(folder: Path) -> None:
 
         for page, name in ((open_page(1280, 800, "light"), "evidence"), (open_page(360, 740, "light"), "phone")):
             page.click(".tag .accept")
+            page.click(".tag:nth-child(3) .reject")
             page.click(".tag .label")
             page.wait_for_selector(".examples li")
             save(page, name)

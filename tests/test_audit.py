@@ -240,7 +240,10 @@ def test_stores_and_models_are_reported_by_the_shell(tmp_path: Path, capsys: pyt
     assert found["rows"] == 60
     assert {"d0", "d20"} <= {id for label in found["labels"] for id in label["missed"]}
     run(["report", str(tmp_path / "store")])
-    assert "By label frequency" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "By label frequency" in printed
+    weather = next(label for label in found["labels"] if label["label"] == "weather")
+    assert f"missed in: {', '.join(weather['missed'])}" in printed
 
 
 @pytest.fixture

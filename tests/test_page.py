@@ -166,28 +166,161 @@ def test_accepted_tags_are_learnt_and_change_the_next_suggestion(visit: Visitor,
     model = stores["questions"].model
     before = dict(model.suggest([text], model.rules.but(n=None))[0])
     page.keyboard.press("Control+s")
-    expect(page.locator("#note")).to_have_text("Accept or add a tag first.")
+    expect(page.locator("#note")).to_have_text("Accept, reject or add a tag first.")
     row(page, first).locator(".accept").click()
     row(page, second).locator(".reject").click()
     page.fill("#add", "string-pr")
     page.get_by_role("option", name="string-pr new label").click()
     page.get_by_role("button", name="Learn").click()
-    expect(page.locator("#note")).to_have_text("Learnt with 2 tags.")
+    expect(page.locator("#note")).to_have_text("Learnt: 2 right, 1 wrong.")
     expect(page.get_by_role("button", name="Learnt")).to_be_visible()
     after = dict(stores["questions"].model.suggest([text])[0])
     step = after[first] - before[first]
     expect(row(page, first).locator(".change")).to_have_text(f"{step:+.2f}")
     expect(row(page, "string-pr").locator(".score")).to_have_text(f"{after['string-pr']:.2f}")
     expect(row(page, second)).to_have_class(re.compile("rejected"))
-    expect(decision(page, text)).to_contain_text("learnt")
+    expect(decision(page, text)).to_contain_text("some tags decided")
     expect(page.locator("#size")).to_have_text(f"{len(stores['questions'])} documents · 20 labels")
     (change,) = stores["questions"].history(1)
-    assert set(change["after"]) == {first, "string-pr"}
+    assert (set(change["after"]), change["rejected_after"]) == ({first, "string-pr"}, [second])
     page.get_by_role("button", name="Undo", exact=True).click()
     expect(page.locator("#note")).to_have_text("Undone.")
     assert stores["questions"].history(1)[0]["kind"] == "forget"
     expect(page.get_by_role("button", name="Learn")).to_be_enabled()
     assert set(page.locator(".accepted .label bdi").all_text_contents()) == {first, "string-pr"}
+
+
+def test_a_tag_is_undecided_right_or_wrong(visit: Visitor) -> None:
+    page = tagged(visit(), TEXT)
+    label = labels(page)[0]
+    one = row(page, label)
+    accept, reject = (page.get_by_role("button", name=f"{verb} {label}", exact=True) for verb in ("Accept", "Reject"))
+
+    def shows(state: str) -> None:
+        expect(one.locator(".label")).to_have_accessible_name(re.compile(f"^{label} {state} "))
+        expect(one.locator(".state")).to_have_text(state)
+        expect(accept).to_have_attribute("aria-pressed", str(state == "right").lower())
+        expect(reject).to_have_attribute("aria-pressed", str(state == "wrong").lower())
+
+    shows("undecided")
+    plain = "(node) => [getComputedStyle(node).borderColor, getComputedStyle(node).backgroundColor]"
+    assert accept.evaluate(plain) == reject.evaluate(plain), "neither is suggested"
+    for button, state in ((accept, "right"), (reject, "wrong"), (reject, "undecided")):
+        button.click()
+        shows(state)
+        if state != "undecided":
+            expect(page.locator("#say")).to_have_text(f"{label}: {state}")
+            assert one.locator(".state").bounding_box()["width"] > 20, "it can be read"  # type: ignore[index]
+    one.locator(".label").focus()
+    for key, state in (("a", "right"), ("x", "wrong"), ("x", "undecided"), ("a", "right")):
+        page.keyboard.press(key)
+        shows(state)
+    expect(page.locator("#found")).to_have_text("1 right, 4 undecided")
+    page.fill("#add", "files")
+    page.get_by_role("option", name=re.compile("^files")).first.click()
+    expect(row(page, "files").locator(".state")).to_have_text("right")
+    row(page, "files").locator(".reject").click()
+    expect(row(page, "files").locator(".state")).to_have_text("wrong")
+    page.fill("#add", "unheard-of")
+    page.get_by_role("option", name="unheard-of new label").click()
+    expect(row(page, "unheard-of").locator(".state")).to_have_text("right")
+    row(page, "unheard-of").locator(".reject").click()  # there is nothing to reject
+    expect(row(page, "unheard-of")).to_have_count(0)
+    expect(page.locator("#found")).to_have_text("1 right, 1 wrong, 4 undecided")
+
+
+def test_nothing_is_learnt_of_undecided_tags(visit: Visitor, stores: dict[str, Store]) -> None:
+    store, text = stores["questions"], "Sparse vectors and arrays in numpy are slow"
+    page = tagged(visit(), text)
+    first, second, *others = labels(page)
+    before = dict(store.model.suggest([text], store.model.rules.but(n=None))[0])
+    row(page, first).locator(".reject").click()
+    expect(page.get_by_label("These are all the tags")).not_to_be_checked()
+    with page.expect_request("**/decisions") as sent:
+        page.locator("#learn").click()
+    assert sent.value.post_data_json == {"text": text, "accepted": [], "rejected": [first], "complete": False}
+    expect(page.locator("#note")).to_have_text("Learnt: 1 wrong.")
+    after = dict(store.model.suggest([text], store.model.rules.but(n=None))[0])
+    assert after[first] < before[first]
+    assert {label: after[label] for label in (second, *others)} == {label: before[label] for label in (second, *others)}
+    (id,) = {change["id"] for change in store.history(1)}
+    row(page, second).locator(".accept").click()
+    page.locator("#learn").click()
+    expect(page.locator("#note")).to_have_text("Learnt: 1 right, 1 wrong.")
+    assert (store.document(id)["accepted"], store.document(id)["rejected"]) == ([second], [first])
+    row(page, first).locator(".reject").click()  # undecided again
+    page.get_by_role("button", name="Save tags").click()
+    expect(page.locator("#note")).to_have_text("Learnt: 1 right.")
+    assert (store.document(id)["accepted"], store.document(id)["rejected"]) == ([second], [])
+    decision(page, text).get_by_role("button", name="Undo").click()
+    expect(decision(page, text).locator(".wrong")).to_have_text(f"wrong: {first}")
+    assert (store.document(id)["accepted"], store.document(id)["rejected"]) == ([second], [first])
+    page.locator("#next").click()
+    decision(page, text).get_by_role("button", name="Edit").click()
+    expect(page.locator("#found")).to_contain_text("1 right, 1 wrong")
+    expect(page.get_by_label("These are all the tags")).not_to_be_checked()
+    expect(row(page, first).locator(".state")).to_have_text("wrong")
+    store.forget([id])
+
+
+def test_all_the_tags_are_known_if_the_user_says_so(visit: Visitor, stores: dict[str, Store]) -> None:
+    store, text = stores["questions"], "Plots of a sparse matrix in pandas"
+    page = tagged(visit(tolerates="422"), text)
+    first, second = labels(page)[:2]
+    every = page.get_by_label("These are all the tags")
+    every.check()
+    expect(page.locator("#note")).to_have_text("Undecided tags count as wrong.")
+    row(page, second).locator(".reject").click()
+    page.locator("#learn").click()
+    expect(page.locator("#note")).to_contain_text("Accept or add a tag first")
+    row(page, first).locator(".accept").click()
+    expect(page.locator("#found")).to_have_text("1 right, all others wrong")
+    with page.expect_request("**/decisions") as sent:
+        page.locator("#learn").click()
+    assert sent.value.post_data_json == {"text": text, "accepted": [first], "rejected": [second], "complete": True}
+    expect(page.locator("#note")).to_have_text("Learnt with 1 tag.")
+    (id,) = {change["id"] for change in store.history(1)}
+    assert store.document(id) == {"id": id, "text": text, "labels": [first]}
+    page.locator("#next").click()
+    expect(every).not_to_be_checked()
+    decision(page, text).get_by_role("button", name="Edit").click()
+    expect(every).to_be_checked()
+    every.uncheck()
+    page.get_by_role("button", name="Save tags").click()
+    expect(decision(page, text)).to_contain_text("some tags decided")
+    assert (store.document(id)["labels"], store.document(id)["accepted"]) == ([], [first])
+    page.locator("h1").click()
+    page.keyboard.press("Control+z")
+    expect(page.locator("#note")).to_have_text("Undone.")
+    assert store.document(id)["labels"] == [first]
+    expect(every).not_to_be_checked()  # what the user said stays, and can be saved again
+    page.get_by_role("button", name="Save tags").click()
+    expect(decision(page, text)).to_contain_text("some tags decided")
+    decision(page, text).get_by_role("button", name="Undo").click()
+    expect(decision(page, text)).to_contain_text("tags changed")
+    assert store.document(id)["labels"] == [first]
+    decision(page, text).get_by_role("button", name="Edit").click()
+    expect(every).to_be_checked()
+    store.merge_labels([second], "merged-away")
+    every.uncheck()
+    row(page, second).locator(".reject").click()
+    page.get_by_role("button", name="Save tags").click()
+    expect(page.get_by_role("alert")).to_contain_text(f"There is no label '{second}'.")
+    store.forget([id])
+
+
+def test_a_text_unlike_anything_known_is_told(visit: Visitor) -> None:
+    page = visit()
+    answer: dict[str, Any] = {"version": 0, "labels": [{"label": "numpy", "score": 0.5}]}
+    page.route("**/suggest", lambda route: route.fulfill(json=answer))
+    told = page.get_by_text("This text is unlike anything that the model knows.", exact=True)
+    for familiarity, shown in ((0.01, True), (0.02, False), (None, False)):
+        answer["familiarity"] = familiarity
+        tagged(page, f"wnqz rvvk {familiarity}")
+        expect(told).to_be_visible(visible=shown)
+        if shown:
+            expect(page.locator("#say")).to_contain_text("unlike anything")
+            assert not violations(page)
 
 
 @pytest.mark.parametrize(("status", "again"), [(503, True), (404, False)])
@@ -197,7 +330,7 @@ def test_a_failed_undo_can_be_retried_unless_the_document_is_gone(
     page = tagged(visit(tolerates="Failed to load resource"), f"Read a sparse array from a file ({status})")
     page.locator(".tag .accept").first.click()
     page.get_by_role("button", name="Learn", exact=True).click()
-    expect(page.locator("#note")).to_have_text("Learnt with 1 tag.")
+    expect(page.locator("#note")).to_have_text("Learnt: 1 right.")
     (learnt,) = stores["questions"].history(1)
 
     def refuse(route: Route) -> None:
@@ -225,6 +358,7 @@ def test_a_decision_is_undone_restored_and_edited(visit: Visitor, stores: dict[s
     page = tagged(visit(), text)
     page.locator(".tag .accept").first.click()
     label = labels(page)[0]
+    page.get_by_label("These are all the tags").check()
     page.keyboard.press("Control+s")
     expect(decision(page, text)).to_contain_text("learnt")
     (id,) = {change["id"] for change in store.history(1)}
@@ -300,7 +434,7 @@ def test_files_are_read_one_after_the_other(visit: Visitor, stores: dict[str, St
     page.get_by_role("button", name="Learn and next").click()
     expect(page.locator("#text")).to_have_value("كيف أقرأ ملفا؟")
     expect(page.locator("#about")).to_have_text("2 of 3 · ب.txt")
-    expect(page.locator("#note")).to_have_text("Learnt with 1 tag.")
+    expect(page.locator("#note")).to_have_text("Learnt: 1 right.")
     page.get_by_role("button", name="Next", exact=True).click()
     expect(page.locator("#text")).to_have_value("# Legend of a plot")
     page.get_by_role("button", name="New").click()
@@ -441,10 +575,16 @@ def test_everything_can_be_done_by_keyboard(visit: Visitor, stores: dict[str, St
     keys.press("Escape")
     assert set(page.locator(".accepted .label bdi").all_text_contents()) == {names[0], "files"}
     assert page.locator(".rejected .label bdi").all_text_contents() == [names[1]]
+    page.locator(".tag .label").first.focus()
+    keys.press("c")
+    expect(page.locator("#complete")).to_be_checked()
+    page.locator("#complete").focus()
+    keys.press("Control+z")
+    expect(page.locator("#complete")).not_to_be_checked()
     keys.press("Control+s")
-    expect(page.locator("#note")).to_have_text("Learnt with 2 tags.")
+    expect(page.locator("#note")).to_have_text("Learnt: 2 right, 1 wrong.")
     (change,) = stores["questions"].history(1)
-    assert set(change["after"]) == {names[0], "files"}
+    assert (set(change["after"]), change["rejected_after"]) == ({names[0], "files"}, [names[1]])
     expect(page.locator("#undo")).to_be_visible()  # the change is done
     keys.press("n")
     expect(page.locator("#text")).to_be_focused()
@@ -456,8 +596,8 @@ def test_everything_can_be_done_by_keyboard(visit: Visitor, stores: dict[str, St
     assert stores["questions"].history(1)[0]["kind"] == "forget"
     expect(page.locator("#tags")).to_have_attribute("aria-busy", "false")
     keys.press("Shift+A")
-    expect(page.locator(".tag:not(.accepted)")).to_have_count(0)
-    assert set(page.locator(".accepted .label bdi").all_text_contents()) == {*labels(page)[:5], "files"}
+    expect(page.locator(".tag:not(.accepted, .rejected)")).to_have_count(0)
+    assert set(page.locator(".accepted .label bdi").all_text_contents()) == {*labels(page)} - {names[1]}
     keys.press("m")
     expect(page.get_by_role("dialog", name="questions")).to_be_visible()
     keys.press("Escape")
@@ -577,7 +717,7 @@ def test_on_a_phone_learn_stays_visible(visit: Visitor) -> None:
         page.evaluate("(place) => scrollTo(0, place)", place)
         expect(page.locator("#learn")).to_be_in_viewport(ratio=1)
         assert bar.evaluate("(node) => innerHeight - node.getBoundingClientRect().bottom") == pytest.approx(0, abs=1)
-    assert bar.evaluate("(node) => node.offsetHeight") < 80  # one line
+    assert bar.evaluate("(node) => node.offsetHeight") < 120  # two lines
     for label in page.locator(".tag .label").all():  # the bar hides no row that has the focus
         label.focus()
         shown = label.evaluate("(node) => node.getBoundingClientRect().bottom")
@@ -607,7 +747,8 @@ def test_axe_finds_no_violation_in_any_state(visit: Visitor, scheme: str, phone:
     fits()
     page.locator("#add").press("Escape")
     page.locator("#learn").click()
-    expect(page.locator(".decision").first).to_contain_text("learnt")
+    expect(page.locator(".decision").first).to_contain_text("some tags decided")
+    fits()
     page.locator(".decision .back").first.click()
     expect(page.locator(".gone").first).to_be_visible()
     fits()
@@ -646,6 +787,7 @@ def test_labels_have_names_in_the_language_of_the_browser(
         expect(options(page)).to_have_count(1)
         page.locator("#add").press("Enter")
         expect(row(page, "Wetter <b>")).to_be_visible()
+        page.get_by_label("These are all the tags").check()
         page.locator("#learn").click()
         expect(page.locator(".decision .chips").first).to_contain_text("Wetter <b>")
         assert not violations(page)
@@ -655,7 +797,7 @@ def test_labels_have_names_in_the_language_of_the_browser(
 
 def test_the_page_is_small_and_loads_nothing_from_other_servers() -> None:
     files = sorted(file for file in PAGE.iterdir() if file.name != "docs.css")  # that of /docs
-    assert sum(file.stat().st_size for file in files) < 60 * 1024
+    assert sum(file.stat().st_size for file in files) < 66 * 1024
     for file in files:
         text = file.read_text().replace("http://www.w3.org/2000/svg", "")
         assert not re.search(r"https?://|innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(", text)

@@ -62,6 +62,23 @@ def test_the_greedy_choice_is_that_of_the_definition() -> None:
         np.testing.assert_allclose([one.gain for one in chosen], [gain for _, gain in expected], rtol=1e-4)
 
 
+def test_of_copies_one_is_chosen_and_none_of_those_with_labels() -> None:
+    random = np.random.default_rng(1)
+    X, known, p = random.random((20, 6)), random.random((3, 6)), random.random(23)
+    rows = np.concatenate([X, known, 2 * X, X])  # the length of a row is not its content
+    chosen = choose(rows, known, np.concatenate([p, p[:20], p[:20]]), len(rows))
+    gains = np.array([one.gain for one in chosen])
+    assert sorted({one.row if one.row < 23 else (one.row - 23) % 20 for one in chosen[:20]}) == list(range(20))
+    assert gains[20:].max() < 1e-4 < gains[:20].min()
+
+
+def test_the_order_of_the_pool_does_not_matter() -> None:
+    random = np.random.default_rng(2)
+    X, known, p, order = random.random((40, 6)), random.random((5, 6)), random.random(40), random.permutation(40)
+    chosen, again = choose(X, known, p, 15), choose(X[order], known, p[order], 15)
+    assert [one.row for one in chosen] == [order[one.row] for one in again]
+
+
 def test_what_the_model_does_not_know_comes_first_and_each_topic_once(store: Store) -> None:
     found = store.review(2)
     assert {TRUTH[one.id] for one in found} == {"sport", "money"}

@@ -234,3 +234,23 @@ def test_an_audit_finds_labels_that_are_accepted_dismissed_and_taken_back(tmp_pa
         assert json.dumps(again["wrong"][0]["document"]) not in client.get(f"{STORE}/audit?limit=1000").text
         unknown = {"findings": [{"kind": "wrong", "document": "x", "label": "fruit"}]}
         assert client.post(f"{STORE}/audit/accept", json=unknown).status_code == 422
+
+
+def test_a_report_is_that_of_the_store_and_forgets_documents_that_are_gone(tmp_path: Path) -> None:
+    documents = [
+        {"id": f"{label}{i}", "text": f"{text} number{i}", "labels": [label]}
+        for label, text in {"fruit": "apple pear plum", "weather": "rain snow wind"}.items()
+        for i in range(20)
+    ]
+    documents[0]["labels"] = ["weather"]
+    store = Store.create(tmp_path / "store", parse_documents(documents), RIPML(random_state=0))
+    with TestClient(create_app({"tiny": store}), base_url="http://localhost:8000") as client:
+        assert client.get(f"{STORE}/report").json()["version"] is None
+        assert client.post(f"{STORE}/report").status_code == 202
+        found = done(client, "report?limit=1")
+        expected = json.loads(json.dumps(store.quality(1).to_json()))
+        assert {name: found[name] for name in expected} == expected
+        assert len(done(client, "report")["labels"]) == 2
+        assert "fruit0" in found["labels"][0]["missed"]
+        client.delete(f"{STORE}/documents/fruit0")
+        assert '"fruit0"' not in client.get(f"{STORE}/report?limit=1000").text

@@ -139,11 +139,16 @@ def test_the_history_tells_what_was_decided(tmp_path: Path) -> None:
         store.decide("a", ["red"], ["apple"])
         store.decide("a", complete=True)
         last, second, first = store.history(3)
+        store.withdraw(store.decide({"id": "b", "text": TEXT}, ["apple"]))
+        withdrawn, open_ended = store.history(2)
     assert (first["kind"], first["actor"], first["id"]) == ("decide", "Ann", "a")
     assert (first["before"], first["after"], first["rejected_after"]) == (None, ["apple"], ["plum"])
     assert (second["before"], second["after"]) == (["apple"], ["red"])
     assert (second["rejected_before"], second["rejected_after"]) == (["plum"], ["apple", "plum"])
     assert (last["kind"], last["before"], last["after"]) == ("relabel", ["red"], ["red"])
+    assert (last["rejected_before"], "rejected_after" in last) == (["apple", "plum"], False), "now all are known"
+    assert (open_ended["after"], open_ended["rejected_after"]) == (["apple"], []), "others may be right, too"
+    assert (withdrawn["before"], withdrawn["rejected_before"], withdrawn["after"]) == (["apple"], [], [])
 
 
 def test_the_share_of_decided_labels_that_were_accepted(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -180,34 +180,46 @@ def _print_quality(found: Quality) -> None:
     ]
     columns = ["rows of a label", "labels", "precision, %", "recall, %", "twice, %", "calibration error"]
     output.print_table("By label frequency", columns, bands)
-    labels = [
+    numbers = [
         [
             output.printable(str(label.label)),
             f"{label.rows:,}",
             _percent(label.precision),
             _percent(label.recall),
             f"{label.expected:,.0f}",
-            output.printable(", ".join(f"{other} {n:,}" for other, n in label.confused_with)) or "–",
-            output.join_printable(label.missed) or "–",
         ]
         for label in found.labels
     ]
-    columns = ["label", "rows", "precision, %", "recall, %", "expected", "confused with", "lowest scores"]
-    output.print_table("Labels, the most frequent first", columns, labels)
-    if found.pairs:
-        lines = [
+    columns = ["label", "rows", "precision, %", "recall, %", "expected"]
+    output.print_table("Labels, the most frequent first", columns, numbers)
+    mistakes = [
+        (
+            output.printable(str(label.label)),
             [
-                output.printable(str(pair.label)),
-                output.printable(str(pair.other)),
-                pair.kind,
-                pair.rows,
-                pair.other_rows,
-                pair.together,
-            ]
+                f"{what}: {output.printable(text)}"
+                for what, text in (
+                    ("confused with", ", ".join(f"{other} {n:,}" for other, n in label.confused_with)),
+                    ("missed in", ", ".join(map(str, label.missed))),
+                    ("mistaken in", ", ".join(map(str, label.mistaken))),
+                )
+                if text
+            ],
+        )
+        for label in found.labels
+    ]
+    if branches := [(name, leaves) for name, leaves in mistakes if leaves]:
+        output.print_tree("Where they are mistaken, the worst examples", branches)
+    if found.pairs:
+        print()
+        pairs = [
+            (
+                f"{output.printable(str(pair.label))} ({pair.rows:,}), {output.printable(str(pair.other))} "
+                f"({pair.other_rows:,})",
+                [f"{pair.kind}; {output.count(pair.together, 'row')} with both"],
+            )
             for pair in found.pairs
         ]
-        columns = ["label", "other", "kind", "rows", "rows of other", "of both"]
-        output.print_table("Labels that belong together", columns, lines, n_left=3)
+        output.print_tree("Labels that belong together, with the rows of each", pairs)
 
 
 def _print(found: Audit) -> None:

@@ -53,7 +53,9 @@ class Metrics:
         self.writes = Counter("ripml_writes_total", "Writes to the disk.", ("store", "kind"), registry=registry)
         self.refits = Counter("ripml_refits_total", "Refits that ended.", ("store", "outcome"), registry=registry)
         labels = ("store", "kind", "outcome")
-        self.jobs = Counter("ripml_jobs_total", "Compactions, checks, backups that ended.", labels, registry=registry)
+        self.jobs = Counter(
+            "ripml_jobs_total", "Compactions, checks, audits, reports, backups that ended.", labels, registry=registry
+        )
         registry.register(self)
 
     def asked(self, store: str, familiarity: Iterable[float], best: Iterable[float]) -> None:

@@ -594,6 +594,18 @@ async def _decide(store: ServedStore, caller: Caller, decision: str, query: sche
     return schemas.Decided(version=await store.decide_findings(caller, decision, findings))
 
 
+@write.post(_STORE + "/report", status_code=202, response_model_exclude_unset=True)
+async def begin_report(store: ServedStoreParameter, caller: CallerParameter) -> schemas.JobStatus:
+    """Start to measure how well labels are predicted, on documents that are left out of the model."""
+    return store.report.begin(caller.key)
+
+
+@read.get(_STORE + "/report")
+async def report(store: ServedStoreParameter, limit: LimitParameter = 20) -> schemas.ReportStatus:
+    """Show the status of the report, and the last one with so many labels, the most frequent first."""
+    return store.report_status(limit)
+
+
 @write.post(_STORE + "/backup", status_code=202, response_model_exclude_unset=True)
 async def begin_backup(store: ServedStoreParameter, caller: CallerParameter) -> schemas.JobStatus:
     """Start to copy the store, as it is at one moment, to a new folder in the server's folder of backups."""

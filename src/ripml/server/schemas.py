@@ -588,6 +588,62 @@ class AuditStatus(JobStatus):
     conflicts: list[Conflict] = []
 
 
+class QualityOfLabel(BaseModel):
+    """How well one label is predicted, what it is confused with, and the documents with its worst scores."""
+
+    label: str
+    rows: int
+    predicted: int
+    precision: float | None
+    recall: float
+    expected: float
+    confused_with: list[tuple[str, int]]
+    missed: list[str]
+    mistaken: list[str]
+
+
+class FrequencyBand(BaseModel):
+    """All labels of about the same frequency together."""
+
+    least: int
+    most: int | None
+    labels: int
+    pairs: int
+    precision: float | None
+    recall: float
+    calibration_error: float
+    recall_with_twice: float
+
+
+class RelatedLabels(BaseModel):
+    """Two labels that may be one, or of which one says the other."""
+
+    kind: Literal["same", "subsumed", "alike"]
+    label: str
+    other: str
+    rows: int
+    other_rows: int
+    together: int
+
+
+class ReportStatus(JobStatus):
+    """The status of the report, and the last one; `version` is null if there is none."""
+
+    version: int | None = None
+    rows: int | None = None
+    copies: int | None = None
+    precision: dict[str, float] = {}
+    micro_precision: float | None = None
+    micro_recall: float | None = None
+    micro_f1: float | None = None
+    macro_f1: float | None = None
+    calibration_error: float | None = None
+    recall_with_twice: float | None = None
+    bands: list[FrequencyBand] = []
+    labels: list[QualityOfLabel] = []
+    pairs: list[RelatedLabels] = []
+
+
 class Decided(BaseModel):
     """The version of the store after findings were accepted, dismissed or taken back."""
 

@@ -58,6 +58,7 @@ from ripml.server.schemas import (
     Limits,
     ModelCard,
     NumberedDocument,
+    ReportStatus,
     ReviewRequest,
     StoreSummary,
     TableReport,
@@ -84,6 +85,7 @@ _MAX_SPANS = 20_000  # of all labels of an explanation: the strongest of each
 _MAX_EXAMPLE_LABELS = 10_000  # of all examples of an explanation: the first of each
 _MAX_HISTORY_LABELS = 100_000  # of all changes of a history
 _FINDINGS = 1000  # of an audit, of each kind
+_REPORTED = 1000  # labels of a report
 _MAX_EXPORTS = 4  # of a store at the same time
 _FIRST_WORDS = 8  # of the text that is suggested for at the start
 _SNAPSHOT_SECONDS = 10.0  # from a change to the next snapshot, …
@@ -186,6 +188,7 @@ class ServedStore:
         self.check = Job(f"check {name}", self._run_check, self._count_job("check"))
         self._tables = None if tables is None else TagJobs(tables, name, self._current_on_one_core)
         self.audit = Job(f"audit {name}", self._run_audit, self._count_job("audit"))
+        self.report = Job(f"report {name}", self._run_report, self._count_job("report"))
         self.backup = Job(f"backup {name}", self._run_backup, self._count_job("backup"))
         self._follow_failed = False
         self._decided, self._decided_turn = (0, 0, 0), threading.Lock()  # up to a change: accepted, rejected
@@ -430,13 +433,14 @@ class ServedStore:
     def history(self, limit: int, before: int | None = None, languages: Languages = ()) -> bytes:
         """The last changes, or those before one, newest first, as the JSON of `History`."""
         changes, n_labels = list[dict[str, Any]](), 0
+        states = ("before", "after", "rejected_before", "rejected_after")
         for change in self.store.history(limit, before):
-            n_labels += sum(len(change.get(state) or ()) for state in ("before", "after"))
+            n_labels += sum(len(change.get(state) or ()) for state in states)
             if changes and n_labels > _MAX_HISTORY_LABELS:
                 break
             changes.append(change)
-        states = [change.get(state) or () for change in changes for state in ("before", "after", "rejected_after")]
-        names = self._names(self.store.model, (label for state in states for label in state), languages)
+        labels = (label for change in changes for state in states for label in change.get(state) or ())
+        names = self._names(self.store.model, labels, languages)
         return _encode_items("changes", changes, names)
 
     def sizes(self) -> dict[str, int]:
@@ -534,6 +538,7 @@ class ServedStore:
             except DataError as error:  # ids are distinct strings, so the only error is an unknown one
                 raise Problem(404, str(error)) from None
             self._forget_findings(gone=frozenset(ids))
+            self._forget_examples(frozenset(ids))
             return certificates
 
         return await self._change("forget", work)
@@ -611,6 +616,19 @@ class ServedStore:
                 if (one.kind, one.document, one.label) not in decided and one.document not in gone
             ]
         self.audit.result = found.model_copy(update=kept)
+
+    def _forget_examples(self, gone: frozenset[str]) -> None:
+        """Do not show documents that are gone as examples of a report."""
+        if self.report.result is None:
+            return
+        found: ReportStatus = self.report.result
+        kept = [
+            label.model_copy(
+                update={side: [id for id in getattr(label, side) if id not in gone] for side in ("missed", "mistaken")}
+            )
+            for label in found.labels
+        ]
+        self.report.result = found.model_copy(update={"labels": kept})
 
     async def set_vocabulary(self, caller: Caller, concepts: Callable[[], Concepts], add: bool) -> int:
         """Replace the vocabulary by these concepts, or add them to it; the version."""
@@ -709,6 +727,17 @@ class ServedStore:
         result = self.audit.result or AuditStatus(status="idle")
         first = {kind: getattr(result, kind)[:limit] for kind in ("wrong", "missing", "conflicts")}
         return result.model_copy(update={**first, **dict(self.audit.status)})
+
+    def _run_report(self, actor: str | None) -> ReportStatus:
+        """Measure how well labels are predicted."""
+        version, found = self.store.version, self.store.quality(_REPORTED).to_json()
+        return ReportStatus.model_validate({**found, "status": "idle", "version": version})
+
+    def report_status(self, limit: int) -> ReportStatus:
+        """The status of the report, and the most frequent labels of the last one."""
+        result = self.report.result or ReportStatus(status="idle")
+        first = {name: getattr(result, name)[:limit] for name in ("labels", "pairs")}
+        return result.model_copy(update={**first, **dict(self.report.status)})
 
     def check_status(self) -> CheckStatus:
         """The status of the check, and the results of the last one."""

@@ -487,23 +487,25 @@ def history(connection: sqlite3.Connection, n: int, before: int | None = None) -
         "LEFT JOIN documents AS d ON d.number = c.document WHERE c.number < ? ORDER BY c.number DESC LIMIT ?",
         (_NO_CHANGE if before is None else before, n),
     ).fetchall()
-    after: dict[int, list[int] | None] = {document: [] for *_, document, _, _, id in rows if id is not None}
-    known = "SELECT document, label FROM document_labels"
-    if format >= 3:  # rejected labels as −number, as in `_signed`
-        known += " UNION ALL SELECT document, CASE accepted WHEN 1 THEN label ELSE -label END FROM document_decisions"
+    known = "SELECT document, label, 0 FROM document_labels"
+    if format >= 3:
+        known += " UNION ALL SELECT document, label, 2 - accepted FROM document_decisions"
+    current: dict[int, tuple[list[int], ...]]  # labels, and those that are accepted and rejected
+    current = {document: ([], [], []) for *_, document, _, _, id in rows if id is not None}
     carried = connection.execute(
-        f"SELECT * FROM ({known}) WHERE document IN (SELECT value FROM json_each(?)) ORDER BY document, abs(label)",
-        (json.dumps(list(after)),),
+        f"SELECT * FROM ({known}) WHERE document IN (SELECT value FROM json_each(?)) ORDER BY document, label",
+        (json.dumps(list(current)),),
     )
-    for document, label in carried:
-        after[document].append(label)  # type: ignore[union-attr]
+    for document, label, part in carried:
+        current[document][part].append(label)
+    after: dict[int, State | None] = {document: State(b"", *map(tuple, parts)) for document, parts in current.items()}
     ids: dict[int, str | None] = {}  # of forgotten documents; their newest entry has it
     if before is not None:
         documents = {document for *_, document, _, _, _ in rows if document is not None}
         later = "SELECT kind, labels, detail FROM changes WHERE document = ? AND number >= ? ORDER BY number DESC"
         for document in documents:
             for kind, labels, detail in connection.execute(later, (document, before)):
-                after[document] = None if labels is None else _signed(State.unpack(labels))
+                after[document] = None if labels is None else State.unpack(labels)
                 if kind == "forget":
                     ids[document] = detail
     entries = []
@@ -514,17 +516,15 @@ def history(connection: sqlite3.Connection, n: int, before: int | None = None) -
         if document is None:
             entry |= json.loads(detail) if detail else {}
         else:
-            earlier = None if labels is None else _signed(State.unpack(labels))
+            earlier = None if labels is None else State.unpack(labels)
             entry["id"] = ids.setdefault(document, detail if kind == "forget" else None) if id is None else id
-            if entry["id"] is None:  # the document was forgotten with a certificate, or the history was compacted
-                entry["before"] = entry["after"] = None
-            else:
-                entry["before"], entry["after"] = earlier, after.get(document)
-                for state in ("before", "after"):
-                    rejected = [-number for number in entry[state] or () if number < 0]
-                    if rejected:
-                        entry[state] = [number for number in entry[state] if number > 0]
-                        entry[f"rejected_{state}"] = rejected
+            entry |= {"before": None, "after": None}
+            if entry["id"] is not None:  # else it was forgotten with a certificate, or the history was compacted
+                for name, state in (("before", earlier), ("after", after.get(document))):
+                    if state is not None:
+                        entry[name] = [*state.labels, *state.accepted]
+                        if state.is_decided:
+                            entry[f"rejected_{name}"] = list(state.rejected)
             after[document] = earlier
         entries.append(entry)
     _name_labels(connection, [entry for entry in entries if "before" in entry])

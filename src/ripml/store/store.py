@@ -566,7 +566,8 @@ class Store:
         With the number of a change in `before`, the n changes before that one.
 
         The actor is who made the change, as the call said, or None. A change of a document has its "id" and its labels
-        "before" and "after". `compact` deletes everything but the times, kinds and actors of changes.
+        "before" and "after"; where not all labels were known, these are the accepted ones, and "rejected_before" and
+        "rejected_after" are there too. `compact` deletes everything but the times, kinds and actors of changes.
         """
         check_count("n", n)
         if before is not None:

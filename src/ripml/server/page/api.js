@@ -64,10 +64,24 @@ export function store(name) {
     card: () => request("GET", base),
     suggest: (text, n, signal) => request("POST", `${base}/suggest`, n ? { text, n } : { text }, signal),
     explain: (text, n, signal) => request("POST", `${base}/explain`, { text, n: Math.min(n, 100), features: 12 }, signal),
-    learn: (document) => request("POST", `${base}/documents`, { documents: [document] }),
-    document: (id) => request("GET", at(id)),
-    relabel: (id, labels) => request("PUT", `${at(id)}/labels`, { labels }),
-    forget: (id) => request("DELETE", at(id)),
+    /** What is known about a document: {id, text, accepted, rejected, complete}. */
+    async document(id) {
+      const { text, labels, accepted = labels, rejected = [] } = await request("GET", at(id));
+      return { id, text, accepted, rejected, complete: labels.length > 0 };
+    },
+    /** Replace what is known about a document, or null if it is not in the store; the id. */
+    async change(before, after) {
+      if (!after) return request("DELETE", at(before.id));
+      const { id, text, accepted, rejected, complete } = after;
+      const decided = [...accepted, ...rejected];
+      const all = (labels) => labels.every((label) => decided.includes(label));
+      const keeps = () => before.text === text && before.complete <= complete && all([...before.accepted, ...before.rejected]);
+      const adds = decided.length && (!before || keeps());
+      // A decision is added to earlier ones; to take one back, begin without labels.
+      if (!adds) await request("POST", `${base}/documents`, { documents: [{ id, text, labels: complete ? accepted : [] }] });
+      if (!adds && (complete || !decided.length)) return id;
+      return (await request("POST", `${base}/decisions`, after)).id;
+    },
     labels: (prefix, signal) => request("GET", `${base}/labels?limit=8&prefix=${encodeURIComponent(prefix)}`, undefined, signal),
     history: (limit) => request("GET", `${base}/history?limit=${limit}`),
     refit: () => request("POST", `${base}/refit`),

@@ -5,6 +5,7 @@ import { $, count, element, later, nameOf, say, show } from "./dom.js";
 
 const field = $("add");
 const list = $("options");
+const NEW = "new label";
 
 export class Completion {
   #active = 0;
@@ -12,7 +13,7 @@ export class Completion {
   #ask = latest();
   #soon = later(() => this.#look(), 120);
 
-  /** `search(prefix, signal)` finds labels, `pick(name)` adds one, `leave()` is Escape in an empty field. */
+  /** `search(prefix, signal)` finds labels, `pick(name, fresh)` adds one, `leave()` is Escape in an empty field. */
   constructor({ search, pick, leave, failed }) {
     Object.assign(this, { search, pick, leave, failed });
     field.addEventListener("input", () => {
@@ -54,9 +55,9 @@ export class Completion {
 
   #show(typed, labels) {
     const options = labels.map(({ name, count: n, retired }) => [name, retired ? "retired" : count(n, "document")]);
-    if (!labels.some(({ name }) => nameOf(name) === typed)) options.push([typed, "new label"]);
+    if (!labels.some(({ name }) => nameOf(name) === typed)) options.push([typed, NEW]);
     const option = ([name, fact]) => element("li", "", show(name), element("span", fact));
-    list.replaceChildren(...options.map((one, i) => Object.assign(option(one), { role: "option", id: `option-${i}`, name: one[0] })));
+    list.replaceChildren(...options.map((one, i) => Object.assign(option(one), { role: "option", id: `option-${i}`, picks: [one[0], one[1] === NEW] })));
     list.hidden = false;
     field.setAttribute("aria-expanded", "true");
     this.#select(0);
@@ -76,7 +77,7 @@ export class Completion {
     if (!option) return;
     field.value = "";
     this.#close();
-    this.pick(option.name);
+    this.pick(...option.picks);
   }
 
   #key(event) {

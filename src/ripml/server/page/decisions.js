@@ -1,17 +1,39 @@
 // Recent decisions, from the store's history: the last change of each document.
 
-import { $, chips, inside, made, when } from "./dom.js";
+import { $, chips, inside, made, unseen, when } from "./dom.js";
 
-const KINDS = { learn: "learnt", relabel: "tags changed", replace: "text changed", forget: "forgotten" };
+const KINDS = { learn: "learnt", decide: "some tags decided", relabel: "tags changed", replace: "text changed", forget: "forgotten" };
 const LIMIT = 60; // changes
 const SHOWN = 8; // documents
 const EXCERPT = 200; // characters
+
+/** What was known "before" or "after" a change; null if the document did not exist. */
+function known(change, side) {
+  const { [side]: accepted, [`rejected_${side}`]: rejected } = change;
+  return accepted && { accepted, rejected: rejected ?? [], complete: !rejected && accepted.length > 0 };
+}
+
+/** The last change of each document; a decision that was made anew counts as one with the step before it. */
+function lastOf(changes) {
+  const last = new Map();
+  let compacted = false; // older entries do not tell whether the document existed
+  for (const change of changes) {
+    const { id, kind, number } = change;
+    const later = last.get(id);
+    compacted ||= kind === "compact";
+    if (!(kind in KINDS) || id == null) continue;
+    if (!later) last.set(id, { ...change, added: kind === "learn" || (kind === "decide" && !change.before && !compacted) });
+    else if (later.kind === "decide" && later.number === number + 1 && later.before?.length === 0 && !later.rejected_before && kind.startsWith("re"))
+      Object.assign(later, { kind: kind === "replace" ? kind : "decide", before: change.before, rejected_before: change.rejected_before });
+  }
+  return [...last.values()];
+}
 
 export class Decisions {
   #store = null;
   #texts = new Map(); // id → text, also of documents forgotten here
 
-  /** `undone(sentence, id, labels)`: its labels now, or null; `edit(document)`. */
+  /** `undone(sentence, id, document)`: as it is now, or null; `edit(document)`. */
   constructor({ undone, edit, failed }) {
     Object.assign(this, { undone, edit, failed });
   }
@@ -28,11 +50,8 @@ export class Decisions {
 
   async load() {
     const store = this.#store;
-    const last = new Map();
-    for (const change of (await store.history(LIMIT)).changes)
-      if (change.kind in KINDS && change.id != null && !last.has(change.id)) last.set(change.id, change);
-    const known = [...last.values()].filter(({ id, kind }) => kind !== "forget" || this.#texts.has(id));
-    const shown = known.slice(0, SHOWN);
+    const last = lastOf((await store.history(LIMIT)).changes);
+    const shown = last.filter(({ id, kind }) => kind !== "forget" || this.#texts.has(id)).slice(0, SHOWN);
     await Promise.all(shown.map((change) => this.#read(store, change)));
     if (store !== this.#store) return;
     const inside = $("recent").contains(document.activeElement);
@@ -48,19 +67,24 @@ export class Decisions {
   }
 
   #row(change) {
-    const { id, kind, before, after, time } = change;
+    const { id, kind, added, before, time } = change;
     const row = made("decision");
     const at = inside(row);
     const gone = kind === "forget";
     const name = (this.#texts.get(id) || id).slice(0, EXCERPT);
-    const can = { learn: true, relabel: before, forget: before };
+    const { accepted, rejected } = known(change, gone ? "before" : "after") ?? { accepted: [], rejected: [] };
     row.classList.toggle("gone", gone);
     at(".excerpt").textContent = name;
-    at(".chips").append(...chips((gone ? before : after) ?? []));
+    const wrong = chips(rejected);
+    for (const chip of wrong) {
+      chip.className = "wrong";
+      chip.prepend(unseen("wrong: "));
+    }
+    at(".chips").append(...chips(accepted), ...wrong);
     at("time").textContent = `${KINDS[kind]} · ${when(time)}`;
     at("time").dateTime = time;
     this.#button(at(".edit"), "Edit", name, !gone, async () => this.edit(await this.#store.document(id)));
-    this.#button(at(".back"), gone ? "Restore" : "Undo", name, can[kind], () => this.#undo(change));
+    this.#button(at(".back"), gone ? "Restore" : "Undo", name, added || (before && kind !== "replace"), () => this.#undo(change));
     return row;
   }
 
@@ -71,10 +95,10 @@ export class Decisions {
     button.onclick = () => call().catch(this.failed);
   }
 
-  async #undo({ id, kind, before }) {
-    if (kind === "learn") await this.#store.forget(id);
-    else if (kind === "relabel") await this.#store.relabel(id, before);
-    else await this.#store.learn({ id, text: this.#texts.get(id), labels: before });
-    this.undone(kind === "forget" ? "Restored." : "Undone.", id, kind === "learn" ? null : before);
+  async #undo(change) {
+    const { id, kind } = change;
+    const [from, to] = ["after", "before"].map((side) => known(change, side)).map((one) => one && { id, text: this.#texts.get(id), ...one });
+    await this.#store.change(from, to);
+    this.undone(kind === "forget" ? "Restored." : "Undone.", id, to);
   }
 }

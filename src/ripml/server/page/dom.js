@@ -28,6 +28,9 @@ export function show(label, node = element("bdi", "")) {
 
 export const chips = (labels) => labels.map((label) => element("li", "", show(label)));
 
+/** Only for screen readers. */
+export const unseen = (text) => Object.assign(element("span", text), { className: "unseen" });
+
 /** Tell screen readers. */
 export function say(sentence) {
   $("say").textContent = "";

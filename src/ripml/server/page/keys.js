@@ -6,9 +6,10 @@ const OFF = "ripml-letters-off";
 const HELP = [
   ["Ctrl Enter", "Suggest now and go to the tags"],
   ["j k", "Next or previous tag (or arrow keys)"],
-  ["a", "Accept the tag", "writes"],
-  ["x", "Reject the tag", "writes"],
-  ["Shift A", "Accept all remaining tags", "writes"],
+  ["a", "The tag is right (again: undecided)", "writes"],
+  ["x", "The tag is wrong (again: undecided)", "writes"],
+  ["Shift A", "Accept all undecided tags", "writes"],
+  ["c", "These are all the tags", "writes"],
   ["e", "Evidence for the tag"],
   ["/", "Add a tag", "writes"],
   ["Ctrl S", "Learn", "writes"],
@@ -37,7 +38,7 @@ export function listen({ suggest, learn, undo, step, escape, letters }) {
   document.addEventListener("keydown", (event) => {
     if (event.isComposing || event.defaultPrevented || event.altKey || document.querySelector("dialog[open]")) return;
     const { target } = event;
-    const typing = target.matches("textarea, select, input");
+    const typing = target.matches("textarea, select, input:not([type=checkbox])");
     const key = letter(event);
     let call;
     if (event.ctrlKey || event.metaKey) call = { Enter: suggest, s: learn, z: typing ? null : undo }[key];

@@ -8,17 +8,18 @@ import { $, count, kept, later, nameOf, number, say, score } from "./dom.js";
 import { Editor } from "./editor.js";
 import { evidence } from "./evidence.js";
 import { listen } from "./keys.js";
-import { Tags } from "./tags.js";
+import { Tags, verdictOf } from "./tags.js";
 
 const PAUSE = 300; // milliseconds without typing before tags are requested
 const MOST = 1000; // tags of one request
+const UNFAMILIAR = 0.01; // the familiarity up to which a text is unlike anything known
 const AGAIN = 3000; // milliseconds between checks for the server
 
 const state = {
   stores: [],
   store: null, // the selected one
   writes: false, // whether the user may change it
-  stored: null, // {id, text, labels}, if the text is a document of the store
+  stored: null, // {id, text, accepted, rejected, complete}, if the text is a document of the store
   n: null, // number of tags to request; null: the store's rules
   undo: [], // for Ctrl+Z: {run, then, id}, latest last; with an id if it changed the store
   busy: false, // a change is in progress
@@ -41,7 +42,7 @@ const tags = new Tags({
   decided(label, verdict, before) {
     if (!state.busy) state.undo.push({ run: () => tags.decide(label, before) });
     note("");
-    say(`${nameOf(label)}: ${{ true: "accepted", false: "rejected" }[verdict] ?? "undecided"}`);
+    say(`${nameOf(label)}: ${verdictOf(verdict)}`);
   },
   opened: showEvidence,
   closed() {
@@ -53,21 +54,21 @@ const tags = new Tags({
 
 const completion = new Completion({
   search: (prefix, signal) => state.store.labels(prefix, signal),
-  pick: (label) => tags.decide(label, true),
+  pick: (label, fresh) => tags.add(label, fresh),
   leave: () => tags.focus() || editor.focus(),
   failed,
 });
 
 const decisions = new Decisions({
-  undone(sentence, id, labels) {
+  undone(sentence, id, document) {
     state.undo = state.undo.filter((entry) => entry.id !== id);
-    if (state.stored?.id === id) state.stored = labels && { ...state.stored, labels };
+    if (state.stored?.id === id) state.stored = document;
     return changed(sentence);
   },
-  edit({ id, text, labels }) {
-    editor.set(text ?? "");
-    state.stored = { id, text: editor.text, labels };
-    tags.reset(labels);
+  edit(document) {
+    editor.set(document.text ?? "");
+    begin(document);
+    state.stored = { ...document, text: editor.text };
     render();
     tags.focus();
   },
@@ -76,11 +77,22 @@ const decisions = new Decisions({
 
 const card = new Card({ refitted: () => changed("The model was refitted."), failed });
 
-/** Start another text, with these labels. */
-function begin(labels = []) {
+/** Start another text, with these decisions. */
+function begin({ accepted = [], rejected = [], complete = false } = {}) {
   state.stored = state.n = null;
   state.undo = state.undo.filter((entry) => entry.id !== undefined);
-  tags.reset(labels);
+  $("complete").checked = complete;
+  $("unlike").hidden = true;
+  tags.reset(accepted, rejected);
+}
+
+/** What the user says about the text. */
+const said = () => ({ text: editor.text, accepted: tags.accepted, rejected: tags.rejected, complete: $("complete").checked });
+
+/** Whether the other tags are wrong. */
+function setComplete(complete) {
+  $("complete").checked = complete;
+  note(complete ? "Undecided tags count as wrong." : "Nothing is learnt of undecided tags.");
 }
 
 async function suggest({ compare = false, focus = false } = {}) {
@@ -97,9 +109,12 @@ async function suggest({ compare = false, focus = false } = {}) {
     const { open } = tags;
     tags.close();
     tags.show(answer.labels, compare);
+    const unlike = (answer.familiarity ?? 1) <= UNFAMILIAR;
+    $("unlike").hidden = !unlike;
     if (open !== undefined) tags.toggleEvidence(open);
     const best = answer.labels.slice(0, 5).map(({ label, score: value }) => `${nameOf(label)} ${score(value)}`);
-    say(best.length ? `${count(answer.labels.length, "tag")}: ${best.join(", ")}` : "No tags");
+    const found = best.length ? `${count(answer.labels.length, "tag")}: ${best.join(", ")}` : "No tags";
+    say(unlike ? `${$("unlike").textContent} ${found}` : found);
   } catch (error) {
     failed(error, suggest);
   }
@@ -131,7 +146,17 @@ const same = (a, b) => a.length === b.length && a.every((label) => b.includes(la
 function task() {
   if (!state.stored) return editor.waiting ? "Learn and next" : "Learn";
   if (state.stored.text !== editor.text) return "Save text";
-  return same(state.stored.labels, tags.accepted) ? "Learnt" : "Save tags";
+  const { accepted, rejected, complete } = said();
+  const { stored } = state;
+  const kept = complete === stored.complete && same(stored.accepted, accepted) && (complete || same(stored.rejected, rejected));
+  return kept ? "Learnt" : "Save tags";
+}
+
+/** What has to be done before the text can be learnt. */
+function missing({ accepted, rejected, complete }) {
+  if (editor.blank) return "Enter a text first.";
+  if (complete && !accepted.length) return "Accept or add a tag first, or uncheck “These are all the tags”.";
+  return accepted.length + rejected.length ? "" : "Accept, reject or add a tag first.";
 }
 
 /** Unless one is in progress. */
@@ -151,32 +176,27 @@ async function change(call) {
 const learn = () =>
   change(async () => {
     const { store, stored } = state;
-    const text = editor.text;
-    const labels = tags.accepted;
-    if (editor.blank || !labels.length) return note(editor.blank ? "Enter a text first." : "Accept or add a tag first.");
+    const learnt = { ...said(), id: stored?.id };
+    const lacks = missing(learnt);
+    if (lacks) return note(lacks);
     if (task() === "Learnt") return;
-    let id = stored?.id;
-    let run = () => store.forget(id);
-    if (stored?.text === text) {
-      await store.relabel(id, labels);
-      run = () => store.relabel(id, stored.labels);
-    } else {
-      [id] = (await store.learn({ ...(stored && { id }), text, labels })).ids;
-      if (stored) run = () => store.learn(stored);
-    }
+    learnt.id = await store.change(stored, learnt);
+    const { id, text, accepted, rejected, complete } = learnt;
     if (store !== state.store) return;
     decisions.remember(id, text);
     const then = () => {
       if (editor.blank) editor.set(text);
       if (editor.text !== text) return;
-      begin(labels);
+      begin(learnt);
       state.stored = stored;
     };
+    const run = () => store.change(learnt, stored);
     state.undo = [...state.undo.filter((entry) => entry.id !== undefined), { run, then, id }];
     const next = !stored && editor.waiting;
     if (next) await editor.next();
-    else if (editor.text === text) state.stored = { id, text, labels };
-    await changed(`Learnt with ${count(labels.length, "tag")}.`, !next);
+    else if (editor.text === text) state.stored = learnt;
+    const what = complete ? `Learnt with ${count(accepted.length, "tag")}` : `Learnt: ${counts({ right: accepted, wrong: rejected })}`;
+    await changed(`${what}.`, !next);
   });
 
 const undo = () =>
@@ -272,6 +292,10 @@ function calm() {
 
 // Rendering.
 
+/** Numbers of labels, as in "2 right, 1 wrong". */
+const counts = (groups) =>
+  Object.entries(groups).filter(([, { length }]) => length).map(([what, { length }]) => `${number(length)} ${what}`).join(", ");
+
 function note(sentence) {
   $("note").textContent = sentence;
   if (sentence) say(sentence);
@@ -283,7 +307,7 @@ function render() {
   const { blank } = editor;
   const info = stores.find(({ name }) => name === store?.name);
   const loading = $("tags").ariaBusy === "true";
-  const accepted = tags.accepted.length;
+  const { accepted: right, rejected: wrong, complete } = said();
   const found = tags.suggested.length;
   const show = (id, when) => ($(id).hidden = !when);
   const write = (id, text) => ($(id).textContent = text);
@@ -294,7 +318,8 @@ function render() {
   write("about", [editor.about, stored && `Document ${stored.id}`].filter(Boolean).join(" · "));
   show("next", !blank || editor.waiting);
   write("next", editor.waiting ? "Next" : "New");
-  write("found", accepted ? `${number(accepted)} accepted` : "");
+  const others = complete ? ", all others wrong" : "";
+  write("found", right.length + wrong.length ? counts({ right, ...(!complete && { wrong, undecided: tags.undecided }) }) + others : "");
   show("empty", blank && !tags.size);
   show("waiting", !blank && !tags.size && loading);
   show("nothing", !blank && !tags.size && !loading && $("banner").hidden);
@@ -333,6 +358,7 @@ listen({
     a: writing(onRow((label) => tags.toggle(label, true))),
     x: writing(onRow((label) => tags.toggle(label, false))),
     A: writing(() => tags.acceptAll()),
+    c: writing(() => $("complete").click()),
     e: onRow((label) => tags.toggleEvidence(label)),
     "/": writing(() => completion.focus()),
     t: () => editor.focus(),
@@ -359,6 +385,10 @@ const clicks = {
 for (const [id, call] of Object.entries(clicks)) $(id).addEventListener("click", call);
 for (const button of document.querySelectorAll("[data-close]"))
   button.addEventListener("click", () => button.closest("dialog").close());
+$("complete").addEventListener("change", ({ target: { checked } }) => {
+  state.undo.push({ run: () => setComplete(!checked) });
+  setComplete(checked);
+});
 $("store").addEventListener("change", () => (location.hash = encodeURIComponent($("store").value)));
 addEventListener("hashchange", choose);
 

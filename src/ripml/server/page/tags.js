@@ -3,6 +3,7 @@
 import { $, change, inside, made, nameOf, score, show } from "./dom.js";
 
 const list = $("tags");
+export const verdictOf = (verdict) => ({ true: "right", false: "wrong" })[verdict] ?? "undecided";
 const VISIBLE = 0.005; // the smallest change that two digits show
 
 export class Tags {
@@ -10,6 +11,7 @@ export class Tags {
   #rows = new Map(); // label → its row
   #scores = new Map(); // label → score, best first
   #verdicts = new Map(); // label → true (accepted) or false (rejected)
+  #fresh = new Set(); // added labels that were new
 
   /** `decided(label, verdict, before)`; `opened(label, place)`: show its evidence there; `closed()`. */
   constructor({ decided, opened, closed }) {
@@ -31,7 +33,19 @@ export class Tags {
   }
 
   get accepted() {
-    return [...this.#rows.keys()].filter((label) => this.#verdicts.get(label));
+    return this.#with(true);
+  }
+
+  get rejected() {
+    return this.#with(false);
+  }
+
+  get undecided() {
+    return this.#with(undefined);
+  }
+
+  #with(verdict) {
+    return [...this.#rows.keys()].filter((label) => this.#verdicts.get(label) === verdict);
   }
 
   /** Show suggestions; `compare`: with the change of each score. */
@@ -47,17 +61,25 @@ export class Tags {
     }
   }
 
-  /** Drop all suggestions and accept these labels. */
-  reset(labels = []) {
+  /** Drop all suggestions and show these decisions. */
+  reset(accepted, rejected) {
     this.close();
     this.#scores = new Map();
-    this.#verdicts = new Map(labels.map((label) => [label, true]));
+    const verdicts = (labels, verdict) => labels.map((label) => [label, verdict]);
+    this.#verdicts = new Map([...verdicts(accepted, true), ...verdicts(rejected, false)]);
     this.#arrange();
+  }
+
+  /** Accept a label; `fresh`: the store does not have it. */
+  add(label, fresh) {
+    if (fresh) this.#fresh.add(label);
+    this.decide(label, true);
   }
 
   /** A verdict: true, false, or undefined for none. */
   decide(label, verdict) {
     const before = this.#verdicts.get(label);
+    if (verdict === false && this.#fresh.has(label) && !this.#scores.has(label)) verdict = undefined; // nothing to reject
     if (verdict === undefined) this.#verdicts.delete(label);
     else this.#verdicts.set(label, verdict);
     this.#arrange();
@@ -69,7 +91,7 @@ export class Tags {
   }
 
   acceptAll() {
-    for (const label of this.suggested) if (!this.#verdicts.has(label)) this.decide(label, true);
+    for (const label of this.undecided) this.decide(label, true);
   }
 
   /** The label whose row has the focus. */
@@ -113,10 +135,9 @@ export class Tags {
   }
 
   #arrange() {
-    const accepted = [...this.#verdicts.keys()].filter((label) => this.#verdicts.get(label));
     const focused = this.current;
     if (!this.#scores.has(this.open)) this.close();
-    const labels = new Set([...this.suggested, ...accepted]);
+    const labels = new Set([...this.suggested, ...this.#verdicts.keys()]);
     this.#rows = new Map([...labels].map((label) => [label, this.#rows.get(label) ?? newRow(label)]));
     const best = Math.max(1, ...this.#scores.values());
     for (const [label, row] of this.#rows) this.#fill(row, this.#scores.get(label), this.#verdicts.get(label), best);
@@ -129,10 +150,12 @@ export class Tags {
     const known = value !== undefined;
     row.classList.toggle("accepted", verdict === true);
     row.classList.toggle("rejected", verdict === false);
+    at(".state").textContent = verdictOf(verdict);
+    at(".state").classList.toggle("unseen", verdict === undefined);
     at(".accept").ariaPressed = String(verdict === true);
     at(".reject").ariaPressed = String(verdict === false);
     at(".label").ariaExpanded = known ? String(this.open === row.label) : null;
-    at(".score").textContent = known ? score(value) : "added";
+    at(".score").textContent = known ? score(value) : verdict ? "added" : "";
     at(".score").title = value ?? "";
     at(".bar").hidden = !known;
     at("i").style.setProperty("--part", Math.max(0, (value ?? 0) / best).toFixed(4));
