@@ -306,6 +306,7 @@ def test_all_the_tags_are_known_if_the_user_says_so(visit: Visitor, stores: dict
     row(page, second).locator(".reject").click()
     page.get_by_role("button", name="Save tags").click()
     expect(page.get_by_role("alert")).to_contain_text(f"There is no label '{second}'.")
+    assert store.document(id)["labels"] == [first], "nothing is lost"
     store.forget([id])
 
 
