@@ -263,6 +263,29 @@ def test_nothing_is_learnt_of_undecided_tags(visit: Visitor, stores: dict[str, S
     store.forget([id])
 
 
+def test_a_forgotten_text_is_restored_with_what_was_decided(visit: Visitor, stores: dict[str, Store]) -> None:
+    store, text = stores["questions"], "Dates of a data frame as files"
+    page = tagged(visit(), text)
+    first, second = labels(page)[:2]
+    row(page, first).locator(".accept").click()
+    row(page, second).locator(".reject").click()
+    page.locator("#learn").click()
+    expect(decision(page, text)).to_contain_text("some tags decided")
+    (id,) = {change["id"] for change in store.history(1)}
+    decided = store.document(id)
+    decision(page, text).get_by_role("button", name="Undo").click()
+    expect(decision(page, text)).to_contain_text("forgotten")
+    assert id not in store.ids()
+    decision(page, text).get_by_role("button", name="Restore").click()
+    expect(decision(page, text)).to_contain_text("some tags decided")
+    assert store.document(id) == decided
+    store.compact()
+    page.reload()
+    expect(decision(page, text).get_by_role("button", name="Edit")).to_be_visible()
+    expect(decision(page, text).get_by_role("button", name="Undo")).to_be_hidden()  # what was before is not known
+    store.forget([id])
+
+
 def test_all_the_tags_are_known_if_the_user_says_so(visit: Visitor, stores: dict[str, Store]) -> None:
     store, text = stores["questions"], "Plots of a sparse matrix in pandas"
     page = tagged(visit(tolerates="422"), text)
@@ -306,6 +329,7 @@ def test_all_the_tags_are_known_if_the_user_says_so(visit: Visitor, stores: dict
     row(page, second).locator(".reject").click()
     page.get_by_role("button", name="Save tags").click()
     expect(page.get_by_role("alert")).to_contain_text(f"There is no label '{second}'.")
+    assert store.document(id)["labels"] == [first], "nothing is lost"
     store.forget([id])
 
 

@@ -77,10 +77,16 @@ export function store(name) {
       const all = (labels) => labels.every((label) => decided.includes(label));
       const keeps = () => before.text === text && before.complete <= complete && all([...before.accepted, ...before.rejected]);
       const adds = decided.length && (!before || keeps());
+      const learn = (labels) => request("POST", `${base}/documents`, { documents: [{ id, text, labels }] });
+      const decide = async () => (await request("POST", `${base}/decisions`, after)).id;
+      if (adds) return decide();
       // A decision is added to earlier ones; to take one back, begin without labels.
-      if (!adds) await request("POST", `${base}/documents`, { documents: [{ id, text, labels: complete ? accepted : [] }] });
-      if (!adds && (complete || !decided.length)) return id;
-      return (await request("POST", `${base}/decisions`, after)).id;
+      await learn(complete ? accepted : []);
+      if (complete || !decided.length) return id;
+      return decide().catch(async (error) => {
+        if (before) await this.change({ ...after, accepted: [], rejected: [] }, before).catch(() => {});
+        throw error;
+      });
     },
     labels: (prefix, signal) => request("GET", `${base}/labels?limit=8&prefix=${encodeURIComponent(prefix)}`, undefined, signal),
     history: (limit) => request("GET", `${base}/history?limit=${limit}`),

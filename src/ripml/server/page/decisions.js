@@ -13,6 +13,9 @@ function known(change, side) {
   return accepted && { accepted, rejected: rejected ?? [], complete: !rejected && accepted.length > 0 };
 }
 
+/** Whether nothing was known of a document before a change. */
+const blank = ({ before, rejected_before: rejected }) => before?.length === 0 && !rejected;
+
 /** The last change of each document; a decision that was made anew counts as one with the step before it. */
 function lastOf(changes) {
   const last = new Map();
@@ -23,7 +26,7 @@ function lastOf(changes) {
     compacted ||= kind === "compact";
     if (!(kind in KINDS) || id == null) continue;
     if (!later) last.set(id, { ...change, added: kind === "learn" || (kind === "decide" && !change.before && !compacted) });
-    else if (later.kind === "decide" && later.number === number + 1 && later.before?.length === 0 && !later.rejected_before && kind.startsWith("re"))
+    else if (later.kind === "decide" && later.number === number + 1 && blank(later) && kind.startsWith("re"))
       Object.assign(later, { kind: kind === "replace" ? kind : "decide", before: change.before, rejected_before: change.rejected_before });
   }
   return [...last.values()];
