@@ -50,14 +50,42 @@ def test_other_words_and_shuffled_letters_are_unlike_anything_known(tagger: Tagg
     assert max(tagger.familiarity(["qwertz asdf yxcv", "".join(letters), ""])) <= UNFAMILIAR
 
 
-def test_training_texts_are_left_out_of_the_shares_of_their_words() -> None:
-    known = texts(60, 3)
-    vectorizer = TfIdf(min_df=1).fit(known)
-    left_out = vectorizer.commonness(known, left_out_of=60)
-    for i in (0, 17, 59):
-        without = TfIdf(min_df=1).fit(known[:i] + known[i + 1 :])
-        assert left_out[i] == pytest.approx(without.commonness(known[i : i + 1])[0], abs=0.05)
-    assert (left_out < vectorizer.commonness(known)).all()
+def test_training_texts_are_measured_as_by_a_model_that_was_fitted_without_them() -> None:
+    known = texts(150, 3)
+    vectorizer = TfIdf(min_df=2, max_features=None).fit(known)
+    familiar = Familiarity.fit(vectorizer, known)
+    assert familiar is not None
+    left_out = familiar.measured(vectorizer, known, left_out=True)
+    assert np.allclose(np.sort(left_out[1]), np.sort(familiar.levels[1]), atol=1e-6)
+    for i in (0, 17, 149):
+        rest = known[:i] + known[i + 1 :]
+        without = TfIdf(min_df=2, max_features=None).fit(rest)
+        other = Familiarity.fit(without, rest)
+        assert other is not None
+        assert left_out[:, i] == pytest.approx(other.measured(without, known[i : i + 1])[:, 0], abs=0.02)
+    assert (left_out[1] < familiar.measured(vectorizer, known)[1]).mean() > 0.9
+
+
+def test_known_words_in_random_order_are_strange_where_texts_have_an_order() -> None:
+    rng = np.random.default_rng(0)
+
+    def ordered(n: int) -> list[str]:
+        """Each word is followed by one of two others."""
+        found = []
+        for _ in range(n):
+            words = [int(rng.integers(100))]
+            while len(words) < 40:
+                words.append((words[-1] * 7 + 13 + int(rng.integers(2))) % 100)
+            found.append(" ".join(WORDS[i] for i in words))
+        return found
+
+    known, own = ordered(300), ordered(200)
+    vectorizer = TfIdf().fit(known)
+    familiar = Familiarity.fit(vectorizer, known)
+    assert familiar is not None
+    mixed = [" ".join(rng.permutation(text.split())) for text in own]
+    assert max(familiar.of(vectorizer, mixed)) <= UNFAMILIAR
+    assert np.mean(familiar.of(vectorizer, own)) == pytest.approx(0.5, abs=0.06)
 
 
 def test_saved_and_loaded_it_says_the_same(tagger: Tagger, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

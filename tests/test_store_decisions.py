@@ -181,7 +181,7 @@ def test_the_share_of_decided_labels_that_were_accepted(tmp_path: Path, capfd: p
         assert [(accepted, rejected) for _, _, accepted, rejected in store.decided_labels()] == [(1, 2)]
         store.decide("d", ["apple"])
         store.forget(["d"])
-        assert [(accepted, rejected) for _, _, accepted, rejected in store.decided_labels()] == [(1, 0)]
+        assert [(accepted, rejected) for _, _, accepted, rejected in store.decided_labels()] == [(1, 2), (1, 0)]
 
 
 def test_decisions_can_be_taken_out_and_made_again_elsewhere(tmp_path: Path) -> None:

@@ -641,7 +641,7 @@ class DocumentModel:
             arrays["label_words"] = np.frombuffer(self.words.to_json_lines(), np.uint8)
             arrays["label_languages"] = np.frombuffer(json.dumps(self.words.languages).encode(), np.uint8)
         if self.familiar is not None:
-            arrays["familiarity"] = self.familiar.levels
+            arrays |= self.familiar.to_arrays()
         numbers = {"row_documents": self.row_documents, "label_numbers": self.label_numbers}
         arrays |= {f"store_{name}": array for name, array in numbers.items() if array is not None}
         return parameters, arrays
@@ -687,7 +687,7 @@ class DocumentModel:
         if named is not None:
             languages = _load_languages(path, contents.arrays.get("label_languages"))
             label_words = LabelWords.of(named.values(), None if text is None else text.shares, languages)
-        familiar = _load_familiarity(path, contents.arrays.get("familiarity"))
+        familiar = _load_familiarity(path, text, contents.arrays)
         loaded = cls(
             model, text, names, first_feature, rules, rows, labels, repeatable, concepts, label_words, familiar
         )
@@ -797,12 +797,13 @@ def _load_concepts(path: str | PathLike[str], lines: NDArray[Any] | None) -> Con
         raise ModelFolderError(f"{path}: its vocabulary is damaged ({error}).") from None
 
 
-def _load_familiarity(path: str | PathLike[str], levels: NDArray[Any] | None) -> Familiarity | None:
-    if levels is None:
-        return None
-    if levels.dtype != np.float32 or levels.ndim != 1 or not np.isfinite(levels).all() or (np.diff(levels) < 0).any():
-        raise ModelFolderError(f"{path}: the levels of familiar texts are damaged.")
-    return Familiarity(levels)
+def _load_familiarity(
+    path: str | PathLike[str], text: TextFeatures | None, arrays: Mapping[str, NDArray[Any]]
+) -> Familiarity | None:
+    try:
+        return None if text is None else Familiarity.from_arrays(text, arrays)
+    except ValueError as error:
+        raise ModelFolderError(f"{path}: the levels of familiar texts are damaged ({error}).") from None
 
 
 def _load_languages(path: str | PathLike[str], text: NDArray[Any] | None) -> list[str]:

@@ -291,7 +291,7 @@ class Tagger(Estimator):
 
         >>> texts = ["the cat sat on the mat", "the dog sat on the mat", "a cat and a dog on the mat"] * 40
         >>> tagger = Tagger().fit([f"{t} {i % 7} {i % 5}" for i, t in enumerate(texts)], [["pet"]] * 120)
-        >>> familiar, strange = tagger.familiarity(["the cat on the mat", "qwx zzyv plomk"])
+        >>> familiar, strange = tagger.familiarity(["the dog sat on the mat", "qwx zzyv plomk"])
         >>> familiar > 0.1, strange <= 0.01
         (True, True)
         """

@@ -84,11 +84,10 @@ class TextFeatures(ABC):
         """The share of texts that each word was found in at the fit; None where words are not known."""
         return None
 
-    def commonness(self, texts: Iterable[str], left_out_of: int | None = None) -> NDArray[np.float64] | None:
-        """The mean of log(share of texts with the word at the fit) over the distinct words of each text, (n,).
+    def word_sequences(self, texts: Iterable[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+        """The columns of the words of texts in their order, −1 for unknown ones, end to end, and where texts start.
 
-        With `left_out_of`, the texts are among that many that were fitted, and each is left out of the shares. None
-        where words are not known.
+        The columns are those of `shares`; None where words are not known.
         """
         return None
 

@@ -188,25 +188,19 @@ class TfIdf(TextFeatures):
         self._check_fitted()
         return dict(zip(self._words, np.exp(1 - self._idf.astype(np.float64)).tolist(), strict=False))
 
-    def commonness(self, texts: Iterable[str], left_out_of: int | None = None) -> NDArray[np.float64]:
-        """The mean of log(share) over the distinct words of each text, (n,); an unknown word has half the least share.
+    def word_sequences(self, texts: Iterable[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+        """The columns of the words of texts in their order, −1 for unknown ones, end to end, and where texts start.
 
-        >>> vectorizer = TfIdf(min_df=1).fit(["red apple", "green apple"])
-        >>> np.exp(vectorizer.commonness(["apple", "red", "blue"])).round(3).tolist()
-        [1.0, 0.667, 0.333]
+        >>> TfIdf(min_df=1).fit(["red apple", "green apple"]).word_sequences(["a red apple", "apple"])
+        (array([-1,  2,  0,  0]), array([0, 3, 4]))
         """
         self._check_fitted()
-        found, (shares, unknown) = self._count(texts), self._log_shares
-        if left_out_of is not None:
-            counts = np.round(np.exp(shares) * (1 + left_out_of)) - 1
-            least = counts.min(initial=1)
-            shares = np.where(counts > least, np.log(np.maximum(counts, 1) / left_out_of), unknown)
-        column = np.array([self._words.get(token, -1) for token in found.tokens], np.int64)
-        level = np.where(column >= 0, shares[column], unknown)[found.indices]
-        lengths = np.diff(found.indptr)
-        row = np.repeat(np.arange(len(lengths)), lengths)
-        sums = np.bincount(row, level, minlength=len(lengths))
-        return np.where(lengths > 0, sums / np.maximum(lengths, 1), unknown)
+        cut, column, starts = tokenizer(self.tokens), self._words.get, [0]
+        columns = list[int]()
+        for text in strings(texts):
+            columns += [column(word, -1) for word in cut(text)]
+            starts.append(len(columns))
+        return np.array(columns, np.int64), np.array(starts, np.int64)
 
     @property
     def names(self) -> list[str]:
@@ -255,15 +249,6 @@ class TfIdf(TextFeatures):
         self._groups = {group: column for column, group in enumerate(groups)}
         self._idf = idf
         self._seen = _SeenWords()
-        self._known_shares: tuple[NDArray[np.float64], float] | None = None
-
-    @property
-    def _log_shares(self) -> tuple[NDArray[np.float64], float]:
-        """The logarithm of the share of texts that have each word, and what an unknown word has in its place."""
-        if self._known_shares is None:
-            shares = 1 - self._idf[: len(self._words)].astype(np.float64)
-            self._known_shares = shares, float(shares.min(initial=0.0) - np.log(2))
-        return self._known_shares
 
     def _count(self, texts: Iterable[str]) -> _Counts:
         """Count the words and n-grams of each text."""

@@ -109,3 +109,6 @@ class Title(TfIdf):
     def shares(self) -> None:
         """None: document frequencies in titles are not those of whole texts."""
         return None
+
+    def word_sequences(self, texts: Iterable[str]) -> None:
+        """None: see `shares`."""

@@ -84,11 +84,11 @@ class Views(TextFeatures):
         """Those of the first part that knows words."""
         return next((part.shares for part in self.parts if part.shares is not None), None)
 
-    def commonness(self, texts: Iterable[str], left_out_of: int | None = None) -> NDArray[np.float64] | None:
-        """That of the first part that knows words."""
+    def word_sequences(self, texts: Iterable[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+        """Those of the first part that knows words."""
         texts = strings(texts)
-        found = (part.commonness(texts, left_out_of) for part in self.parts)
-        return next((levels for levels in found if levels is not None), None)
+        found = (part.word_sequences(texts) for part in self.parts)
+        return next((words for words in found if words is not None), None)
 
     @property
     def encoders(self) -> list[Encoder]:
