@@ -83,6 +83,32 @@ def test_a_row_left_out_gets_the_scores_of_a_model_that_forgot_it_and_its_copies
         np.testing.assert_allclose(left_out.scores[[row]].toarray()[0], expected, atol=2e-3)
 
 
+def test_quick_scores_name_the_rows_that_all_signals_then_score(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = planted(n=400)
+    Y = world.Y.toarray()
+    removed = [(row, int(np.flatnonzero(Y[row])[0])) for row in range(0, 400, 40) if Y[row].sum() > 1]
+    for row, label in removed:
+        Y[row, label] = 0
+    X = np.concatenate([world.X, world.X[:2]])
+    added = [(row, int(np.flatnonzero(Y[row] == 0)[0])) for row in range(20, 400, 40)]
+    for row, label in added:
+        Y[row, label] = 1
+    fitted = RIPML(random_state=0, kernel="local").fit(X, np.concatenate([Y, Y[[1, 0]]]))
+    whole, found = leave_out_rows(fitted.model_), fitted.audit(limit=8)
+    rows = np.array([401, 7, 0, 401, 30])
+    expected = whole.scores[rows].toarray()
+    np.testing.assert_allclose(whole.scored(fitted.model_, rows, None).toarray(), expected, atol=1e-5)
+    monkeypatch.setattr("ripml.model.left_out._FEW", 0)
+    quick = leave_out_rows(fitted.model_, quick=True)
+    assert quick.quick
+    np.testing.assert_array_equal(quick.embeddings, whole.embeddings)
+    assert (abs(quick.scores - whole.scores) > 0.01).nnz
+    again = fitted.audit(limit=8)
+    assert named(again)["missing"] == named(found)["missing"]
+    assert named(again)["missing"] & set(removed)
+    assert len(named(again)["wrong"] & set(added)) >= 6
+
+
 def test_the_labels_of_a_row_do_not_change_its_own_scores(model: Any) -> None:
     fitted, X, Y = model
     for row, other in ((0, 40), (30, 3)):
@@ -244,6 +270,15 @@ def test_stores_and_models_are_reported_by_the_shell(tmp_path: Path, capsys: pyt
     assert "By label frequency" in printed
     weather = next(label for label in found["labels"] if label["label"] == "weather")
     assert f"missed in: {', '.join(weather['missed'])}" in printed
+
+
+def test_equal_documents_with_different_labels_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    texts, tags = documents(20)
+    data = replace(documents_given([*texts, texts[5]], [*tags, ["music"]]), ids=[f"d{i}" for i in range(61)])
+    Store.create(tmp_path / "store", data, RIPML(random_state=0)).close()
+    run(["audit", str(tmp_path / "store"), "--limit", "1"])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-2:] == ["└── d5, d60", "    └── of some: fruit, music"]
 
 
 @pytest.fixture

@@ -244,11 +244,10 @@ def _print(found: Audit) -> None:
 
     if found.conflicts:
         conflicts = [
-            [output.join_printable(one.documents), output.join_printable(one.labels)] for one in found.conflicts
+            (output.join_printable(one.documents), [f"of some: {output.join_printable(one.labels)}"])
+            for one in found.conflicts
         ]
-        output.print_table(
-            "Equal documents with different labels", ["documents", "labels of some"], conflicts, n_left=2
-        )
+        output.print_tree("Equal documents with different labels", conflicts)
 
 
 def _near(documents: Any) -> str:

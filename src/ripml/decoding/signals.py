@@ -110,6 +110,15 @@ class FittedSignals(FittedDecoder):
         """Labels that no row carries."""
         return np.flatnonzero(~self._seen)
 
+    @property
+    def can_do_without_similar_rows(self) -> bool:
+        """Whether a kernel on similar rows takes most of the time, and neighbours propose labels without it."""
+        return self.local is not None and self.choices.n_neighbors > 0 and self.names is None
+
+    def without_similar_rows(self) -> FittedSignals:
+        """The same without signals of similar rows."""
+        return replace(self, local=None, choices=replace(self.choices, n_similar=0, cooccurrence=False))
+
     def check(self, clusters: Sequence[Cluster]) -> None:
         """Something must propose candidates, and rows must be there where they vote."""
         choices = self.choices

@@ -12,6 +12,9 @@ rows with the other labels of this row carry the label as well. The row itself c
 With w the share of carried labels that are wrong, and g the odds of an imitation, a label is wrong with probability
 w·g. As no g exceeds 1/w, the largest ones tell w. If m of all labels are missing, one that is carried with probability
 p is there with p/(1 − m), and as that does not exceed 1, the highest probabilities tell m.
+
+Of many rows, all this is read off `quick` scores. Those in which labels are missing most probably are then scored by
+all signals, which puts the missing labels in order.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ from ripml.model.left_out import LeftOutRows, leave_out_rows
 from ripml.model.model import Model
 from ripml.regression.kernels import squared_lengths
 
-__all__ = ["Audit", "Conflict", "Finding", "audit"]
+__all__ = ["Audit", "Conflict", "Finding", "audit", "find_doubtful"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -49,6 +52,7 @@ _EXPECTED = 3  # the place of this signal
 _TINY = 1e-3
 _SURE = 100  # one in so many of all carried labels: the most doubtful pairs tell the share of wrong and missing ones
 _NEAR = 100  # similar rows among which carriers of a label and others are looked for
+_RESCORED = 24  # rows that are scored by all signals where scores are quick, for each label to be found
 _PRIOR = 2.0  # rows that stand for what labels of the same frequency get
 
 
@@ -273,9 +277,18 @@ def audit(
     """
     check_count("limit", limit)
     check_count("n_examples", n_examples, least=0)
-    left_out = leave_out_rows(model, n_jobs, evidence)
+    left_out = leave_out_rows(model, n_jobs, evidence, quick=_RESCORED * limit < model.n_rows)
+    return find_doubtful(model, left_out, limit, n_examples, n_jobs)
+
+
+def find_doubtful(
+    model: Model, left_out: LeftOutRows, limit: int, n_examples: int = 3, n_jobs: int | None = None
+) -> Audit:
+    """What `audit` finds in rows that are left out already."""
     seen = _Evidence(left_out)
     wrong, missing = _wrong(seen), _missing(seen)
+    if left_out.quick:
+        missing = _rescored(model, seen, missing, limit, n_jobs)
     return Audit(
         wrong=_findings(model, left_out, "wrong", wrong, limit, n_examples),
         missing=_findings(model, left_out, "missing", missing, limit, n_examples),
@@ -310,13 +323,30 @@ def _missing(evidence: _Evidence) -> _Pairs:
     rows, labels = evidence.of_candidate[absent], scores.indices[absent].astype(np.int64)
     probability = evidence.probabilities[absent]
     order = np.lexsort((labels, rows, -scores.data[absent]))
-    rows, labels, probability = rows[order], labels[order], probability[order]
     # Of labels that are there, 1 − m are carried: what is carried with probability p is there with p/(1 − m).
     highest = np.sort(evidence.probabilities)[-evidence.n_sure :]
     share = float(min((np.sum(1 - highest) + 1) / (len(highest) + 2), 0.5))
+    return _absent(evidence, rows[order], labels[order], probability[order], share)
+
+
+def _absent(evidence: _Evidence, rows: Ints, labels: Ints, probability: Floats, share: float) -> _Pairs:
+    """Labels that rows do not carry, with the doubt that follows from their probabilities."""
     odds = share / (1 - share) * probability
     doubt = np.minimum(odds / np.maximum(1 - probability, 1e-9), 1)
     return _Pairs(rows, labels, doubt, probability, evidence.expected(labels), share)
+
+
+def _rescored(model: Model, evidence: _Evidence, quick: _Pairs, limit: int, n_jobs: int | None) -> _Pairs:
+    """Missing labels of the rows in which quick scores find the first, by all signals."""
+    _, first = np.unique(quick.rows, return_index=True)
+    chosen = np.sort(quick.rows[np.sort(first)[: _RESCORED * limit]])
+    scores = evidence.left_out.scored(model, chosen, n_jobs)
+    absent = np.flatnonzero(~outcomes(evidence.left_out.Y[chosen], scores))
+    rows = np.repeat(chosen, np.diff(scores.indptr))[absent]
+    labels, values = scores.indices[absent].astype(np.int64), scores.data[absent]
+    order = np.lexsort((labels, rows, -values))
+    probability = np.asarray(model.calibration.probabilities(values[order]), np.float64)
+    return _absent(evidence, rows[order], labels[order], probability, quick.share)
 
 
 def _wrong(evidence: _Evidence) -> _Pairs:

@@ -10,13 +10,15 @@ coefficients and a the diagonal of its inverse,
     linear, solved by iterations   ẑ₋ᵢ by a regression on the half of the rows without i
 
 Neighbours, similar rows and frequencies then count without the row, as for the rows that a fit leaves out.
+
+Above 20,000 rows most of the time goes to similar rows: finding them, and a kernel among the nearest of each. `quick`
+scores do without, and `LeftOutRows.scored` makes the others for those rows alone for which they matter.
 """
 
 from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -51,6 +53,7 @@ Ints = NDArray[np.int64]
 
 _SOLVED = 2048  # rows that are left out of a closed form at a time
 _CG_STEPS = 12  # as many as a fit takes
+_FEW = 20_000  # rows up to which all signals are made of all
 
 
 @dataclass(frozen=True)
@@ -59,12 +62,13 @@ class LeftOutRows:
 
     numbers: Ints  # (n,) among all rows ever learnt, ascending
     Y: Any  # CSR (n, L), their labels
-    scores: Any  # CSR (n, L), of the candidates of each
     group: Ints  # (n,) equal for copies
     cluster: Ints  # (n,) of each row
     place: Ints  # (n,) of each row in its cluster
     embeddings: Floats  # (u, M), ẑ of each group
     embedding: SketchEmbedding
+    scores: Any = None  # CSR (n, L), of the candidates of each
+    quick: bool = False  # whether these are of the regression and its neighbours alone
 
     def values(self, rows: Ints, labels: Ints) -> Floats:
         """What the regression says of pairs of a row and a label, (p,), also of labels that are not candidates."""
@@ -75,14 +79,44 @@ class LeftOutRows:
         values = sketch_values(Z, groups, labels, self.embedding.columns)
         return np.asarray(values / np.float32(self.embedding.projection.n_learners))
 
+    def scored(
+        self, model: Model, rows: Ints, n_jobs: int | None, evidence: Evidence | None = None, quick: bool = False
+    ) -> Any:
+        """Scores of these rows, CSR (r, L), by all signals; or by the regression and its neighbours alone."""
+        decoder, L = model.decoder, len(model.vocabulary)
+        assert isinstance(decoder, FittedSignals)
+        if quick:
+            decoder = decoder.without_similar_rows()
+        groups, of_row = np.unique(self.group[rows], return_inverse=True)
+        by_group, counts = np.argsort(self.group, kind="stable"), np.bincount(self.group)
+        starts = np.cumsum(counts) - counts
+        cluster = self.cluster[by_group[starts[groups]]]
+        found, order = [scipy.sparse.csr_array((0, L), dtype=np.float32)], [np.empty(0, np.int64)]
+        for c, size in np.unique(np.column_stack([cluster, counts[groups]]), axis=0).tolist():
+            some = np.flatnonzero((cluster == c) & (counts[groups] == size))
+            copies = by_group[starts[groups[some]][:, None] + np.arange(size)]
+            kept = model.clusters[c].rows
+            assert kept is not None
+            places = self.place[copies if size > 1 else copies[:, 0]]
+            X, said = kept.X.take(self.place[copies[:, 0]]), None if evidence is None else evidence[copies[:, 0]]
+            left_out = LeftOut(None, None, X, self.embeddings[groups[some]], places, kept.set_of_row[places], said)
+            candidates = decoder.candidates(model.clusters[c], X, n_jobs, left_out)
+            scores = candidates.simple_score() if quick else decoder.combined(candidates, n_jobs)
+            found.append(as_scores(candidates.labels, scores, L))
+            order.append(some)
+        return scipy.sparse.vstack(found, format="csr")[np.argsort(np.concatenate(order), kind="stable")][of_row]
 
-def leave_out_rows(model: Model, n_jobs: int | None = None, evidence: Evidence | None = None) -> LeftOutRows:
+
+def leave_out_rows(
+    model: Model, n_jobs: int | None = None, evidence: Evidence | None = None, quick: bool = False
+) -> LeftOutRows:
     """Score each training row by a model of all others; `evidence` is that of their texts, in the order of the rows.
 
-    What a fit chose (the weights of features, the kernel, the ridge, the trees) stays as it was.
+    What a fit chose (the weights of features, the kernel, the ridge, the trees) stays as it was. Where there are many
+    rows, scores may be `quick`.
     """
     decoder = model.decoder
-    numbers = row_numbers(model)
+    row_numbers(model)  # an error where it keeps none
     assert isinstance(decoder, FittedSignals)
     if decoder.names is not None and evidence is None:
         raise ParameterError(
@@ -90,25 +124,21 @@ def leave_out_rows(model: Model, n_jobs: int | None = None, evidence: Evidence |
             "Tagger.audit, or Store.audit."
         )
     parts, done = [], 0
-
-    def said(rows: Ints) -> Evidence | None:
-        return None if evidence is None else evidence[np.searchsorted(numbers, rows)]
-
     for c, (cluster, solution) in enumerate(zip(model.clusters, model.solutions, strict=True)):
-        found = _cluster_rows(model, cluster, str(solution["solver"]), said, n_jobs)
+        found = _cluster_rows(model, cluster, str(solution["solver"]), n_jobs)
         parts.append(replace(found, group=found.group + done, cluster=np.full(len(found.group), c)))
         done += len(found.embeddings)
     order = np.argsort(np.concatenate([part.numbers for part in parts]), kind="stable")
-    joined = {
+    joined: dict[str, Any] = {
         name: np.concatenate([getattr(part, name) for part in parts])[order]
         for name in ("numbers", "group", "cluster", "place")
     }
-    matrices = {
-        name: scipy.sparse.vstack([getattr(part, name) for part in parts], format="csr")[order]
-        for name in ("Y", "scores")
-    }
+    Y = scipy.sparse.vstack([part.Y for part in parts], format="csr")[order]
     embeddings = np.concatenate([part.embeddings for part in parts])
-    return LeftOutRows(**joined, **matrices, embeddings=embeddings, embedding=decoder.sketch)
+    rows = LeftOutRows(**joined, Y=Y, embeddings=embeddings, embedding=decoder.sketch)
+    quick = quick and len(order) > _FEW and decoder.can_do_without_similar_rows
+    _log.info("scoring %s rows without their own labels", f"{len(order):,}")
+    return replace(rows, scores=rows.scored(model, np.arange(len(order)), n_jobs, evidence, quick), quick=quick)
 
 
 def row_numbers(model: Model) -> Ints:
@@ -134,38 +164,20 @@ def training_labels(model: Model) -> Any:
     return scipy.sparse.vstack(sets, format="csr")[np.argsort(np.concatenate(numbers), kind="stable")]
 
 
-def _cluster_rows(
-    model: Model, cluster: Cluster, solver: str, evidence: Callable[[Ints], Evidence | None], n_jobs: int | None
-) -> LeftOutRows:
-    """The rows of one cluster; `evidence` is that of rows by their numbers."""
-    rows, decoder, L = cluster.rows, model.decoder, len(model.vocabulary)
+def _cluster_rows(model: Model, cluster: Cluster, solver: str, n_jobs: int | None) -> LeftOutRows:
+    """The rows of one cluster, without scores."""
+    rows, decoder = cluster.rows, model.decoder
     assert rows is not None
     assert isinstance(decoder, FittedSignals)
-    alive, sets = _alive_places(rows), wide(cluster.index.sets, L)
+    alive, sets = _alive_places(rows), wide(cluster.index.sets, len(model.vocabulary))
     distinct = _Distinct.of(rows, alive)
-    Z = _left_out_embeddings(model, cluster, solver, distinct, sets, n_jobs)
-    _log.info("scoring %s rows without their own labels", f"{len(alive):,}")
-    found, order = [], []
-    for size in np.unique(distinct.counts).tolist():
-        some = np.flatnonzero(distinct.counts == size)
-        places = distinct.places(some, size)
-        own = rows.set_of_row[places]
-        said = evidence(rows.numbers[places[:, 0]])
-        if size == 1:
-            places, own = places[:, 0], own[:, 0]
-        left_out = LeftOut(None, None, rows.X.take(distinct.first[some]), Z[some], places, own, said)
-        candidates = decoder.candidates(cluster, left_out.X, n_jobs, left_out)
-        found.append(as_scores(candidates.labels, decoder.combined(candidates, n_jobs), L))
-        order.append(some)
-    scores = scipy.sparse.vstack(found, format="csr")[np.argsort(np.concatenate(order), kind="stable")]
     return LeftOutRows(
         numbers=rows.numbers[alive],
         Y=sets[rows.set_of_row[alive]],
-        scores=scores[distinct.of_row],
         group=distinct.of_row,
         cluster=np.zeros(len(alive), np.int64),
         place=alive,
-        embeddings=Z,
+        embeddings=_left_out_embeddings(model, cluster, solver, distinct, sets, n_jobs),
         embedding=decoder.sketch,
     )
 
@@ -200,11 +212,6 @@ class _Distinct:
         order = np.argsort(of_row, kind="stable")
         starts = np.cumsum(counts) - counts
         return cls(alive[order[starts]], counts, of_row, alive[order])
-
-    def places(self, some: Ints, size: int) -> Ints:
-        """The places of the rows of distinct rows that occur `size` times, (len(some), size)."""
-        starts = np.cumsum(self.counts) - self.counts
-        return np.asarray(self.ordered[starts[some][:, None] + np.arange(size)])
 
     @property
     def roots(self) -> Floats:
