@@ -133,6 +133,15 @@ def test_labels_that_decisions_name_are_renamed_merged_and_kept(tmp_path: Path) 
         assert "bramble" not in scores(store)
 
 
+def test_decided_documents_are_counted_among_the_changes(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with created(tmp_path / "store") as store:
+        store.decide({"id": "a", "text": TEXT}, ["apple"], ["plum"])
+        assert store.model.model.warm_["decided"] == 1
+    with pytest.raises(SystemExit, match="0"):
+        main(["inspect", str(tmp_path / "store")])
+    assert ", 1 decided, " in capfd.readouterr().out
+
+
 def test_the_history_tells_what_was_decided(tmp_path: Path) -> None:
     with created(tmp_path / "store") as store:
         store.decide({"id": "a", "text": TEXT}, ["apple"], ["plum"], actor="Ann")

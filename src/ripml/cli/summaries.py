@@ -153,14 +153,16 @@ def _format(value: Any) -> str:
 def describe_updates(updates: dict[str, Any]) -> str:
     """What a model learnt and forgot since its fit (`RIPML.warm_`), in one line.
 
-    >>> describe_updates({"learnt": 3, "forgotten": 0, "relabelled": 1, "labels_added": 2, "changed": 0.25,
-    ...                   "drift": 1e-15, "refit_pays": False})
-    '3 rows learnt, 0 forgotten, 1 relabelled (25.0 % of the fitted rows), 2 labels added, drift 1e-15'
+    >>> describe_updates({"learnt": 3, "forgotten": 0, "relabelled": 1, "labels_added": 2, "decided": 4,
+    ...                   "changed": 0.25, "drift": 1e-15, "refit_pays": False})
+    '3 rows learnt, 0 forgotten, 1 relabelled (25.0 % of the fitted rows), 4 decided, 2 labels added, drift 1e-15'
     """
     rows = f"{count(updates['learnt'], 'row')} learnt, {updates['forgotten']:,} forgotten"
     share = f"{updates['relabelled']:,} relabelled ({100 * updates['changed']:.1f} % of the fitted rows)"
     advice = "; refit recommended" if updates["refit_pays"] else ""
-    return f"{rows}, {share}, {count(updates['labels_added'], 'label')} added, drift {updates['drift']:.1g}{advice}"
+    decided = f", {updates['decided']:,} decided" if updates["decided"] else ""
+    labels = f"{count(updates['labels_added'], 'label')} added"
+    return f"{rows}, {share}{decided}, {labels}, drift {updates['drift']:.1g}{advice}"
 
 
 def print_check(report: Report, name: str, as_json: bool) -> None:

@@ -368,6 +368,7 @@ class Model:
         regressions = [cluster.regression for cluster in self.clusters]
         return {
             **self.changes,
+            "decided": 0 if self.decisions is None else len(self.decisions),
             "changed": share,
             "drift": max((regression.drift for regression in regressions), default=0.0),
             "refactorised": sum(regression.n_refactorised for regression in regressions),

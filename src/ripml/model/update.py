@@ -221,9 +221,10 @@ class Updatable(Multilabel):
         """What was learnt since the fit.
 
         `rows_at_fit` and `labels_at_fit`, and since then rows `learnt`, `forgotten`, `relabelled` and `labels_added`;
-        `changed`, the share of these rows in those at the fit; `drift`, how far the regression is off its equations,
-        relative to their right side, as measured now; `refactorised`, how often it was factorised again; `refit_pays`,
-        whether so much has changed that a new fit should choose the frozen parts again.
+        `decided`, the rows with decisions on some labels; `changed`, the share of rows learnt, forgotten and relabelled
+        in those at the fit; `drift`, how far the regression is off its equations, relative to their right side, as
+        measured now; `refactorised`, how often it was factorised again; `refit_pays`, whether so much has changed that
+        a new fit should choose the frozen parts again.
         """
         return self._fitted_model().warm
 

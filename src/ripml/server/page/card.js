@@ -56,8 +56,8 @@ export class Card {
     bars.forEach((bar, i) => bar.style.setProperty("--part", Object.values(precision)[i]));
     $("card-precision").replaceChildren(...bars);
     $("card-precision-part").hidden = !bars.length;
-    const { learnt, forgotten, relabelled, labels_added } = warm;
-    const changes = { learnt, forgotten, relabelled, "labels added": labels_added };
+    const { learnt, forgotten, relabelled, decided, labels_added } = warm;
+    const changes = { learnt, forgotten, relabelled, decided, "labels added": labels_added };
     const parts = Object.entries(changes).filter(([, n]) => n).map(([what, n]) => `${number(n)} ${what}`);
     const advice = warm.refit_pays ? " A refit is recommended." : "";
     $("card-since").textContent = `${parts.join(", ") || "No changes"} since the model was fitted.${advice}`;
