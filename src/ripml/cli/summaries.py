@@ -31,7 +31,7 @@ _TITLES = {
     "epsilon": "least squares (ε)",
     "n_candidates": "candidates per row",
     "left_out": "on held-out rows",
-    "calibration_errors": "the same by rows of a label",
+    "calibration_errors": "by rows per label",
 }
 
 
