@@ -19,8 +19,8 @@ from pathlib import Path
 
 from harness import Row, finish, options
 
-from ripml.client import Client, TagJob
 from ripml.store import Store
+from ripml.store.client import Client, TagJob
 from ripml.tagging.batch import tag_file
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))

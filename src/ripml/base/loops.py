@@ -33,18 +33,8 @@ _ordered_loop = _compiled(False)
 
 
 @intrinsic
-def _from_half(typing: Any, bits: Any) -> Any:
-    """float32 of the bits of a float16; the processor has an instruction for that."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.fpext(builder.bitcast(arguments[0], ir.HalfType()), ir.FloatType())
-
-    return types.float32(types.uint16), generate
-
-
-@intrinsic
 def _as_single(typing: Any, value: Any) -> Any:
-    """float32 of a float32, or of the bits of a float16."""
+    """float32 of a float32, or of the bits of a float16; the processor has an instruction for that."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         if value == types.float32:
@@ -605,13 +595,13 @@ def _add_half_rows(rows, weights, matrix, out):
         w4, w5, w6, w7 = weights[r + 4], weights[r + 5], weights[r + 6], weights[r + 7]
         for j in range(len(out)):
             out[j] += (
-                (w0 * _from_half(c0[j]) + w1 * _from_half(c1[j])) + (w2 * _from_half(c2[j]) + w3 * _from_half(c3[j]))
-            ) + ((w4 * _from_half(c4[j]) + w5 * _from_half(c5[j])) + (w6 * _from_half(c6[j]) + w7 * _from_half(c7[j])))
+                (w0 * _as_single(c0[j]) + w1 * _as_single(c1[j])) + (w2 * _as_single(c2[j]) + w3 * _as_single(c3[j]))
+            ) + ((w4 * _as_single(c4[j]) + w5 * _as_single(c5[j])) + (w6 * _as_single(c6[j]) + w7 * _as_single(c7[j])))
         r += 8
     while r < len(rows):
         row, weight = matrix[rows[r]], weights[r]
         for j in range(len(out)):
-            out[j] += weight * _from_half(row[j])
+            out[j] += weight * _as_single(row[j])
         r += 1
 
 

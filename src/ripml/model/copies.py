@@ -37,6 +37,7 @@ class Copies:
     first: Ints  # rows that repeat none before them
     repeated: Ints  # the others
     single: NDArray[np.bool_]  # (n,), rows that occur once
+    group: Ints  # (n,) the place in `first` of the row that each is equal to
 
     @classmethod
     def of(cls, X: Any) -> Copies:
@@ -47,7 +48,9 @@ class Copies:
         single[filled] = counts[group] == 1
         is_first[filled] = False
         is_first[filled[first]] = True
-        return cls(np.flatnonzero(is_first), np.flatnonzero(~is_first), single)
+        equal = np.arange(len(hashes))  # the first row that each is equal to
+        equal[filled] = filled[first][group]
+        return cls(np.flatnonzero(is_first), np.flatnonzero(~is_first), single, np.cumsum(is_first)[equal] - 1)
 
     @property
     def n_repeated(self) -> int:

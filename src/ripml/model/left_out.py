@@ -20,7 +20,6 @@ from __future__ import annotations
 import logging
 import warnings
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -40,6 +39,7 @@ from ripml.decoding.signals import FittedSignals
 from ripml.decoding.sketch import sketch_values
 from ripml.decoding.training_rows import TrainingRows
 from ripml.model.cluster import Cluster
+from ripml.model.copies import Copies
 from ripml.model.model import Model
 from ripml.regression.kernel_ridge import inverse_diagonal, require_kernel_memory
 from ripml.regression.regression import KernelRegression, with_ones
@@ -198,17 +198,8 @@ class _Distinct:
 
     @classmethod
     def of(cls, rows: TrainingRows, alive: Ints) -> _Distinct:
-        X = rows.X.take(alive)
-        if scipy.sparse.issparse(X):
-            X = X.sorted_indices()
-            ends, labels, data = X.indptr.tolist(), X.indices.tobytes(), X.data.tobytes()
-            i, f = X.indices.itemsize, X.data.itemsize
-            keys = [(labels[i * a : i * b], data[f * a : f * b]) for a, b in pairwise(ends)]
-        else:
-            keys = [(row.tobytes(), b"") for row in np.ascontiguousarray(X)]
-        numbers: dict[tuple[bytes, bytes], int] = {}
-        of_row = np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int64)
-        counts = np.bincount(of_row, minlength=len(numbers))
+        of_row = Copies.of(rows.X.take(alive)).group
+        counts = np.bincount(of_row)
         order = np.argsort(of_row, kind="stable")
         starts = np.cumsum(counts) - counts
         return cls(alive[order[starts]], counts, of_row, alive[order])

@@ -1,4 +1,4 @@
-"""`Client`: a store on a server, for Python programs; it needs nothing but the standard library.
+"""`Client`: a store on a server, for Python programs; it needs no extra.
 
 Each method is one request. A refusal is a `ServerError` with the status and the sentence of the server. Nothing is
 sent a second time by itself: whoever repeats a change after a broken connection should give documents ids, so that

@@ -12,10 +12,10 @@ from test_mcp import ROWS
 
 from ripml import RIPML
 from ripml.base.errors import ParameterError
-from ripml.client import Client, Document, Label, ServerError
 from ripml.datasets import documents_given
 from ripml.server import add_key
 from ripml.store import Store
+from ripml.store.client import Client, Document, Label, ServerError
 from ripml.tagging.batch import tag_file
 
 
