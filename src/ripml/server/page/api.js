@@ -53,6 +53,13 @@ async function request(method, path, body, signal) {
 }
 
 export const ready = () => fetch("ready").then((response) => response.ok, () => false);
+/** The nodes of an HTML file of the page. */
+export async function markup(path) {
+  const response = await fetch(path).catch(() => null);
+  if (!response?.ok) throw new Problem(response?.status ?? 0, "A part of the page could not be loaded.");
+  return document.createRange().createContextualFragment(await response.text());
+}
+
 export const stores = () => request("GET", "v1/stores");
 
 /** The routes of one store. */
@@ -65,8 +72,8 @@ export function store(name) {
     suggest: (text, n, signal) => request("POST", `${base}/suggest`, n ? { text, n } : { text }, signal),
     explain: (text, n, signal) => request("POST", `${base}/explain`, { text, n: Math.min(n, 100), features: 12 }, signal),
     /** What is known about a document: {id, text, accepted, rejected, complete}. */
-    async document(id) {
-      const { text, labels, accepted = labels, rejected = [] } = await request("GET", at(id));
+    async document(id, signal) {
+      const { text, labels, accepted = labels, rejected = [] } = await request("GET", at(id), undefined, signal);
       return { id, text, accepted, rejected, complete: labels.length > 0 };
     },
     /** Replace what is known about a document, or null if it is not in the store; the id. */

@@ -31,12 +31,8 @@ export class Card {
     $("refit").addEventListener("click", () => this.#refit());
   }
 
-  use(store) {
+  async show(store = this.store) {
     this.store = store;
-  }
-
-  async show() {
-    const { store } = this;
     try {
       const [card, refit] = await Promise.all([store.card(), store.refitting()]);
       this.#fill(card);

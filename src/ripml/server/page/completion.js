@@ -1,10 +1,8 @@
 // A combobox over all labels (ARIA: list autocomplete with automatic selection).
 
 import { latest } from "./api.js";
-import { $, count, element, later, nameOf, say, show } from "./dom.js";
+import { count, element, later, nameOf, say, show } from "./dom.js";
 
-const field = $("add");
-const list = $("options");
 const NEW = "new label";
 
 export class Completion {
@@ -13,9 +11,9 @@ export class Completion {
   #ask = latest();
   #soon = later(() => this.#look(), 120);
 
-  /** `search(prefix, signal)` finds labels, `pick(name, fresh)` adds one, `leave()` is Escape in an empty field. */
-  constructor({ search, pick, leave, failed }) {
-    Object.assign(this, { search, pick, leave, failed });
+  /** `search(prefix, signal)` finds labels, `pick(name, fresh)` takes one, `leave()` is Escape in an empty field; `fresh`: offer new ones. */
+  constructor(field, list, { search, pick, leave = () => {}, failed, fresh = false }) {
+    Object.assign(this, { field, list, search, pick, leave, failed, fresh });
     field.addEventListener("input", () => {
       this.#picks = false;
       if (field.value.trim()) this.#soon();
@@ -28,21 +26,21 @@ export class Completion {
   }
 
   focus() {
-    field.focus();
+    this.field.focus();
   }
 
   #close() {
     this.#soon.stop();
     this.#ask.drop();
     this.#picks = false;
-    list.hidden = true;
-    list.replaceChildren();
-    field.setAttribute("aria-expanded", "false");
-    field.removeAttribute("aria-activedescendant");
+    this.list.hidden = true;
+    this.list.replaceChildren();
+    this.field.setAttribute("aria-expanded", "false");
+    this.field.removeAttribute("aria-activedescendant");
   }
 
   async #look() {
-    const typed = field.value.trim();
+    const typed = this.field.value.trim();
     if (!typed) return;
     try {
       const answer = await this.#ask((signal) => this.search(typed, signal));
@@ -55,27 +53,28 @@ export class Completion {
 
   #show(typed, labels) {
     const options = labels.map(({ name, count: n, retired }) => [name, retired ? "retired" : count(n, "document")]);
-    if (!labels.some(({ name }) => nameOf(name) === typed)) options.push([typed, NEW]);
+    if (this.fresh && !labels.some(({ name }) => nameOf(name) === typed)) options.push([typed, NEW]);
     const option = ([name, fact]) => element("li", "", show(name), element("span", fact));
-    list.replaceChildren(...options.map((one, i) => Object.assign(option(one), { role: "option", id: `option-${i}`, picks: [one[0], one[1] === NEW] })));
-    list.hidden = false;
-    field.setAttribute("aria-expanded", "true");
+    this.list.replaceChildren(...options.map((one, i) => Object.assign(option(one), { role: "option", id: `${this.list.id}-${i}`, picks: [one[0], one[1] === NEW] })));
+    say(labels.length ? count(labels.length, "label") : this.fresh ? "A new label" : "No label");
+    if (!options.length) return this.#close();
+    this.list.hidden = false;
+    this.field.setAttribute("aria-expanded", "true");
     this.#select(0);
-    say(labels.length ? count(labels.length, "label") : "A new label");
-    if (this.#picks) this.#take(list.children[0]);
+    if (this.#picks) this.#take(this.list.children[0]);
   }
 
   #select(i) {
-    const n = list.children.length;
+    const n = this.list.children.length;
     this.#active = (i + n) % n;
-    [...list.children].forEach((option, at) => (option.ariaSelected = String(at === this.#active)));
-    field.setAttribute("aria-activedescendant", `option-${this.#active}`);
-    list.children[this.#active].scrollIntoView({ block: "nearest" });
+    [...this.list.children].forEach((option, at) => (option.ariaSelected = String(at === this.#active)));
+    this.field.setAttribute("aria-activedescendant", `${this.list.id}-${this.#active}`);
+    this.list.children[this.#active].scrollIntoView({ block: "nearest" });
   }
 
   #take(option) {
     if (!option) return;
-    field.value = "";
+    this.field.value = "";
     this.#close();
     this.pick(...option.picks);
   }
@@ -83,11 +82,11 @@ export class Completion {
   #key(event) {
     if (event.isComposing || event.ctrlKey || event.metaKey || event.altKey) return;
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    if (step) list.hidden ? this.#look() : this.#select(this.#active + step);
-    else if (event.key === "Enter") list.hidden ? (this.#picks = true) : this.#take(list.children[this.#active]);
+    if (step) this.list.hidden ? this.#look() : this.#select(this.#active + step);
+    else if (event.key === "Enter") this.list.hidden ? (this.#picks = true) : this.#take(this.list.children[this.#active]);
     else if (event.key === "Escape") {
-      if (!field.value) this.leave();
-      field.value = "";
+      if (!this.field.value) this.leave();
+      this.field.value = "";
       this.#close();
     } else return;
     event.preventDefault();

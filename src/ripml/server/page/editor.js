@@ -43,9 +43,9 @@ export class Editor {
   #files = [];
   #total = 0;
 
-  /** `changed(whole, typed)`; `whole`: another text, so earlier verdicts are void. */
-  constructor(changed) {
-    this.changed = changed;
+  /** `changed(whole, typed)`; `whole`: another text, so earlier verdicts are void; `show()`: something was dropped elsewhere. */
+  constructor({ changed, show }) {
+    Object.assign(this, { changed, show });
     let whole = false;
     field.addEventListener("beforeinput", () => (whole = field.selectionEnd - field.selectionStart === this.text.length));
     field.addEventListener("input", () => {
@@ -151,6 +151,7 @@ export class Editor {
     on("dragover", () => {});
     on("drop", (data) => {
       depth = 0;
+      this.show();
       if (data.files.length) this.open([...data.files]);
       else this.set(data.getData("text/plain"));
     });

@@ -1,264 +1,141 @@
-// The page: text → suggested tags → decisions → the store, and again.
+// The frame: the selected store, the views and their addresses, problems, theme and help.
 
 import * as api from "./api.js";
 import { Card } from "./card.js";
-import { Completion } from "./completion.js";
-import { Decisions } from "./decisions.js";
-import { $, count, kept, later, nameOf, number, say, score } from "./dom.js";
-import { Editor } from "./editor.js";
-import { evidence } from "./evidence.js";
-import { listen } from "./keys.js";
-import { Tags, verdictOf } from "./tags.js";
+import { $, count, element, kept, say } from "./dom.js";
+import { describe, listen } from "./keys.js";
 
-const PAUSE = 300; // milliseconds without typing before tags are requested
-const MOST = 1000; // tags of one request
-const UNFAMILIAR = 0.01; // the familiarity up to which a text is unlike anything known
 const AGAIN = 3000; // milliseconds between checks for the server
+const NOTICE = 8000; // milliseconds that a notice stays
+const links = [...document.querySelectorAll("#views a")];
+const views = {}; // name → the promise of a view
+let stores = [];
+let view = null; // the view that is shown
+let shown = ""; // its name
 
-const state = {
-  stores: [],
-  store: null, // the selected one
+/** What a view sees of the frame. */
+const page = {
+  store: null, // the routes of the selected store
+  info: null, // its name, documents and labels
   writes: false, // whether the user may change it
-  stored: null, // {id, text, accepted, rejected, complete}, if the text is a document of the store
-  n: null, // number of tags to request; null: the store's rules
-  undo: [], // for Ctrl+Z: {run, then, id}, latest last; with an id if it changed the store
-  busy: false, // a change is in progress
+  failed,
+  calm,
+  look,
+  toast,
+
+  /** The address of a view of the selected store. */
+  address(name, query = {}) {
+    const words = new URLSearchParams(query).toString();
+    return `#${encodeURIComponent(page.store.name)}${name === "tag" ? "" : `/${name}`}${words && `?${words}`}`;
+  },
+
+  /** Show a view; `replace`: it is shown already, only its address changes. */
+  go(name, query, { replace = false } = {}) {
+    const address = page.address(name, query);
+    if (replace) return history.replaceState(null, "", address);
+    if (address === location.hash) return choose();
+    location.hash = address;
+  },
+
+  /** A view has changed the store. */
+  changed: () => look().catch(failed),
 };
 
-const asking = { suggest: api.latest(), explain: api.latest() };
-const soon = later(() => suggest(), PAUSE);
+// Views.
 
-const editor = new Editor((whole, typed) => {
-  if (whole) begin();
-  tags.close();
-  asking.suggest.drop();
-  note("");
-  if (editor.blank) soon.stop();
-  else if (typed) soon();
-  else suggest();
-});
-
-const tags = new Tags({
-  decided(label, verdict, before) {
-    if (!state.busy) state.undo.push({ run: () => tags.decide(label, before) });
-    note("");
-    say(`${nameOf(label)}: ${verdictOf(verdict)}`);
-  },
-  opened: showEvidence,
-  closed() {
-    asking.explain.drop();
-    editor.unmark();
-    $("legend").hidden = true;
-  },
-});
-
-const completion = new Completion({
-  search: (prefix, signal) => state.store.labels(prefix, signal),
-  pick: (label, fresh) => tags.add(label, fresh),
-  leave: () => tags.focus() || editor.focus(),
-  failed,
-});
-
-const decisions = new Decisions({
-  undone(sentence, id, document) {
-    state.undo = state.undo.filter((entry) => entry.id !== id);
-    if (state.stored?.id === id) state.stored = document;
-    return changed(sentence);
-  },
-  edit(document) {
-    editor.set(document.text ?? "");
-    begin(document);
-    state.stored = { ...document, text: editor.text };
-    render();
-    tags.focus();
-  },
-  failed,
-});
-
-const card = new Card({ refitted: () => changed("The model was refitted."), failed });
-
-/** Start another text, with these decisions. */
-function begin({ accepted = [], rejected = [], complete = false } = {}) {
-  state.stored = state.n = null;
-  state.undo = state.undo.filter((entry) => entry.id !== undefined);
-  $("complete").checked = complete;
-  $("unlike").hidden = true;
-  tags.reset(accepted, rejected);
+/** Store, view and query of an address: `#store/view?query`. */
+function parsed(address) {
+  const [, store, name, query] = /^#?([^/?]*)\/?([^?]*)\??(.*)$/.exec(address);
+  return { store: decoded(store), name: name || "tag", query: new URLSearchParams(query) };
 }
 
-/** What the user says about the text. */
-const said = () => ({ text: editor.text, accepted: tags.accepted, rejected: tags.rejected, complete: $("complete").checked });
-
-/** Whether the other tags are wrong. */
-function setComplete(complete) {
-  $("complete").checked = complete;
-  note(complete ? "Undecided tags count as wrong." : "Nothing is learnt of undecided tags.");
-}
-
-async function suggest({ compare = false, focus = false } = {}) {
-  const { store, n } = state;
-  const text = editor.text;
-  soon.stop();
-  if (editor.blank || !store) return;
-  $("tags").ariaBusy = "true";
-  render();
+function decoded(text) {
   try {
-    const answer = await asking.suggest((signal) => store.suggest(text, n, signal));
-    if (!answer) return;
-    calm();
-    const { open } = tags;
-    tags.close();
-    tags.show(answer.labels, compare);
-    const unlike = (answer.familiarity ?? 1) <= UNFAMILIAR;
-    $("unlike").hidden = !unlike;
-    if (open !== undefined) tags.toggleEvidence(open);
-    const best = answer.labels.slice(0, 5).map(({ label, score: value }) => `${nameOf(label)} ${score(value)}`);
-    const found = best.length ? `${count(answer.labels.length, "tag")}: ${best.join(", ")}` : "No tags";
-    say(unlike ? `${$("unlike").textContent} ${found}` : found);
-  } catch (error) {
-    failed(error, suggest);
-  }
-  $("tags").ariaBusy = "false";
-  render();
-  if (focus && !tags.focus()) completion.focus();
-}
-
-async function showEvidence(label, place) {
-  place.textContent = "Loading …";
-  try {
-    const answer = await asking.explain((signal) => state.store.explain(editor.text, tags.suggested.indexOf(label) + 1, signal));
-    if (!answer) return;
-    const found = answer.labels.find((one) => one.label === label);
-    if (!found) return (place.textContent = "No evidence.");
-    place.replaceChildren(evidence(found));
-    editor.mark(found.spans);
-    $("legend-label").textContent = nameOf(label);
-    $("legend").hidden = !found.spans.length;
-    say(`Evidence for ${nameOf(label)}`);
-  } catch (error) {
-    place.textContent = error.message;
+    return decodeURIComponent(text);
+  } catch {
+    return text;
   }
 }
 
-const same = (a, b) => a.length === b.length && a.every((label) => b.includes(label));
-
-/** The main button. */
-function task() {
-  if (!state.stored) return editor.waiting ? "Learn and next" : "Learn";
-  if (state.stored.text !== editor.text) return "Save text";
-  const { accepted, rejected, complete } = said();
-  const { stored } = state;
-  const kept = complete === stored.complete && same(stored.accepted, accepted) && (complete || same(stored.rejected, rejected));
-  return kept ? "Learnt" : "Save tags";
-}
-
-/** What has to be done before the text can be learnt. */
-function missing({ accepted, rejected, complete }) {
-  if (editor.blank) return "Enter a text first.";
-  if (complete && !accepted.length) return "Accept or add a tag first, or uncheck “These are all the tags”.";
-  return accepted.length + rejected.length ? "" : "Accept, reject or add a tag first.";
-}
-
-/** Unless one is in progress. */
-async function change(call) {
-  if (!state.writes || state.busy) return;
-  state.busy = true;
-  render();
-  try {
-    await call();
-  } catch (error) {
-    failed(error);
+/** A view; its files are loaded when it is first shown. */
+async function load(name) {
+  const code = import(`./views/${name}.js`);
+  if (!$(name)) {
+    const style = Object.assign(element("link", ""), { rel: "stylesheet", href: `page/views/${name}.css` });
+    const styled = new Promise((resolve, reject) => Object.assign(style, { onload: resolve, onerror: reject }));
+    document.head.append(style);
+    const place = Object.assign(element("section", ""), { id: name, className: "view", hidden: true });
+    const [markup] = await Promise.all([api.markup(`page/views/${name}.html`), styled]);
+    place.append(markup);
+    $("toast").before(place);
   }
-  state.busy = false;
-  render();
+  const { default: View } = await code;
+  return new View($(name), page);
 }
 
-const learn = () =>
-  change(async () => {
-    const { store, stored } = state;
-    const learnt = { ...said(), id: stored?.id };
-    const lacks = missing(learnt);
-    if (lacks) return note(lacks);
-    if (task() === "Learnt") return;
-    learnt.id = await store.change(stored, learnt);
-    const { id, text, accepted, rejected, complete } = learnt;
-    if (store !== state.store) return;
-    decisions.remember(id, text);
-    const then = () => {
-      if (editor.blank) editor.set(text);
-      if (editor.text !== text) return;
-      begin(learnt);
-      state.stored = stored;
-    };
-    const run = () => store.change(learnt, stored);
-    state.undo = [...state.undo.filter((entry) => entry.id !== undefined), { run, then, id }];
-    const next = !stored && editor.waiting;
-    if (next) await editor.next();
-    else if (editor.text === text) state.stored = learnt;
-    const what = complete ? `Learnt with ${count(accepted.length, "tag")}` : `Learnt: ${counts({ right: accepted, wrong: rejected })}`;
-    await changed(`${what}.`, !next);
-  });
-
-const undo = () =>
-  change(async () => {
-    const entry = state.undo.at(-1);
-    if (!entry) return note("Nothing to undo.");
-    const drop = () => (state.undo = state.undo.filter((one) => one !== entry));
-    try {
-      await entry.run();
-    } catch (error) {
-      if (error.gone) drop(); // otherwise the user can retry
-      throw error;
-    }
-    drop();
-    entry.then?.();
-    if (entry.id !== undefined) await changed("Undone.");
-  });
-
-/** The store has changed: reload what shows it. */
-async function changed(sentence, compare = true) {
-  note(sentence);
-  await Promise.all([decisions.load(), look(), compare && suggest({ compare })]).catch(failed);
+/** Show what the address names. */
+async function choose() {
+  const { store, name, query } = parsed(location.hash);
+  const info = stores.find((one) => one.name === store) ?? stores[0];
+  if (!info) return failed(new Error("This server has no stores."));
+  if (info.name !== page.store?.name) page.store = api.store(info.name);
+  const link = links.find(({ dataset }) => dataset.view === name) ?? links[0];
+  const { view: wanted } = link.dataset;
+  page.info = info;
+  $("store").value = info.name;
+  document.title = `${wanted === "tag" ? "" : `${link.textContent} · `}${info.name} · ripml`;
+  for (const one of links) {
+    one.href = page.address(one.dataset.view);
+    one.ariaCurrent = one === link ? "page" : null;
+  }
+  render();
+  shown = wanted;
+  try {
+    views[wanted] ??= load(wanted);
+    const next = await views[wanted];
+    if (shown !== wanted) return; // another address was chosen
+    if (view !== next) view?.close();
+    view = next;
+    for (const place of document.querySelectorAll(".view")) place.hidden = place.id !== wanted;
+    await view.open(query);
+  } catch (error) {
+    if (!view || shown !== wanted) delete views[wanted]; // it can be loaded again
+    failed(error, choose);
+  }
 }
 
 // The stores.
 
 async function look() {
-  const { stores, role } = await api.stores();
-  state.stores = stores;
-  state.writes = role === "write";
+  const { stores: all, role } = await api.stores();
+  stores = all;
+  page.writes = role === "write";
+  page.info = stores.find(({ name }) => name === page.store?.name);
   document.documentElement.dataset.role = role;
   render();
+  view?.render?.();
 }
 
 async function start() {
   try {
     await look();
     calm();
-    $("store").replaceChildren(...state.stores.map(({ name }) => new Option(name)));
+    $("store").replaceChildren(...stores.map(({ name }) => new Option(name)));
     await choose();
   } catch (error) {
     failed(error, start);
   }
 }
 
-/** Select the store named in the URL, or the first. */
-async function choose() {
-  const named = state.stores.find(({ name }) => `#${encodeURIComponent(name)}` === location.hash) ?? state.stores[0];
-  if (!named) return failed(new Error("This server has no stores."));
-  if (named.name === state.store?.name) return;
-  if (state.store) begin();
-  state.store = api.store(named.name);
-  state.undo = [];
-  $("store").value = named.name;
-  document.title = `${named.name} · ripml`;
-  card.use(state.store);
-  note("");
-  suggest();
-  await decisions.use(state.store).catch(failed);
+function render() {
+  const { store, info } = page;
+  $("store").hidden = stores.length < 2;
+  $("store-name").textContent = stores.length === 1 ? store?.name : "";
+  $("size").textContent = info ? `${count(info.documents, "document")} · ${count(info.labels, "label")}` : "";
+  $("card-open").hidden = !store;
 }
 
-// Problems.
+// Problems and notices.
 
 let again = null; // the failed call
 let timer;
@@ -290,45 +167,31 @@ function calm() {
   $("banner").hidden = true;
 }
 
-// Rendering.
+let notice;
 
-/** Numbers of labels, as in "2 right, 1 wrong". */
-const counts = (groups) =>
-  Object.entries(groups).filter(([, { length }]) => length).map(([what, { length }]) => `${number(length)} ${what}`).join(", ");
-
-function note(sentence) {
-  $("note").textContent = sentence;
-  if (sentence) say(sentence);
-  render();
+/** A notice at the bottom; `undo`: what its button calls. */
+function toast(sentence, undo = null) {
+  clearTimeout(notice);
+  $("toast-text").textContent = sentence;
+  $("toast-undo").hidden = !undo;
+  $("toast-undo").onclick = async () => {
+    $("toast").hidden = true;
+    try {
+      await undo();
+    } catch (error) {
+      failed(error);
+    }
+  };
+  $("toast").hidden = false;
+  say(sentence);
+  const hide = () => {
+    if ($("toast").matches(":hover, :focus-within")) notice = setTimeout(hide, NOTICE);
+    else $("toast").hidden = true;
+  };
+  notice = setTimeout(hide, NOTICE);
 }
 
-function render() {
-  const { store, stores, stored, busy } = state;
-  const { blank } = editor;
-  const info = stores.find(({ name }) => name === store?.name);
-  const loading = $("tags").ariaBusy === "true";
-  const { accepted: right, rejected: wrong, complete } = said();
-  const found = tags.suggested.length;
-  const show = (id, when) => ($(id).hidden = !when);
-  const write = (id, text) => ($(id).textContent = text);
-  show("store", stores.length > 1);
-  write("store-name", stores.length === 1 ? store?.name : "");
-  write("size", info ? `${count(info.documents, "document")} · ${count(info.labels, "label")}` : "");
-  show("card-open", store);
-  write("about", [editor.about, stored && `Document ${stored.id}`].filter(Boolean).join(" · "));
-  show("next", !blank || editor.waiting);
-  write("next", editor.waiting ? "Next" : "New");
-  const others = complete ? ", all others wrong" : "";
-  write("found", right.length + wrong.length ? counts({ right, ...(!complete && { wrong, undecided: tags.undecided }) }) + others : "");
-  show("empty", blank && !tags.size);
-  show("waiting", !blank && !tags.size && loading);
-  show("nothing", !blank && !tags.size && !loading && $("banner").hidden);
-  show("more", found && found >= state.n && found < info.labels);
-  show("saving", !blank || tags.size);
-  write("learn", task());
-  $("learn").ariaDisabled = String(busy || task() === "Learnt");
-  show("undo", state.undo.length && !busy);
-}
+// Theme, help, keys.
 
 function switchTheme() {
   const { dataset } = document.documentElement;
@@ -336,48 +199,31 @@ function switchTheme() {
   kept("localStorage", "ripml-theme", (dataset.theme = dark ? "light" : "dark"));
 }
 
-const show = { help: () => $("help").showModal(), card: () => state.store && card.show() };
-const step = (by) => tags.step(by);
-const onRow = (call) => () => tags.current !== undefined && call(tags.current);
-const writing = (call) => () => state.writes && call();
+const card = new Card({
+  refitted() {
+    toast("The model was refitted.");
+    look().catch(failed);
+    view?.changed?.();
+  },
+  failed,
+});
+const showCard = () => page.store && card.show(page.store);
 
-listen({
-  suggest: () => suggest({ focus: true }),
-  learn,
-  undo,
-  step,
-  escape(target) {
-    const { open } = tags;
-    tags.close();
-    if (target === $("text") || open !== undefined) tags.focus(open);
-    else editor.focus();
-  },
-  letters: {
-    j: () => step(1),
-    k: () => step(-1),
-    a: writing(onRow((label) => tags.toggle(label, true))),
-    x: writing(onRow((label) => tags.toggle(label, false))),
-    A: writing(() => tags.acceptAll()),
-    c: writing(() => $("complete").click()),
-    e: onRow((label) => tags.toggleEvidence(label)),
-    "/": writing(() => completion.focus()),
-    t: () => editor.focus(),
-    n: () => editor.next(),
-    m: show.card,
-    "?": show.help,
-  },
+function showHelp() {
+  const at = `1 ${links.length}`;
+  describe([...(view?.help ?? []), [at, "The views, from left to right"], ["m", "Model card"], ["?", "This help"]]);
+  $("help").showModal();
+}
+
+listen(() => {
+  const keys = view?.keys ?? {};
+  const numbers = Object.fromEntries(links.map((link, i) => [i + 1, () => page.store && link.click()]));
+  return { ...keys, letters: { ...numbers, m: showCard, "?": showHelp, ...keys.letters } };
 });
 
 const clicks = {
-  learn,
-  undo,
-  next: () => editor.next(),
-  more() {
-    state.n = Math.min(Math.max(10, 2 * tags.suggested.length), MOST);
-    suggest();
-  },
-  "card-open": show.card,
-  "help-open": show.help,
+  "card-open": showCard,
+  "help-open": showHelp,
   theme: switchTheme,
   "banner-retry": retry,
   "banner-close": calm,
@@ -385,12 +231,10 @@ const clicks = {
 for (const [id, call] of Object.entries(clicks)) $(id).addEventListener("click", call);
 for (const button of document.querySelectorAll("[data-close]"))
   button.addEventListener("click", () => button.closest("dialog").close());
-$("complete").addEventListener("change", ({ target: { checked } }) => {
-  state.undo.push({ run: () => setComplete(!checked) });
-  setComplete(checked);
+$("store").addEventListener("change", () => {
+  const { name } = parsed(location.hash);
+  location.hash = `${encodeURIComponent($("store").value)}${name === "tag" ? "" : `/${name}`}`;
 });
-$("store").addEventListener("change", () => (location.hash = encodeURIComponent($("store").value)));
 addEventListener("hashchange", choose);
 
-if (matchMedia("(pointer: fine)").matches) editor.focus();
 start();
