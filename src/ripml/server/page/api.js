@@ -97,6 +97,14 @@ export function store(name) {
     },
     labels: (prefix, signal) => request("GET", `${base}/labels?limit=8&prefix=${encodeURIComponent(prefix)}`, undefined, signal),
     history: (limit) => request("GET", `${base}/history?limit=${limit}`),
+    relabel: (id, labels) => request("PUT", `${at(id)}/labels`, { labels }),
+    review: (query, signal) => request("POST", `${base}/review`, query, signal),
+    release: (ids) => request("POST", `${base}/review/release`, { ids }),
+    audit: (limit) => request("GET", `${base}/audit?limit=${limit}`),
+    beginAudit: () => request("POST", `${base}/audit`),
+    /** `what`: "accept", "dismiss" or "undo" findings. */
+    findings: (what, findings) =>
+      request("POST", `${base}/audit/${what}`, { findings: findings.map(({ kind, document, label }) => ({ kind, document, label })) }),
     refit: () => request("POST", `${base}/refit`),
     refitting: () => request("GET", `${base}/refit`),
   };

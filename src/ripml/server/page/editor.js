@@ -1,10 +1,10 @@
 // The text field and the queue of files. Words are highlighted on a layer of the same size behind the field.
 
-import { $, element } from "./dom.js";
+import { $ } from "./dom.js";
+import { marked } from "./marks.js";
 
 const field = $("text");
 const layer = $("marks");
-const FAINT = 0.04; // of the strongest pull: not highlighted
 
 /** The text of a web page, parsed inert; blocked styles would be logged. */
 function wordsOf(html) {
@@ -18,24 +18,6 @@ function wordsOf(html) {
 async function read(file) {
   const text = await file.text();
   return /\.html?$/i.test(file.name) ? wordsOf(text) : text;
-}
-
-/** From code points, as the server counts, to UTF-16 units. */
-function places(text) {
-  if (!/[\ud800-\udfff]/.test(text)) return (place) => place;
-  const starts = [0];
-  for (const point of text) starts.push(starts.at(-1) + point.length);
-  return (place) => starts[place];
-}
-
-/** Split spans, which may overlap, into pieces that do not. */
-function pieces(spans) {
-  const steps = new Map();
-  const step = (place, pull) => steps.set(place, (steps.get(place) ?? 0) + pull);
-  for (const { start, end, pull } of spans) step(start, pull), step(end, -pull);
-  const cuts = [...steps].sort((a, b) => a[0] - b[0]);
-  let pull = 0;
-  return cuts.slice(0, -1).map(([start, by], i) => ({ start, end: cuts[i + 1][0], pull: (pull += by) }));
 }
 
 export class Editor {
@@ -110,21 +92,7 @@ export class Editor {
 
   /** Highlight words that support or oppose a label, by strength. */
   mark(spans) {
-    const text = this.text;
-    const place = places(text);
-    const most = Math.max(...spans.map(({ pull }) => Math.abs(pull)));
-    const nodes = [];
-    let done = 0;
-    for (const { start, end, pull } of pieces(spans)) {
-      const strength = Math.abs(pull) / most;
-      if (!(strength >= FAINT)) continue;
-      nodes.push(text.slice(done, place(start)));
-      const mark = element("mark", text.slice(place(start), (done = place(end))));
-      mark.className = pull > 0 ? "for" : "against";
-      mark.style.setProperty("--strength", strength.toFixed(2));
-      nodes.push(mark);
-    }
-    layer.replaceChildren(...nodes, text.slice(done), "\n");
+    layer.replaceChildren(...marked(this.text, spans), "\n");
     this.#follow();
   }
 
