@@ -14,6 +14,7 @@ from scipy.sparse import csr_array
 from ripml.cli import main
 from ripml.datasets import Dataset, check, documents_given, read
 from ripml.datasets.checks import Finding
+from ripml.datasets.documents import separators_in
 
 WORDS = [f"word{letter}{other}" for letter in "abcdefghij" for other in "klmnopqrst"]
 NAMES = ["billing", "mobile", "network", "refund", "account", "delivery", "parts", "garden"]
@@ -45,6 +46,16 @@ def test_the_separator_inside_labels_is_suspected_with_the_fix_that_works(tmp_pa
     divided = read(tmp_path / "rows.jsonl", tag_separator="/")
     assert sorted(divided.label_names) == sorted(NAMES)
     assert "separator" not in found(divided)
+
+
+def test_lists_that_are_sorted_are_recognised_however_many_labels_they_have() -> None:
+    rng = random.Random(0)
+    weights = [1 / (1 + rank) for rank in range(len(WORDS))]  # few labels are frequent, as in most data
+    tags = [", ".join(sorted(set(rng.choices(WORDS, weights, k=5)))) for _ in range(600)]
+    assert found(documents_given(corpus(600)[0], [[cell] for cell in tags]))["separator"].remedy == "tag_separator=','"
+    assert separators_in(tags) == ("|", ";", ",")
+    paths = [["/".join(["top", letter, word][: 1 + row % 3])] for row, word in enumerate(WORDS) for letter in "ab"]
+    assert "separator" not in found(documents_given(corpus(len(paths))[0], paths))
 
 
 def test_a_comma_that_is_part_of_names_is_no_separator() -> None:

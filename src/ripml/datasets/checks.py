@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from ripml.base.errors import MissingExtraError
 from ripml.datasets.dataset import Dataset
+from ripml.datasets.documents import are_lists
 from ripml.text.languages import detect_language, detectable
 
 __all__ = ["Finding", "Report", "alike_names", "check"]
@@ -146,24 +147,17 @@ def _check_labels(data: Dataset, known: Collection[str]) -> Iterator[Finding]:
 
 
 def _separator(names: Sequence[str], known: Collection[str]) -> Iterator[Finding]:
-    """What may divide the names: pieces of many names are the same, or known labels."""
+    """What may divide the names: pieces stand in different places of them, or are known labels."""
     for separator, noun in _SEPARATORS.items():
-        divided = {name: [piece.strip() for piece in name.split(separator)] for name in names if separator in name}
-        divided = {name: pieces for name, pieces in divided.items() if all(pieces)}
-        whole = set(names).difference(divided)
-        pieces = {piece for parts in divided.values() for piece in parts}
-        places = {parts[0] for parts in divided.values()} & {part for parts in divided.values() for part in parts[1:]}
-        moved = sum(part in places or part in whole for parts in divided.values() for part in parts)
-        n_parts = sum(map(len, divided.values()))
-        is_known = [name for name, parts in divided.items() if name not in known and all(p in known for p in parts)]
-        few = len(pieces | whole) <= 0.7 * len(names)
-        if len(is_known) > len(divided) / 2 or (
-            len(divided) > 2 and 2 * moved >= n_parts and (few or moved == n_parts)
-        ):
-            left = f"divided there, {len(pieces | whole):,} labels would be left instead of {len(names):,}"
-            message = f"{_count(len(divided), 'label')} {'contain' if len(divided) > 1 else 'contains'} {noun}; {left}"
-            remedy = f"tag_separator={separator!r}"
-            yield Finding("separator", len(divided), message, _shown(divided), remedy)
+        lists = {name: [piece.strip() for piece in name.split(separator)] for name in names}
+        lists = {name: pieces for name, pieces in lists.items() if all(pieces)}
+        divided = [name for name, pieces in lists.items() if len(pieces) > 1]
+        is_known = [name for name in divided if name not in known and all(piece in known for piece in lists[name])]
+        if len(is_known) > len(divided) / 2 or (len(divided) > 2 and are_lists(lists.values())):
+            left = len({piece for pieces in lists.values() for piece in pieces} | (set(names) - set(lists)))
+            contain = f"{_count(len(divided), 'label')} {'contain' if len(divided) > 1 else 'contains'} {noun}"
+            message = f"{contain}; divided there, {left:,} labels would be left instead of {len(names):,}"
+            yield Finding("separator", len(divided), message, _shown(divided), f"tag_separator={separator!r}")
             return
 
 

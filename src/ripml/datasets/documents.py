@@ -11,8 +11,8 @@ names, or one string:
     sport, news            separated by commas, or by line breaks, if the first cells of the column show it
 
 Blanks around a separated name are dropped, and so are empty names. A number is the name that it prints as. A comma may
-also be a part of names ("London, Ontario"). It is read as a separator where the same names stand before and after
-commas, in cells without | and ; (`separators_in`); `tag_separator` says it outright.
+also be a part of names ("London, Ontario"). It is read as a separator where the same names stand in different places of
+cells without | and ; (`are_lists`); `tag_separator` says it outright.
 
 Tables are read with `Cells`, `rows_of` and `blocks`; `documents_given` takes lists and tables in memory. A table is
 recognised by its columns: a DataFrame of pandas or polars, a Table of pyarrow, a Dataset of Hugging Face. None of these
@@ -26,7 +26,8 @@ import logging
 import math
 import numbers
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any, Final, NamedTuple
 
@@ -192,9 +193,6 @@ def joined(texts: Sequence[str]) -> str:
 def separators_in(cells: Iterable[str]) -> Sequence[str]:
     """Return what separates labels in cells like these: | and ;, and a line break or a comma if the cells show it.
 
-    They show it if at least half of the names in cells that it divides stand at the beginning of one cell and later in
-    another. Parts of one name keep their places: "London, Ontario" and "Paris, Ontario".
-
     >>> separators_in(["tea, red", "red", "green, tea"]), separators_in(["London, Ontario", "Paris, Ontario"])
     (('|', ';', ','), ('|', ';'))
     """
@@ -204,17 +202,33 @@ def separators_in(cells: Iterable[str]) -> Sequence[str]:
         if len(plain) < len(different) and any(separator in cell for cell in different.difference(plain)):
             continue  # there it is a part of names
         divided = [names for cell in plain if (names := _divided(cell, separator))]
-        several = [names for names in divided if len(names) > 1]
-        both = {names[0] for names in divided} & {name for names in several for name in names[1:]}
-        n_names = sum(map(len, several))
-        n_both = sum(name in both for names in several for name in names)
-        if (
-            len(several) > 1
-            and 2 * n_both >= n_names
-            and max(len(n) for names in several for n in names) < _LONGEST_TAG
-        ):
+        longest = max((len(name) for names in divided if len(names) > 1 for name in names), default=0)
+        if longest < _LONGEST_TAG and are_lists(divided):
             return (*SEPARATORS, separator)
     return SEPARATORS
+
+
+def are_lists(divided: Collection[Sequence[str]]) -> bool:
+    """Whether cells that were divided there hold several names each, rather than names of several parts.
+
+    Parts of a name keep their places, counted from its beginning or from its end: "London, Ontario" and
+    "York, Toronto, Ontario". Names of lists do not, even where each list is sorted. At least half of the names in
+    lists of several must be seen to stand in different places.
+
+    >>> are_lists([["red", "tea"], ["green", "red", "tea", "white"], ["green", "tea"]])
+    True
+    >>> are_lists([["London", "Ontario"], ["York", "Toronto", "Ontario"], ["London", "England"]])
+    False
+    """
+    places: defaultdict[str, tuple[set[int], set[int]]] = defaultdict(lambda: (set(), set()))
+    for names in divided:
+        for place, name in enumerate(names):
+            from_start, from_end = places[name]
+            from_start.add(place)
+            from_end.add(len(names) - place)
+    several = [names for names in divided if len(names) > 1]
+    moved = [all(len(seen) > 1 for seen in places[name]) for names in several for name in names]
+    return len(several) > 1 and 2 * sum(moved) >= len(moved)
 
 
 def say_separators(name: str, separators: Sequence[str]) -> None:
