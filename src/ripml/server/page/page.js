@@ -7,7 +7,7 @@ import { describe, listen } from "./keys.js";
 
 const AGAIN = 3000; // milliseconds between checks for the server
 const NOTICE = 8000; // milliseconds that a notice stays
-const links = [...document.querySelectorAll("#views a")];
+const links = [...document.querySelectorAll("#views a:not([hidden])")];
 const views = {}; // name → the promise of a view
 let stores = [];
 let view = null; // the view that is shown
@@ -83,11 +83,12 @@ async function choose() {
   const { view: wanted } = link.dataset;
   page.info = info;
   $("store").value = info.name;
-  document.title = `${wanted === "tag" ? "" : `${link.textContent} · `}${info.name} · ripml`;
+  document.title = `${wanted === "tag" ? "" : `${link.innerText.trim()} · `}${info.name} · ripml`;
   for (const one of links) {
     one.href = page.address(one.dataset.view);
     one.ariaCurrent = one === link ? "page" : null;
   }
+  link.scrollIntoView({ block: "nearest", inline: "center" }); // on a phone, the links are a strip
   render();
   shown = wanted;
   try {
