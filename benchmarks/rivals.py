@@ -69,7 +69,7 @@ ENVIRONMENTS = {
     "napkinxc": ("napkinxc==0.7.2", *NEW),
     "fasttext": ("fasttext-wheel==0.9.2", *OLD),
 }
-QUALITY = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@1", "PSP@3", "PSP@5")
+QUALITY = ("P@1", "P@3", "P@5", "RP@5", "nDCG@5", "PSP@1", "PSP@3", "PSP@5")
 COSTS = ("train s", "µs / row", "ms single row", "peak MB", "model MB")
 OUTCOME = "outcome: "  # prefix of the name where a run has no figures, so that the JSON remains flat numbers
 
@@ -176,9 +176,9 @@ def measured(name: str, problem: Problem, python: Path, limit: float, seed: int)
             reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
             return {f"{OUTCOME}{'' if done.returncode == NOT_POSSIBLE else 'failed, '}{reason}": 1}
         figures: Figures = json.loads((results / "figures.json").read_text())
-        quality = metrics.report(
-            problem.truth, csr_array(load_npz(results / "scores.npz")), propensities=problem.propensities
-        )
+        scores = csr_array(load_npz(results / "scores.npz"))
+        quality = metrics.report(problem.truth, scores, propensities=problem.propensities)
+        quality["RP@5"] = metrics.r_precision_at_k(problem.truth, scores, 5)
     return {**{key: 100 * quality[key] for key in QUALITY}, **figures}
 
 

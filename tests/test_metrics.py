@@ -21,6 +21,7 @@ from ripml.base.errors import DataError, ParameterError
 RANKING_METRICS: list[Callable[..., float]] = [
     metrics.precision_at_k,
     metrics.recall_at_k,
+    metrics.r_precision_at_k,
     metrics.ndcg_at_k,
     metrics.coverage_at_k,
 ]
@@ -68,6 +69,9 @@ class World:
     def recall(self, k: int) -> float:
         return self.mean(lambda i: self.hits(i, k) / len(self.truth[i]))
 
+    def r_precision(self, k: int) -> float:
+        return self.mean(lambda i: self.hits(i, k) / min(k, len(self.truth[i])))
+
     def ndcg(self, k: int) -> float:
         def of_row(i: int) -> float:
             gain = sum(1 / log2(rank + 2) for rank, label in enumerate(self.top(i, k)) if label in self.truth[i])
@@ -112,6 +116,11 @@ def test_precision_of_the_hand_computed_case_divides_by_k_and_leaves_out_the_row
 
 def test_recall_of_the_hand_computed_case_divides_by_the_number_of_true_labels() -> None:
     assert metrics.recall_at_k(HAND.Y, HAND.S, k=3) == pytest.approx((2 / 3 + 1) / 2)
+
+
+def test_r_precision_of_the_hand_computed_case_divides_by_what_a_row_can_reach() -> None:
+    assert metrics.r_precision_at_k(HAND.Y, HAND.S, k=1) == (1 + 0) / 2
+    assert metrics.r_precision_at_k(HAND.Y, HAND.S, k=3) == pytest.approx((2 / 3 + 1) / 2)
 
 
 def test_ndcg_of_the_hand_computed_case() -> None:
@@ -160,6 +169,7 @@ def test_every_ranking_metric_equals_the_naive_loop_over_rows(world: World, k: i
     Y, S = world.Y, world.S
     assert metrics.precision_at_k(Y, S, k) == pytest.approx(world.precision(k))
     assert metrics.recall_at_k(Y, S, k) == pytest.approx(world.recall(k))
+    assert metrics.r_precision_at_k(Y, S, k) == pytest.approx(world.r_precision(k))
     assert metrics.ndcg_at_k(Y, S, k) == pytest.approx(world.ndcg(k))
     assert metrics.coverage_at_k(Y, S, k) == pytest.approx(world.coverage(k))
 
@@ -199,6 +209,7 @@ def test_ranking_by_the_truth_itself_is_perfect_and_no_metric_exceeds_one(world:
     p = metrics.propensities(csr_array(np.ones((3, world.n_labels))))
     for k in range(1, world.n_labels + 1):
         assert metrics.ndcg_at_k(Y, Y, k) == 1
+        assert metrics.r_precision_at_k(Y, Y, k) == 1
         assert metrics.psp_at_k(Y, Y, k, propensities=p) == pytest.approx(1)
         assert all(0 <= metric(Y, world.S, k) <= 1 for metric in RANKING_METRICS)
     assert metrics.recall_at_k(Y, Y, world.n_labels) == 1

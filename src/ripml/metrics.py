@@ -1,13 +1,15 @@
-"""Measures of a ranking of labels: P@k, nDCG@k, recall@k, PSP@k, coverage@k; and F1 of a set of labels.
+"""Measures of a ranking of labels: P@k, RP@k, nDCG@k, recall@k, PSP@k, coverage@k; and F1 of a set of labels.
 
 Every ranking metric compares the k best-scored labels r₁ … r_k of a row (``ranking``) with its true labels y:
 
     P@k       (1/k) Σⱼ y[rⱼ]
+    RP@k      (1/min(k, |y|)) Σⱼ y[rⱼ]
     recall@k  (1/|y|) Σⱼ y[rⱼ]
     nDCG@k    Σⱼ y[rⱼ]/log₂(j+1)  divided by its largest possible value  Σ_{j ≤ min(k, |y|)} 1/log₂(j+1)
     PSP@k     Σ_rows Σⱼ y[rⱼ]/p[rⱼ]  divided by its largest possible value  Σ_rows (the k largest 1/p[l] with y[l] = 1)
 
-The first three are means over rows; they are the measures in the paper's tables. All metrics follow these rules:
+The first four are means over rows. P, recall and nDCG are the measures in the paper's tables, RP is that of EURLEX57K.
+All metrics follow these rules:
 
 - In ``Y`` every non-zero cell is a true label. In sparse ``scores`` every stored cell is a candidate, including stored
   zeros (with score 0); cells that are not stored are never ranked. In dense ``scores`` every cell is a candidate.
@@ -40,6 +42,7 @@ __all__ = [
     "propensities",
     "propensities_of_counts",
     "psp_at_k",
+    "r_precision_at_k",
     "ranking",
     "recall_at_k",
     "report",
@@ -98,6 +101,20 @@ def precision_at_k(Y: Matrix, scores: Matrix, k: int = 1) -> float:
     0.5
     """
     return _precision(_rank(Y, scores, k), k)
+
+
+def r_precision_at_k(Y: Matrix, scores: Matrix, k: int = 1) -> float:
+    """Return the mean share of true labels among the k best-scored ones, of as many as a row could have there.
+
+    A row with fewer than k labels can reach 1, which it cannot with P@k.
+
+    >>> from scipy.sparse import csr_array
+    >>> Y = csr_array([[1, 0, 1], [0, 1, 0]])
+    >>> r_precision_at_k(Y, csr_array([[0.9, 0.5, 0.1], [0.2, 0.8, 0.0]]), k=2)
+    0.75
+    """
+    ranked = _rank(Y, scores, k)
+    return float(np.mean(ranked.hits.sum(axis=1) / np.minimum(k, np.diff(ranked.truth.indptr))))
 
 
 def recall_at_k(Y: Matrix, scores: Matrix, k: int = 1) -> float:
