@@ -18,6 +18,7 @@ import json
 import os
 import tempfile
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -30,7 +31,7 @@ from sklearn.preprocessing import MultiLabelBinarizer
 
 from ripml import RIPML, Tagger, metrics
 
-OURS: Final = {"ripml": RIPML, "ripml linear": RIPML.linear}
+OURS: Final[Mapping[str, Callable[..., RIPML]]] = {"ripml": RIPML, "ripml linear": RIPML.linear}
 RIVALS: Final = ("omikuji", "omikuji Bonsai", "PECOS XR-Linear", "napkinXC PLT")
 PUBLISHED: Final = {"fine-tuned BERT-base": 79.6}  # RP@5
 SHOWN: Final = ("P@1", "P@3", "P@5", "RP@5", "nDCG@5", "train s")
