@@ -22,7 +22,7 @@ from ripml.cli import main
 from ripml.datasets import documents_given
 from ripml.labels.concepts import Concept, Concepts
 from ripml.model.audit import Audit
-from ripml.model.left_out import leave_out_rows
+from ripml.model.left_out import ENOUGH_ROWS, leave_out_rows
 from ripml.regression.kernels import RBF
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -234,6 +234,8 @@ def test_quality_counts_what_left_out_rows_show() -> None:
     assert found.micro_recall == round((predicted & Y).sum() / Y.sum(), 4)
     assert [label.rows for label in found.labels] == sorted(Y.sum(axis=0), reverse=True)[:4]
     assert sum(band.pairs for band in found.bands) == Y.sum()
+    assert found.micro_recall is not None
+    assert found.recall_with_twice is not None
     assert found.micro_recall <= found.recall_with_twice <= 1
     for label in found.labels:
         column = fitted.classes_.tolist().index(label.label)
@@ -254,7 +256,7 @@ def test_labels_that_belong_together_are_named() -> None:
 
 
 def test_stores_and_models_are_reported_by_the_shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    texts, tags = documents(20)
+    texts, tags = documents(40)
     rows = [
         {"id": f"d{i}", "text": text, "labels": some} for i, (text, some) in enumerate(zip(texts, tags, strict=True))
     ]
@@ -263,13 +265,35 @@ def test_stores_and_models_are_reported_by_the_shell(tmp_path: Path, capsys: pyt
     capsys.readouterr()
     run(["report", str(tmp_path / "store"), "--json"])
     found = json.loads(capsys.readouterr().out)
-    assert found["rows"] == 60
-    assert {"d0", "d20"} <= {id for label in found["labels"] for id in label["missed"]}
+    assert found["rows"] == 120
+    assert {"d0", "d40"} <= {id for label in found["labels"] for id in label["missed"]}
     run(["report", str(tmp_path / "store")])
     printed = capsys.readouterr().out
     assert "By label frequency" in printed
     weather = next(label for label in found["labels"] if label["label"] == "weather")
     assert f"missed in: {', '.join(weather['missed'])}" in printed
+
+
+def test_too_few_rows_to_measure_are_said_to_be_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    texts, tags = documents(40)
+    for n, measured in ((7, False), (ENOUGH_ROWS - 1, False), (ENOUGH_ROWS, True)):
+        folder = tmp_path / str(n)
+        some = np.random.default_rng(0).permutation(120)[:n]
+        data = documents_given([texts[i] for i in some], [tags[i] for i in some])
+        with Store.create(folder, replace(data, ids=[f"d{i}" for i in range(n)]), RIPML(random_state=0)) as store:
+            found = store.quality()
+            assert bool(store.model.left_out_precision) == measured
+        assert found.rows == n
+        assert (found.precision is not None, found.micro_f1 is not None) == (measured, measured)
+        assert (bool(found.bands), bool(found.labels)) == (measured, measured)
+        run(["report", str(folder)])
+        printed = capsys.readouterr().out
+        run(["inspect", str(folder)])
+        sentence = "too few rows to measure"
+        assert (sentence not in printed, sentence not in capsys.readouterr().out) == (measured, measured)
+        assert ("P@1" in printed) == measured
+        run(["report", str(folder), "--json"])
+        assert (json.loads(capsys.readouterr().out)["precision"] is not None) == measured
 
 
 def test_equal_documents_with_different_labels_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

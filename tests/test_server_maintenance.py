@@ -240,7 +240,7 @@ def test_a_report_is_that_of_the_store_and_forgets_documents_that_are_gone(tmp_p
     documents = [
         {"id": f"{label}{i}", "text": f"{text} number{i}", "labels": [label]}
         for label, text in {"fruit": "apple pear plum", "weather": "rain snow wind"}.items()
-        for i in range(20)
+        for i in range(50)
     ]
     documents[0]["labels"] = ["weather"]
     store = Store.create(tmp_path / "store", parse_documents(documents), RIPML(random_state=0))
@@ -254,3 +254,6 @@ def test_a_report_is_that_of_the_store_and_forgets_documents_that_are_gone(tmp_p
         assert "fruit0" in found["labels"][0]["missed"]
         client.delete(f"{STORE}/documents/fruit0")
         assert '"fruit0"' not in client.get(f"{STORE}/report?limit=1000").text
+        client.post(f"{STORE}/report")  # of one document too few
+        found = done(client, "report")
+        assert (found["rows"], found["precision"], found["micro_f1"], found["labels"]) == (99, None, None, [])

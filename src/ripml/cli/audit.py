@@ -160,6 +160,13 @@ def _percent(value: float | None) -> str:
 
 
 def _print_quality(found: Quality) -> None:
+    from ripml.cli.summaries import TOO_FEW
+
+    title = f"{output.count(found.rows, 'row')}, each left out; {found.copies:,} have copies"
+    if found.precision is None:
+        output.print_facts(title, {"on left-out rows": TOO_FEW})
+        _print_pairs(found)
+        return
     facts = {name: f"{_percent(value)} %" for name, value in found.precision.items()}
     facts |= {
         "precision, recall of predicted labels": f"{_percent(found.micro_precision)}, {_percent(found.micro_recall)} %"
@@ -167,7 +174,7 @@ def _print_quality(found: Quality) -> None:
     facts |= {"micro-F1, macro-F1": f"{found.micro_f1:.3f}, {found.macro_f1:.3f}"}
     facts |= {"calibration error": f"{found.calibration_error:.4f}"}
     facts |= {"recall with twice the rows, about": f"{_percent(found.recall_with_twice)} %"}
-    output.print_facts(f"{output.count(found.rows, 'row')}, each left out; {found.copies:,} have copies", facts)
+    output.print_facts(title, facts)
     print()
     bands = [
         [
@@ -209,6 +216,10 @@ def _print_quality(found: Quality) -> None:
     ]
     if branches := [(name, leaves) for name, leaves in mistakes if leaves]:
         output.print_tree("Where they are mistaken, the worst examples", branches)
+    _print_pairs(found)
+
+
+def _print_pairs(found: Quality) -> None:
     if found.pairs:
         print()
         pairs = [

@@ -19,6 +19,8 @@ from ripml.tagging.rules import Rules
 from ripml.text import TfIdf
 
 _KERNEL_FACTS = {"ridge": "nearby_ridge", "n_rows": "nearby_rows"}
+TOO_FEW = "too few rows to measure"
+
 _TITLES = {
     "gamma": "kernel width (γ)",
     "n_near": "near rows",
@@ -131,7 +133,7 @@ def format_summary(summary: dict[str, Any]) -> dict[str, str]:
 
 def format_left_out(summary: dict[str, Any]) -> str:
     """The precision on held-out rows, if there are enough rows."""
-    return _format(summary["left_out"]) if summary["left_out"] else "too few rows to measure"
+    return _format(summary["left_out"]) if summary["left_out"] else TOO_FEW
 
 
 def print_summary(title: str, summary: dict[str, Any], as_json: bool) -> None:

@@ -558,11 +558,11 @@ class RIPML(Updatable):
         """How well labels are predicted for training rows, each left out with its copies.
 
         Overall, by label frequency, and for each of the `limit` most frequent labels: precision, recall, calibration,
-        confusions and the worst `n_examples`; labels that belong together; and what twice the rows would bring. See
-        `ripml.model.quality`.
+        confusions and the worst `n_examples`; labels that belong together; and what twice the rows would bring. Figures
+        are None where there are too few rows to measure. See `ripml.model.quality`.
 
-        >>> X = np.repeat(np.eye(2), 20, axis=0) + np.random.default_rng(0).random((40, 2)) / 5
-        >>> found = RIPML(random_state=0).fit(X, [["tea"]] * 20 + [["ice"]] * 20).quality()
+        >>> X = np.repeat(np.eye(2), 50, axis=0) + np.random.default_rng(0).random((100, 2)) / 5
+        >>> found = RIPML(random_state=0).fit(X, [["tea"]] * 50 + [["ice"]] * 50).quality()
         >>> found.micro_f1, [(label.label, label.recall) for label in found.labels]
         (1.0, [('ice', 1.0), ('tea', 1.0)])
         """

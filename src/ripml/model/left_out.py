@@ -44,12 +44,14 @@ from ripml.model.model import Model
 from ripml.regression.kernel_ridge import inverse_diagonal, require_kernel_memory
 from ripml.regression.regression import KernelRegression, with_ones
 
-__all__ = ["LeftOutRows", "leave_out_rows", "row_numbers", "training_labels"]
+__all__ = ["ENOUGH_ROWS", "LeftOutRows", "leave_out_rows", "row_numbers", "training_labels"]
 
 _log = logging.getLogger("ripml")
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
+
+ENOUGH_ROWS = 100  # what left-out rows of a model of fewer rows show is mostly chance
 
 _SOLVED = 2048  # rows that are left out of a closed form at a time
 _CG_STEPS = 12  # as many as a fit takes

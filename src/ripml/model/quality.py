@@ -1,7 +1,8 @@
 """Quality by label, from training rows that were left out: what is found, what is confused, what belongs together.
 
 A label counts as predicted where its score reaches the threshold of the model. Every figure is about rows that the
-model had not seen, with their copies left out as well, see `ripml.model.left_out`.
+model had not seen, with their copies left out as well, see `ripml.model.left_out`. Of a model of fewer than
+`ENOUGH_ROWS` rows nothing is measured: its figures are None, and it has neither bands nor labels.
 
 What twice the rows would bring is read off labels that are twice as frequent today: with r(f) the rising line of recall
 over the logarithm of the frequency, a label of f rows would have the recall r(2f). That leaves out what more rows would
@@ -24,7 +25,7 @@ from ripml.datasets.checks import alike_names
 from ripml.decoding.calibration import expected_calibration_error, fit_steps, in_steps
 from ripml.decoding.evidence import Evidence
 from ripml.decoding.scores import keep_above, outcomes
-from ripml.model.left_out import LeftOutRows, leave_out_rows
+from ripml.model.left_out import ENOUGH_ROWS, LeftOutRows, leave_out_rows
 from ripml.model.model import Model
 
 __all__ = ["Band", "LabelPair", "LabelQuality", "Quality", "quality"]
@@ -83,17 +84,17 @@ class LabelPair:
 
 @dataclass(frozen=True)
 class Quality:
-    """The quality of a model on its own training rows, left out one by one."""
+    """The quality of a model on its own training rows, left out one by one; None for too few rows to measure."""
 
     rows: int
     copies: int
-    precision: dict[str, float]  # P@1, P@3 and P@5
-    micro_precision: float
-    micro_recall: float
-    micro_f1: float
-    macro_f1: float
-    calibration_error: float
-    recall_with_twice: float
+    precision: dict[str, float] | None  # P@1, P@3 and P@5
+    micro_precision: float | None
+    micro_recall: float | None
+    micro_f1: float | None
+    macro_f1: float | None
+    calibration_error: float | None
+    recall_with_twice: float | None
     bands: tuple[Band, ...]
     labels: tuple[LabelQuality, ...]  # most frequent first
     pairs: tuple[LabelPair, ...]
@@ -146,15 +147,17 @@ class _Measured:
         self.recall = self.right / np.maximum(self.frequency, 1)
 
     def quality(self, limit: int, n_examples: int) -> Quality:
+        rows, copies = len(self.left_out.group), int((np.bincount(self.left_out.group) > 1)[self.left_out.group].sum())
+        if rows < ENOUGH_ROWS:
+            return Quality(rows, copies, None, None, None, None, None, None, None, (), (), self._pairs(limit))
         scores, carried = self.left_out.scores, self.frequency > 0
         right, predicted, truth = self.right.sum(), self.times_predicted.sum(), self.frequency.sum()
         f1 = 2 * self.right / np.maximum(self.frequency + self.times_predicted, 1)
         with_twice = self._with_twice()
-        groups = self.left_out.group
         shown = np.argsort(-self.frequency, kind="stable")[: min(limit, int(carried.sum()))]
         return Quality(
-            rows=len(groups),
-            copies=int((np.bincount(groups) > 1)[groups].sum()),
+            rows=rows,
+            copies=copies,
             precision={f"P@{k}": _rounded(metrics.precision_at_k(self.Y, scores, k=k)) for k in (1, 3, 5)},
             micro_precision=_rounded(right / max(predicted, 1)),
             micro_recall=_rounded(right / max(truth, 1)),

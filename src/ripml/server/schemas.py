@@ -627,12 +627,15 @@ class RelatedLabels(BaseModel):
 
 
 class ReportStatus(JobStatus):
-    """The status of the report, and the last one; `version` is null if there is none."""
+    """The status of the report, and the last one; `version` is null if there is none.
+
+    The figures are null where there are too few documents to measure.
+    """
 
     version: int | None = None
     rows: int | None = None
     copies: int | None = None
-    precision: dict[str, float] = {}
+    precision: dict[str, float] | None = {}
     micro_precision: float | None = None
     micro_recall: float | None = None
     micro_f1: float | None = None

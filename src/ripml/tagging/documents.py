@@ -39,7 +39,7 @@ from ripml.model.audit import Audit, audit
 from ripml.model.budget import WORD_BYTES, Sizes
 from ripml.model.estimator import RIPML
 from ripml.model.explain import Explanation, explained
-from ripml.model.left_out import row_numbers, training_labels
+from ripml.model.left_out import ENOUGH_ROWS, row_numbers, training_labels
 from ripml.model.multilabel import Multilabel
 from ripml.model.quality import Quality, quality
 from ripml.tagging.familiarity import Familiarity
@@ -56,7 +56,6 @@ __all__ = ["DocumentModel", "Why", "check_texts", "distinct", "estimator_of", "r
 
 _BLOCK: Final = 1000  # rows that are scored together
 _PACKED: Final = 4  # bytes of a compressed file unpacked
-_ENOUGH_ROWS: Final = 100  # the leave-one-out precision of a model of fewer rows is mostly chance
 _COMMON: Final = 0.2  # of texts have a word such as "the", which tells little, however strongly it pulls
 _FEW_TEXTS: Final = 3  # times as many as the rarest word has
 _LEAST_PULL: Final = 5e-4  # less is printed as 0.000
@@ -615,7 +614,7 @@ class DocumentModel:
     def left_out_precision(self) -> dict[str, float]:
         """P@1, P@3 and P@5 on left-out rows; empty for a model of few rows, where they are mostly chance."""
         model: Any = self.model
-        return dict(model.left_out_precision_) if model.n_rows_ >= _ENOUGH_ROWS else {}
+        return dict(model.left_out_precision_) if model.n_rows_ >= ENOUGH_ROWS else {}
 
     def save(self, path: str | PathLike[str], compact: bool = False) -> None:
         """Write a model folder; `compact`, with only what answers need."""
