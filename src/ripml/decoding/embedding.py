@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ripml.base.products import FactoredEmbedding, dense_rows_product
 from ripml.decoding.label_set_index import DirectionIndex, LabelSetIndex, PointIndex
+from ripml.decoding.sketch import sketch_values
 from ripml.labels.ensembles import Gaussian
 from ripml.labels.projection import LabelVectors, Projection
 from ripml.labels.vocabulary import Vocabulary
@@ -71,6 +72,13 @@ class LabelEmbedding(ABC):
     def changed_targets(self, Y: Any, n_jobs: int | None) -> Any:
         """The targets of rows that come or go while the model is in use, in the precision in which they are summed."""
         return self.targets(Y, n_jobs)
+
+    def values(self, Z: Floats, rows: Ints, labels: Ints) -> Floats:
+        """What ẑ (n, M) says of pairs of a row and a label, (p,): ⟨Φ_l, ẑ⟩/F, or the label's own dimension."""
+        if self.own_dimensions:
+            known = labels < Z.shape[1]
+            return np.asarray(np.where(known, Z[rows, np.where(known, labels, 0)], np.float32(0)))
+        return np.asarray(sketch_values(Z, rows, labels, self.columns) / np.float32(self.projection.n_learners))
 
     @abstractmethod
     def searched(self, sets: Any) -> Floats:

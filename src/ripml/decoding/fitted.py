@@ -137,6 +137,23 @@ class FittedDecoder(ABC):
         """ValueError where it does not fit to the clusters of a model that was loaded."""
 
     @property
+    def leaves_out(self) -> bool:
+        """Whether it scores training rows as if they had not been learnt."""
+        return False
+
+    @property
+    def can_do_without_similar_rows(self) -> bool:
+        """Whether a kernel on similar rows takes most of the time, and neighbours propose labels without it."""
+        return False
+
+    def left_out_scores(self, cluster: Cluster, left_out: LeftOut, quick: bool, n_jobs: int | None) -> Any:
+        """Scores, CSR (r, L), of training rows that are left out; `quick`, by the regression and its neighbours alone.
+
+        Only of decoders that `leaves_out` says so of.
+        """
+        raise NotImplementedError(f"{type(self).__name__} leaves no rows out")
+
+    @property
     def names(self) -> NameModel | None:
         """What training rows say of the names of labels, where their texts are evidence."""
         return None

@@ -111,12 +111,23 @@ class FittedSignals(FittedDecoder):
         return np.flatnonzero(~self._seen)
 
     @property
+    def leaves_out(self) -> bool:
+        """Always."""
+        return True
+
+    @property
     def can_do_without_similar_rows(self) -> bool:
-        """Whether a kernel on similar rows takes most of the time, and neighbours propose labels without it."""
+        """Where there is a kernel on similar rows, and neither names nor missing neighbours need it."""
         return self.local is not None and self.choices.n_neighbors > 0 and self.names is None
 
-    def without_similar_rows(self) -> FittedSignals:
-        """The same without signals of similar rows."""
+    def left_out_scores(self, cluster: Cluster, left_out: LeftOut, quick: bool, n_jobs: int | None) -> Any:
+        """By all signals, or by those that need no similar rows."""
+        decoder = self._without_similar_rows() if quick else self
+        candidates = decoder.candidates(cluster, left_out.X, n_jobs, left_out)
+        scores = candidates.simple_score() if quick else decoder.combined(candidates, n_jobs)
+        return scoring.as_scores(candidates.labels, scores, len(self.frequency))
+
+    def _without_similar_rows(self) -> FittedSignals:
         return replace(self, local=None, choices=replace(self.choices, n_similar=0, cooccurrence=False))
 
     def check(self, clusters: Sequence[Cluster]) -> None:

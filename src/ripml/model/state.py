@@ -268,7 +268,7 @@ def _coefficients_to_arrays(regressions: Sequence[Regression], compact: bool) ->
         found["far_clusters"] = np.array(far, np.int64)
         found["far_sums"] = np.stack([arrays[c]["far_sums"] for c in far])
         found["far_unit"] = np.concatenate([arrays[c]["far_unit"] for c in far])
-        fields = [one.far for one in regressions if isinstance(one, KernelRegression) and one.far is not None]
+        fields = [one.far for one in regressions if one.far is not None]
         size = 4 * sum(field.slopes.shape[0] * field.slopes.shape[1] for field in fields)
         if size > _REMADE_BYTES or not (compact or all(field.follows for field in fields)):
             found["far_slope"] = np.stack([field.slope for field in fields])

@@ -31,6 +31,11 @@ class _ClosedForm(RidgeSolver):
         if self.precision not in ("float64", "float32"):
             raise ParameterError(f"`precision` must be 'float64' or 'float32'; got {self.precision!r}.")
 
+    @classmethod
+    def leaving_out(cls) -> RidgeSolver:
+        """In float32."""
+        return cls(precision="float32")
+
 
 @dataclass(frozen=True)
 class Primal(_ClosedForm):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import numbers
 import warnings
 from abc import abstractmethod
@@ -20,6 +21,7 @@ from ripml.base.products import (
     add_transposed_product,
     by_frequency,
     dense,
+    predict_embedding,
     product,
     target_blocks,
     transposed_product,
@@ -32,6 +34,9 @@ __all__ = ["ConjugateGradient", "GradientDescent"]
 
 Floats = NDArray[np.floating[Any]]
 
+_log = logging.getLogger("ripml")
+
+_LEFT_OUT_STEPS = 12  # of a fit that leaves rows out: as many as fits on all rows take
 _ARRAYS = 6  # of the size of a block of targets that an iteration has
 _WAITING = 2  # blocks of targets that are at work here while others are elsewhere
 _NARROWEST = 8  # targets of a block, where memory is short
@@ -60,6 +65,27 @@ class _Iterative(RidgeSolver):
     def memory(self, n: int, d: int, n_targets: int) -> tuple[float, str]:
         """For five (d, M) arrays and one (n, M), an upper bound: sparse X needs two and one, and a block per thread."""
         return 8.0 * (5 * d + n) * n_targets, f"solver='{self.word}' for d = {d:,} and {n_targets:,} targets"
+
+    @classmethod
+    def leaving_out(cls) -> RidgeSolver:
+        """By as many steps as a fit takes."""
+        return cls(max_steps=_LEFT_OUT_STEPS)
+
+    def left_out(self, X: Any, Z: Any, ridge: float, seed: int, n_jobs: int | None) -> NDArray[np.float32]:
+        """Each half of the rows by a fit on the other one."""
+        n = X.shape[0]
+        found = np.empty((n, Z.shape[1]), np.float32)
+        half = np.random.default_rng(seed).permutation(n) % 2 == 0
+        for held in (np.flatnonzero(half), np.flatnonzero(~half)):
+            _log.info("ridge regression without %s of %s rows", f"{len(held):,}", f"{n:,}")
+            seen = np.setdiff1d(np.arange(n), held)
+            with warnings.catch_warnings():
+                from sklearn.exceptions import ConvergenceWarning
+
+                warnings.simplefilter("ignore", ConvergenceWarning)  # stopped on purpose, as by the fit
+                Psi = np.asarray(self.prepare(X[seen], Z[seen], n_jobs, True)(ridge).Psi, np.float32)
+            found[held] = predict_embedding(X[held], Psi, n_jobs)
+        return found
 
     @abstractmethod
     def _iterate(self, system: _System, B: Floats) -> tuple[Floats, int, float]:

@@ -11,6 +11,7 @@ The system belongs to the newest value: older values still predict, but cannot b
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -21,20 +22,25 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
+from ripml.base import registry
 from ripml.base.arrays import as_bytes, as_half, from_bytes, from_half
 from ripml.base.errors import DataError, ParameterError
 from ripml.base.parallel import blocks
 from ripml.base.products import dense, predict_embedding, sparse_bytes_product, sparse_half_product
+from ripml.regression.distinct import DistinctRows
 from ripml.regression.far_field import FarField
 from ripml.regression.incremental import IncrementalRidge
 from ripml.regression.incremental_kernel import IncrementalDualRidge, IncrementalKernelRidge
 from ripml.regression.inverse import RowChange
+from ripml.regression.kernel_ridge import inverse_diagonal, require_kernel_memory
 from ripml.regression.kernels import Kernel, Linear, Rows, squared_lengths
 from ripml.regression.label_coefficients import LazyLabelCoefficients
 from ripml.regression.solver import CLOSED_FORM_LIMIT
 from ripml.regression.sums import PackedSums, Sums
 
 __all__ = ["KernelRegression", "LinearRegression", "Regression", "RowChange", "with_ones"]
+
+_log = logging.getLogger("ripml")
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
@@ -73,6 +79,11 @@ class Regression(ABC):
         """Whether predictions for sparse rows call BLAS."""
         return False
 
+    @property
+    def far(self) -> FarField | None:
+        """The part of a sum over training rows that is made at once for all far rows, if there is one."""
+        return None
+
     @abstractmethod
     def predict(self, X: Any, likeness: Floats | None, alive: NDArray[np.bool_] | None, n_jobs: int | None) -> Any:
         """ẑ (n, M) of feature rows; `likeness` (n, n_rows) is theirs with the training rows, if these are kept.
@@ -90,6 +101,13 @@ class Regression(ABC):
 
     def expect(self, n_rows: int, Phi: Floats) -> None:  # noqa: B027 - most have nothing to make
         """Make what `likely_labels` needs, if it pays with so many more rows."""
+
+    @abstractmethod
+    def left_out(self, rows: DistinctRows, labels: Any, solver: str, seed: int, n_jobs: int | None) -> Floats:
+        """ẑ₋ᵢ of each distinct training row, by this regression without the row and its copies, (u, M).
+
+        `labels`, CSR (u, L), are the mean labels of copies; `solver` is the word for the method that solved it.
+        """
 
     @abstractmethod
     def contributions(self, x: Any, read: Read, rows: Rows | None, likeness: NDArray[Any] | None) -> Contributions:
@@ -311,6 +329,13 @@ class LinearRegression(Regression):
             return sparse_half_product(X, self.Psi) * self.units + self.intercept
         return sparse_bytes_product(X, self.Psi, self.units) + self.intercept
 
+    def left_out(self, rows: DistinctRows, labels: Any, solver: str, seed: int, n_jobs: int | None) -> Floats:
+        """As `RidgeSolver.left_out` does for the solver that the regression was fitted with."""
+        targets = rows.embed(rows.scaled(labels))
+        method = registry.named("solver", solver).leaving_out()
+        Z = method.left_out(rows.scaled(with_ones(rows.X)), targets, self.ridge, seed, n_jobs)
+        return np.asarray(Z / rows.roots[:, None]) if rows.repeated else Z
+
     def likely_labels(self, X: Any, Z: Floats, Phi: Floats, present: NDArray[np.bool_], k: int) -> Ints | None:
         """By x Psi Phiᵀ, for sparse X."""
         if not scipy.sparse.issparse(X) or X.dtype != np.float32:
@@ -484,6 +509,20 @@ class KernelRegression(Regression):
         for rows in blocks(len(self.coefficients), _ROW_BLOCK):
             total += apart[:, rows] @ self.coefficients[rows]
         return total.astype(np.float32)
+
+    def left_out(self, rows: DistinctRows, labels: Any, solver: str, seed: int, n_jobs: int | None) -> Floats:
+        """zᵢ − cᵢ / aᵢ with a the diagonal of (K + alpha I)⁻¹, by one factorisation."""
+        require_kernel_memory(len(rows), self.n_targets)
+        _log.info("leaving %s rows out of kernel ridge regression", f"{len(rows):,}")
+        K = self.kernel.lower_triangle(rows.X, n_jobs)
+        if rows.repeated:
+            K *= rows.roots
+            K *= rows.roots[:, None]
+        diagonal = inverse_diagonal(K, self.ridge)
+        del K
+        coefficients = rows.mean(self.coefficients, rows.ordered).astype(np.float32, copy=False)
+        coefficients *= np.float32(self.unit or 1) / diagonal[:, None]
+        return np.asarray(dense(rows.embed(labels)) - coefficients, np.float32)
 
     @cached_property
     def _totals(self) -> NDArray[np.float64]:
