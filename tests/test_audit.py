@@ -7,6 +7,7 @@ import io
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -389,6 +390,47 @@ def test_similar_documents_are_as_similar_as_the_kernel_says() -> None:
     for document, similarity in finding.carriers + finding.others:
         apart = X[int(document)] - X[int(finding.document)]
         assert similarity == pytest.approx(np.exp(-0.5 * (apart**2).sum()), abs=1e-3)
+
+
+def dated_documents() -> tuple[list[str], list[list[str]]]:
+    """Texts of which two are those of others but for a date or a heading, one of them with another label."""
+    texts, tags = documents()
+    long = " ".join(texts[5:13])  # words that one text alone has are not among its features
+    copies = [f"rain in May {long}", f"snow in June {long}", f"{long} melody", " ".join(texts[85:93])]
+    return [*texts, *copies], [*tags, ["fruit"], ["music", "fruit"], ["fruit"], ["music"]]
+
+
+def test_nearly_equal_texts_with_different_labels_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    texts, tags = dated_documents()
+    (near,) = Tagger().fit(texts, tags).audit(texts, limit=5).near_copies
+    assert (near.documents, near.only) == ((120, 121), ((), ("music",)))
+    words = [text.split() for text in (texts[120], texts[121])]
+    a, b = (set(pairwise(some)) for some in words)
+    assert near.similarity == round(len(a & b) / len(a | b), 4)
+
+    data = replace(documents_given(texts, tags), ids=[f"d{i}" for i in range(len(texts))])
+    with Store.create(tmp_path / "store", data, RIPML(random_state=0)) as store:
+        (found,) = store.audit(limit=5).near_copies
+        assert (found.documents, found.only) == (("d120", "d121"), near.only)
+        store.relabel("d121", ["fruit"])
+        assert store.audit(limit=5).near_copies == []
+        store.relabel("d121", ["music"])
+    run(["audit", str(tmp_path / "store"), "--json"])
+    shown = json.loads(capsys.readouterr().out)["near_copies"]
+    assert shown == [{"documents": ["d120", "d121"], "similarity": near.similarity, "only": [["fruit"], ["music"]]}]
+    run(["audit", str(tmp_path / "store"), "--limit", "1"])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-2:] == ["    ├── only of d120: fruit", "    └── only of d121: music"]
+
+
+def test_copies_are_conflicts_and_not_near_copies(tmp_path: Path) -> None:
+    texts, tags = documents()
+    texts, tags = [*texts, " ".join(texts[:8]), " ".join(texts[:8])], [*tags, ["fruit"], ["music"]]
+    data = replace(documents_given(texts, tags), ids=[f"d{i}" for i in range(len(texts))])
+    with Store.create(tmp_path / "store", data, RIPML(random_state=0)) as store:
+        found = store.audit(limit=5)
+    assert found.near_copies == []
+    assert [one.documents for one in found.conflicts] == [("d120", "d121")]
 
 
 def test_equal_documents_with_different_labels_are_named(model: Any) -> None:

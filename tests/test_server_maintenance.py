@@ -236,6 +236,21 @@ def test_an_audit_finds_labels_that_are_accepted_dismissed_and_taken_back(tmp_pa
         assert client.post(f"{STORE}/audit/accept", json=unknown).status_code == 422
 
 
+def test_an_audit_names_nearly_equal_texts_with_different_labels(tmp_path: Path) -> None:
+    text = " ".join(f"word{i}" for i in range(60))
+    documents = [
+        {"id": "may", "text": f"{text} rain", "labels": ["fruit"]},
+        {"id": "june", "text": f"{text} snow", "labels": ["fruit", "weather"]},
+        *({"id": f"d{i}", "text": f"rain snow number{i}", "labels": ["weather"]} for i in range(20)),
+    ]
+    store = Store.create(tmp_path / "store", parse_documents(documents), RIPML(random_state=0))
+    with TestClient(create_app({"tiny": store}), base_url="http://localhost:8000") as client:
+        client.post(f"{STORE}/audit")
+        (near,) = done(client, "audit")["near_copies"]
+        assert near == {"documents": ["may", "june"], "similarity": near["similarity"], "only": [[], ["weather"]]}
+        assert near["similarity"] == pytest.approx(59 / 61, abs=1e-4)
+
+
 def test_a_report_is_that_of_the_store_and_forgets_documents_that_are_gone(tmp_path: Path) -> None:
     documents = [
         {"id": f"{label}{i}", "text": f"{text} number{i}", "labels": [label]}

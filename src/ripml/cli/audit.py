@@ -59,7 +59,8 @@ def audit(
 
     Each document is scored by a model of all others, exactly and without copies of its text. `doubt` is the probability
     that the label is wrong or missing, `probability` that of the label by all other documents, `expected` what other
-    documents with the label get. Nothing is changed.
+    documents with the label get. Equal and nearly equal documents with different labels are listed at the end. Nothing
+    is changed.
 
     Write the findings of a store with --csv, delete the lines that you do not agree with, and pass it to --accept;
     or pass those that are no mistakes to --dismiss. The history has every change, and --undo takes them back.
@@ -259,6 +260,19 @@ def _print(found: Audit) -> None:
             for one in found.conflicts
         ]
         output.print_tree("Equal documents with different labels", conflicts)
+    if found.near_copies:
+        near = [
+            (
+                f"{output.join_printable(one.documents)} (similarity {one.similarity:.2f})",
+                [
+                    f"only of {output.printable(str(document))}: {output.join_printable(labels)}"
+                    for document, labels in zip(one.documents, one.only, strict=True)
+                    if labels
+                ],
+            )
+            for one in found.near_copies
+        ]
+        output.print_tree("Nearly equal texts with different labels", near)
 
 
 def _near(documents: Any) -> str:

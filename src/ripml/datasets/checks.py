@@ -28,7 +28,7 @@ from ripml.datasets.dataset import Dataset
 from ripml.datasets.documents import are_lists
 from ripml.text.languages import detect_language, detectable
 
-__all__ = ["Finding", "Report", "alike_names", "check"]
+__all__ = ["Finding", "Report", "alike_names", "check", "near_duplicates"]
 
 _EXAMPLES: Final = 3
 _LENGTH: Final = 60  # characters of an example
@@ -37,6 +37,7 @@ _MOST_WORDS: Final = 200  # of a text that are compared
 _LEAST_WORDS: Final = 5  # shorter texts are alike by chance
 _ALIKE: Final = 0.8  # the Jaccard similarity of near-duplicates
 _BANDS, _BAND_ROWS = 5, 4
+_TEXTS_AT_A_TIME: Final = 256
 _LANGUAGE_ROWS: Final = 1000
 _LANGUAGE_SHARE: Final = 0.05
 _MOST_CHARACTERS: Final = 20_000  # of a text that are searched for leaks
@@ -201,8 +202,8 @@ def _check_texts(data: Dataset, quick: bool) -> Iterator[Finding]:
         return
     first = {text: row for row, text in reversed(list(enumerate(normal))) if text}
     rows = sorted(first.values())[:_MOST_ROWS]
-    if near := _near_duplicates([normal[row] for row in rows]):
-        pairs = [(rows[a], rows[b]) for a, b in near]
+    if near := near_duplicates([normal[row] for row in rows]):
+        pairs = [(rows[a], rows[b]) for a, b, _ in near]
         left = "" if len(first) <= _MOST_ROWS else f" among the first {_MOST_ROWS:,}"
         yield _pairs_found("near copies", data, pairs, "nearly repeat{s} the text of another row", left)
     yield from _leaks(data, rows)
@@ -234,14 +235,14 @@ def _pairs_found(name: str, data: Dataset, pairs: Sequence[tuple[int, int]], wha
     return Finding(name, len(pairs), message, examples, remedy, is_warning=name == "copies" or bool(different))
 
 
-def _near_duplicates(texts: Sequence[str]) -> list[tuple[int, int]]:
-    """Pairs (a, b) of similar texts, a < b: each text with the first one like it.
+def near_duplicates(texts: Sequence[str], alike: float = _ALIKE) -> list[tuple[int, int, float]]:
+    """Pairs (a, b) of texts that are at least so `alike`, a < b, and their similarity: each with the first one like it.
 
     >>> text = "the invoice of march was charged twice to the same card"
-    >>> _near_duplicates([text, "another text that has nothing at all of this", text.replace("to the same", "to my")])
+    >>> near_duplicates([text, "another text that has nothing at all of this", text.replace("to the same", "to my")])
     []
-    >>> _near_duplicates([20 * "tea " + text, "a b c d e f", 20 * "tea " + text + " again"])
-    [(0, 2)]
+    >>> near_duplicates([20 * "tea " + text, "a b c d e f", 20 * "tea " + text + " again"])
+    [(0, 2, 0.923...)]
     """
     numbers: dict[str, int] = {}
     pairs: list[NDArray[np.uint64]] = []
@@ -253,25 +254,31 @@ def _near_duplicates(texts: Sequence[str]) -> list[tuple[int, int]]:
         hashes = np.array([numbers.get(word) or numbers.setdefault(word, _hash(word)) for word in words], np.uint64)
         pairs.append(np.unique(hashes[:-1] * np.uint64(0x9E3779B97F4A7C15) + hashes[1:]))
         kept.append(row)
-    if len(kept) < 2:
-        return []
-    every, starts = np.concatenate(pairs), np.cumsum([0, *map(len, pairs)])[:-1]
     random = np.random.default_rng(0)
-    found: dict[int, int] = {}
-    for _ in range(_BANDS):
-        band = np.zeros(len(kept), np.uint64)
-        for _ in range(_BAND_ROWS):
-            factor, shift = random.integers(1, 2**63, 2, np.uint64)
-            order = every * (factor | np.uint64(1)) + shift
+    orders = [
+        (factor | np.uint64(1), shift)
+        for factor, shift in (random.integers(1, 2**63, 2, np.uint64) for _ in range(_BANDS * _BAND_ROWS))
+    ]
+    bands = np.zeros((_BANDS, len(kept)), np.uint64)
+    for some in range(0, len(kept), _TEXTS_AT_A_TIME):  # few enough to stay in the cache
+        mine = slice(some, some + _TEXTS_AT_A_TIME)
+        every, starts = np.concatenate(pairs[mine]), np.cumsum([0, *map(len, pairs[mine])])[:-1]
+        for i, (factor, shift) in enumerate(orders):
+            order = every * factor + shift
             order ^= order >> np.uint64(29)
             order *= np.uint64(0xBF58476D1CE4E5B9)
-            band = band * np.uint64(0x94D049BB133111EB) + np.minimum.reduceat(order, starts)
+            band = bands[i // _BAND_ROWS, mine]
+            band[:] = band * np.uint64(0x94D049BB133111EB) + np.minimum.reduceat(order, starts)
+    found: dict[int, tuple[int, float]] = {}
+    for band in bands:
         first: dict[int, int] = {}
         for place, key in enumerate(band.tolist()):
             other = first.setdefault(key, place)
-            if other != place and place not in found and _jaccard(pairs[other], pairs[place]) >= _ALIKE:
-                found[place] = other
-    return [(kept[found[place]], kept[place]) for place in sorted(found)]
+            if other != place and place not in found:
+                similarity = _jaccard(pairs[other], pairs[place])
+                if similarity >= alike:
+                    found[place] = other, similarity
+    return [(kept[found[place][0]], kept[place], found[place][1]) for place in sorted(found)]
 
 
 def _hash(word: str) -> int:

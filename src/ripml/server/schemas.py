@@ -577,6 +577,14 @@ class Conflict(BaseModel):
     labels: list[str]
 
 
+class NearCopy(BaseModel):
+    """Two documents of nearly the same text, and the labels that only the first carries, and only the second."""
+
+    documents: tuple[str, str]
+    similarity: float
+    only: tuple[list[str], list[str]]
+
+
 class AuditStatus(JobStatus):
     """The status of the audit, and what the last one found, the most doubtful first; `version` is null if none did."""
 
@@ -586,6 +594,7 @@ class AuditStatus(JobStatus):
     wrong: list[DoubtfulLabel] = []
     missing: list[DoubtfulLabel] = []
     conflicts: list[Conflict] = []
+    near_copies: list[NearCopy] = []
 
 
 class QualityOfLabel(BaseModel):

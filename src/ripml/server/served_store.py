@@ -725,7 +725,7 @@ class ServedStore:
     def audit_status(self, limit: int) -> AuditStatus:
         """The status of the audit, and the first findings of each kind of the last one."""
         result = self.audit.result or AuditStatus(status="idle")
-        first = {kind: getattr(result, kind)[:limit] for kind in ("wrong", "missing", "conflicts")}
+        first = {kind: getattr(result, kind)[:limit] for kind in ("wrong", "missing", "conflicts", "near_copies")}
         return result.model_copy(update={**first, **dict(self.audit.status)})
 
     def _run_report(self, actor: str | None) -> ReportStatus:

@@ -519,10 +519,12 @@ class DocumentModel:
     def audit(self, limit: int, n_examples: int, texts: Callable[[NDArray[np.int64]], Sequence[str]]) -> Audit:
         """Labels of training rows that are probably wrong or missing, see `RIPML.audit`.
 
-        `texts` gives the texts of rows by their numbers; it is called for models that read the names of labels in them.
+        `texts` gives the texts of rows by their numbers; it is called for models of texts.
         """
         model = self._leaving_out()
-        return audit(model.model_, limit, n_examples, model.n_jobs, self._training_evidence(texts))
+        known = () if self.text is None else texts(row_numbers(model.model_))
+        evidence = self._training_evidence(lambda _: known)
+        return audit(model.model_, limit, n_examples, model.n_jobs, evidence, known)
 
     def quality(self, limit: int, n_examples: int, texts: Callable[[NDArray[np.int64]], Sequence[str]]) -> Quality:
         """How well labels are predicted for training rows that are left out, see `RIPML.quality`; `texts` as above."""
