@@ -16,6 +16,7 @@ from ripml.cli import options, output
 if TYPE_CHECKING:
     from ripml.model.audit import Audit, Finding
     from ripml.model.quality import Quality
+    from ripml.model.splits import LabelGroup
 
 __all__ = ["app"]
 
@@ -135,7 +136,8 @@ def report(
     """Measure how well labels are predicted, overall, by their frequency and one by one, on left-out training rows.
 
     Each row is scored by a model of all others, exactly and without copies of its features. `twice` is the recall to be
-    expected of twice as many rows. Labels of which one says the other are listed at the end.
+    expected of twice as many rows. At the end are labels that may be two, as their rows are in two clearly separate
+    groups, and labels of which one says the other.
 
     Example: ripml report store/ --limit 50
     """
@@ -217,7 +219,27 @@ def _print_quality(found: Quality) -> None:
     ]
     if branches := [(name, leaves) for name, leaves in mistakes if leaves]:
         output.print_tree("Where they are mistaken, the worst examples", branches)
+    if found.splits:
+        print()
+        splits = [
+            (
+                f"{output.printable(str(split.label))} ({split.rows:,})",
+                [
+                    f"{100 * group.share:.0f} %: {output.join_printable(group.words)}{_also(group)}"
+                    for group in split.groups
+                ],
+            )
+            for split in found.splits
+        ]
+        output.print_tree("Labels that may be two, with the words that tell the groups apart", splits)
     _print_pairs(found)
+
+
+def _also(group: LabelGroup) -> str:
+    """The other labels of a group, and its examples."""
+    labels = ", ".join(f"{label} {100 * share:.0f} %" for label, share in group.labels)
+    examples = ", ".join(map(str, group.examples))
+    return output.printable("".join(f"; {what} {text}" for what, text in (("also", labels), ("as", examples)) if text))
 
 
 def _print_pairs(found: Quality) -> None:

@@ -11,7 +11,7 @@ do for the regression as a whole.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -27,6 +27,7 @@ from ripml.decoding.evidence import Evidence
 from ripml.decoding.scores import keep_above, outcomes
 from ripml.model.left_out import ENOUGH_ROWS, LeftOutRows, leave_out_rows
 from ripml.model.model import Model
+from ripml.model.splits import LabelGroup, SplitLabel, find_splits
 
 __all__ = ["Band", "LabelPair", "LabelQuality", "Quality", "quality"]
 
@@ -98,6 +99,7 @@ class Quality:
     bands: tuple[Band, ...]
     labels: tuple[LabelQuality, ...]  # most frequent first
     pairs: tuple[LabelPair, ...]
+    splits: tuple[SplitLabel, ...] = ()  # labels that may be two, the most clearly separated first
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values."""
@@ -107,6 +109,7 @@ class Quality:
     def examples(self) -> set[int]:
         """The numbers of all rows that are named."""
         named = [row for label in self.labels for row in (*label.missed, *label.mistaken)]
+        named += [row for split in self.splits for group in split.groups for row in group.examples]
         return {row for row in named if isinstance(row, int)}
 
     def renamed(self, names: Mapping[int, int | str]) -> Quality:
@@ -116,7 +119,18 @@ class Quality:
             return tuple(names[row] for row in rows if isinstance(row, int) and row in names)
 
         labels = [replace(label, missed=named(label.missed), mistaken=named(label.mistaken)) for label in self.labels]
-        return replace(self, labels=tuple(labels))
+        splits = tuple(
+            split.with_groups(lambda group: replace(group, examples=named(group.examples))) for split in self.splits
+        )
+        return replace(self, labels=tuple(labels), splits=splits)
+
+    def with_words(self, words: Sequence[str]) -> Quality:
+        """With the names of features in place of their numbers."""
+
+        def named(group: LabelGroup) -> LabelGroup:
+            return replace(group, words=tuple(words[j] if isinstance(j, int) else j for j in group.words))
+
+        return replace(self, splits=tuple(split.with_groups(named) for split in self.splits))
 
 
 def quality(
@@ -125,7 +139,12 @@ def quality(
     """The quality of the `limit` most frequent labels and of all together; `evidence` is as for `audit`."""
     check_count("limit", limit)
     check_count("n_examples", n_examples, least=0)
-    return _Measured(model, leave_out_rows(model, n_jobs, evidence)).quality(limit, n_examples)
+    left_out = leave_out_rows(model, n_jobs, evidence)
+    measured = _Measured(model, left_out)
+    found = measured.quality(limit, n_examples)
+    if found.precision is None:
+        return found
+    return replace(found, splits=find_splits(model, left_out, measured.most_frequent(limit), n_examples))
 
 
 class _Measured:
@@ -154,7 +173,7 @@ class _Measured:
         right, predicted, truth = self.right.sum(), self.times_predicted.sum(), self.frequency.sum()
         f1 = 2 * self.right / np.maximum(self.frequency + self.times_predicted, 1)
         with_twice = self._with_twice()
-        shown = np.argsort(-self.frequency, kind="stable")[: min(limit, int(carried.sum()))]
+        shown = self.most_frequent(limit)
         return Quality(
             rows=rows,
             copies=copies,
@@ -169,6 +188,10 @@ class _Measured:
             labels=self._labels(shown, n_examples),
             pairs=self._pairs(limit),
         )
+
+    def most_frequent(self, limit: int) -> Ints:
+        """The most frequent labels."""
+        return np.argsort(-self.frequency, kind="stable")[: min(limit, int((self.frequency > 0).sum()))]
 
     def _with_twice(self) -> Floats:
         """The recall of each label to be expected of twice as many rows, (L,)."""

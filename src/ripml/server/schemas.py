@@ -635,6 +635,26 @@ class RelatedLabels(BaseModel):
     together: int
 
 
+class LabelGroup(BaseModel):
+    """One of two groups of documents of a label: its share, the words, labels and documents that are typical of it."""
+
+    share: float
+    words: list[str | int]
+    labels: list[tuple[str, float]]
+    examples: list[str]
+
+
+class SplitLabel(BaseModel):
+    """A label that may be two: how far two groups of its documents are apart, and that one group would show as much."""
+
+    label: str
+    rows: int
+    separation: float
+    agreement: float
+    p: float
+    groups: tuple[LabelGroup, LabelGroup]
+
+
 class ReportStatus(JobStatus):
     """The status of the report, and the last one; `version` is null if there is none.
 
@@ -654,6 +674,7 @@ class ReportStatus(JobStatus):
     bands: list[FrequencyBand] = []
     labels: list[QualityOfLabel] = []
     pairs: list[RelatedLabels] = []
+    splits: list[SplitLabel] = []
 
 
 class Decided(BaseModel):

@@ -736,7 +736,7 @@ class ServedStore:
     def report_status(self, limit: int) -> ReportStatus:
         """The status of the report, and the most frequent labels of the last one."""
         result = self.report.result or ReportStatus(status="idle")
-        first = {name: getattr(result, name)[:limit] for name in ("labels", "pairs")}
+        first = {name: getattr(result, name)[:limit] for name in ("labels", "pairs", "splits")}
         return result.model_copy(update={**first, **dict(self.report.status)})
 
     def check_status(self) -> CheckStatus:

@@ -529,7 +529,8 @@ class DocumentModel:
     def quality(self, limit: int, n_examples: int, texts: Callable[[NDArray[np.int64]], Sequence[str]]) -> Quality:
         """How well labels are predicted for training rows that are left out, see `RIPML.quality`; `texts` as above."""
         model = self._leaving_out()
-        return quality(model.model_, limit, n_examples, model.n_jobs, self._training_evidence(texts))
+        found = quality(model.model_, limit, n_examples, model.n_jobs, self._training_evidence(texts))
+        return found if self.columns is None else found.with_words(self.columns)
 
     def _leaving_out(self) -> RIPML:
         if not isinstance(self.model, RIPML):
