@@ -68,8 +68,10 @@ class MemoryLimitError(RipmlError, MemoryError):
 class MissingExtraError(RipmlError, ImportError):
     """An optional dependency is absent; the message has the exact `pip install` line."""
 
-    def __init__(self, package: str, extra: str) -> None:
-        super().__init__(f"{package} is needed for this; install it with: pip install 'ripml[{extra}]'")
+    def __init__(self, package: str, extra: str | None) -> None:
+        """The package comes with an extra of ripml, or alone where `extra` is None."""
+        install = package if extra is None else f"'ripml[{extra}]'"
+        super().__init__(f"{package} is needed for this; install it with: pip install {install}")
 
 
 def is_number(value: Any) -> bool:

@@ -68,7 +68,13 @@ class Estimator:
             else:
                 setattr(self, name, value)
         for name, of_inner in nested.items():
-            getattr(self, name).set_params(**of_inner)
+            inner = getattr(self, name)
+            if not hasattr(inner, "set_params"):
+                raise ValueError(
+                    f"Invalid parameter '{name}__{next(iter(of_inner))}' for estimator {self}: `{name}` is {inner!r}, "
+                    "which has no parameters; give an estimator."
+                )
+            inner.set_params(**of_inner)
         return self
 
     def cloned(self: Self) -> Self:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,22 @@ __all__ = ["check_picture", "new_figure", "save_figure"]
 
 
 def new_figure(width: float, height: float) -> Any:
-    """An empty figure of this size in inches; MissingExtraError if matplotlib is not installed."""
+    """An empty figure of this size in inches; MissingExtraError if matplotlib is not installed.
+
+    Notebooks show it, also without pyplot, which needs a display and has global state.
+    """
     try:
-        from matplotlib.figure import Figure  # not pyplot, which needs a display and has global state
+        from matplotlib.figure import Figure
     except ImportError:
         raise MissingExtraError("matplotlib", "plot") from None
-    return Figure(figsize=(width, height), layout="constrained")
+
+    class ShownFigure(Figure):
+        def _repr_png_(self) -> bytes:
+            file = io.BytesIO()
+            self.savefig(file, format="png", dpi=100)
+            return file.getvalue()
+
+    return ShownFigure(figsize=(width, height), layout="constrained")
 
 
 def check_picture(path: Path) -> None:

@@ -14,6 +14,8 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from ripml.base import progress
+
 NO_LABELS = "the model knows none of the words, or no score reaches the threshold"
 
 _LINE_SECONDS = 30  # between two progress lines where there is no terminal
@@ -119,30 +121,6 @@ def print_scores(pairs: Sequence[tuple[str, float]]) -> None:
 # ------------------------------------------------------------------------------------------------------------- progress
 
 
-class _Handler(logging.Handler):
-    """Hands the messages of a log to a function."""
-
-    def __init__(self, show: Callable[[logging.LogRecord], object]) -> None:
-        super().__init__()
-        self._show = show
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._show(record)
-
-
-@contextlib.contextmanager
-def _logged(name: str, show: Callable[[logging.LogRecord], object]) -> Iterator[None]:
-    log = logging.getLogger(name)
-    level, handler = log.level, _Handler(show)
-    log.setLevel(logging.INFO)
-    log.addHandler(handler)
-    try:
-        yield
-    finally:
-        log.removeHandler(handler)
-        log.setLevel(level)
-
-
 @contextlib.contextmanager
 def reading_notes() -> Iterator[None]:
     """Print how files are read, as far as it had to be found: their separators and encodings, and what is left out."""
@@ -153,29 +131,15 @@ def reading_notes() -> Iterator[None]:
         word = "warning: " if record.levelno >= logging.WARNING else ""
         print(f"ripml: {word}{printable(use_option_names(record.getMessage()))}", file=sys.stderr)
 
-    with _logged("ripml.reading", show):
+    with progress.listening("ripml.reading", show):
         yield
 
 
 @contextlib.contextmanager
 def working(task: str) -> Iterator[None]:
-    """Show that a task is running, and the steps that the library logs meanwhile."""
-    with contextlib.ExitStack() as stack:
-        if sys.stderr.isatty():
-            from rich.console import Console
-
-            status = stack.enter_context(Console(stderr=True).status(f"{task} …"))
-            show: Callable[[str], object] = lambda step: status.update(f"{task}: {step}")  # noqa: E731
-        else:
-            print(f"{task} …", file=sys.stderr)
-            show = lambda step: print(f"{task}: {step}", file=sys.stderr)  # noqa: E731
-        stack.enter_context(reading_notes())
-        stack.enter_context(_logged("ripml", lambda record: _is_step(record) and show(record.getMessage())))
+    """Show that a task is running, and the steps that the library logs meanwhile, with the time that is left."""
+    with reading_notes(), progress.shown(task):
         yield
-
-
-def _is_step(record: logging.LogRecord) -> bool:
-    return record.name == "ripml"  # and not the log of the server or of a reader
 
 
 @contextlib.contextmanager
@@ -185,9 +149,9 @@ def progress_bar(task: str, total: int | None, unit: str = "rows", done: int = 0
     Yields `advance(n)`. `done` units were done before and do not count for the rate.
     """
     if sys.stderr.isatty():
-        with _rich_progress(unit) as progress:
-            bar = progress.add_task(task, total=total, completed=done)
-            yield lambda n: progress.advance(bar, n)
+        with _rich_progress(unit) as bars:
+            bar = bars.add_task(task, total=total, completed=done)
+            yield lambda n: bars.advance(bar, n)
         return
     start = printed = time.monotonic()
     new = 0
@@ -215,13 +179,13 @@ def step_bars() -> Iterator[Callable[[str, int, int], None]]:
         return
     from rich.progress import TimeElapsedColumn
 
-    with _rich_progress("steps", TimeElapsedColumn()) as progress:
+    with _rich_progress("steps", TimeElapsedColumn()) as shown:
         bars: dict[str, Any] = {}
 
         def show(step: str, done: int, total: int) -> None:
             if step not in bars:
-                bars[step] = progress.add_task(step, total=total)
-            progress.update(bars[step], completed=done)
+                bars[step] = shown.add_task(step, total=total)
+            shown.update(bars[step], completed=done)
 
         yield show
 

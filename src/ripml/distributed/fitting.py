@@ -186,7 +186,7 @@ class _Fit:
         """Fit as from files, which the client writes; what is summed over rows is summed by the workers."""
         shards = Shards.of(self.workers, loaded, columns, head)
         # Write the rows to files of the client.
-        _log.info("%s rows in %d shards on the workers: writing them to files", f"{head.n_rows:,}", len(shards.futures))
+        _log.info("writing %s rows to files, in %d parts on the workers", f"{head.n_rows:,}", len(shards.futures))
         settings = self.settings
         about = f"normalize={settings.scales_at_once} shards={shards.starts.tolist()}"
         files = RowFiles(self.folder / "rows", about)
@@ -208,7 +208,7 @@ class _Fit:
         loaded.clear()
         sizes = [size for size in head.rows if size]
         n, d, L, P = head.n_rows, head.n_features, len(names), len(sizes)
-        _log.info("%s rows in %d partitions", f"{n:,}", P)
+        _log.info("reading %s rows, in %d partitions", f"{n:,}", P)
 
         # Choose the embedding, and make the decoder before its options are tuned.
         choice = Choice(0.0, Linear(), 1.0 if settings.ridge is None else settings.ridge)
@@ -247,7 +247,7 @@ class _Fit:
         # Write the index.
         left_out = workers.fetched(drawn)
         written = buckets.write(DiskWorkspace.in_folder(self.folder, _MEMORY), L, left_out)
-        _log.info("%s label sets are written", f"{len(written.counts):,}")
+        _log.info("%s label sets are known", f"{len(written.counts):,}")
         gram, moment, _ = workers.fetched(sums)
         del sums
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ripml.base import registry
+from ripml.base import progress, registry
 from ripml.base.errors import (
     DataError,
     ModelFolderError,
@@ -33,7 +33,7 @@ from ripml.decoding import scores as scoring
 from ripml.decoding.decoders import Blend, Decoder
 from ripml.decoding.evidence import apart
 from ripml.decoding.guarantees import Guarantees, sets_above
-from ripml.labels.encoding import LabelColumns, check_names, label_keys
+from ripml.labels.encoding import LabelColumns, check_names, encode_labels, label_keys
 from ripml.labels.ensembles import Ensemble
 from ripml.labels.propensity import weigh
 from ripml.labels.vocabulary import Vocabulary
@@ -44,9 +44,12 @@ from ripml.model.cluster import Cluster
 from ripml.model.explain import Explanation, explain
 from ripml.model.features import Scaling
 from ripml.model.fitting import Settings, fit
+from ripml.model.left_out import leave_out_rows
 from ripml.model.model import Model
 from ripml.model.multilabel import TrainingData
+from ripml.model.plots import plot_quality
 from ripml.model.quality import Quality, quality
+from ripml.model.shown import fitted_html
 from ripml.model.streaming import RowFiles
 from ripml.model.update import Updatable
 from ripml.neighbors import Index
@@ -108,6 +111,9 @@ class RIPML(Updatable):
         Threads; None or -1 for all cores. Results do not depend on it.
     random_state : int, RandomState or None
         Determines Phi, the clusters and the left-out rows.
+    verbose : int
+        1 shows the steps of a fit with the time that is left: as a bar in a notebook and on a terminal, else in lines
+        on standard error. 0 shows nothing. It is not saved.
 
     Attributes
     ----------
@@ -167,6 +173,7 @@ class RIPML(Updatable):
         views: Sequence[int] | None = None,
         n_jobs: int | None = None,
         random_state: Any = None,
+        verbose: int = 0,
     ) -> None:
         self.n_dims = n_dims
         self.n_neighbors = n_neighbors
@@ -185,6 +192,7 @@ class RIPML(Updatable):
         self.views = views
         self.n_jobs = n_jobs
         self.random_state = random_state
+        self.verbose = verbose
 
     @classmethod
     def paper(cls, n_dims: int = 100, n_neighbors: int = 5, **settings: Any) -> RIPML:
@@ -286,7 +294,7 @@ class RIPML(Updatable):
     def _fit_mapped(self, X: Any, Y: Any, names: NDArray[Any], n_unlabelled: int, workspace: DiskWorkspace) -> None:
         """Learn from rows in files."""
         # Files of an interrupted run are used again only where the passes would be the same.
-        independent = ("n_jobs", "ridge", "index", "n_probe", "n_neighbors", "tail")
+        independent = ("n_jobs", "ridge", "index", "n_probe", "n_neighbors", "tail", "verbose")
         fixed = {name: value for name, value in self.get_params(deep=False).items() if name not in independent}
         workspace = replace(workspace, work_id=f"{fixed} {X.shape} {zlib.crc32(label_keys(names).tobytes())}")
         workspace.discard_stale_files()
@@ -299,7 +307,8 @@ class RIPML(Updatable):
     def _fit_rows(self, X: Any, Y: Any, names: NDArray[Any], n_unlabelled: int, workspace: Workspace) -> None:
         seed = self._seed(X.shape[0], n_unlabelled)
         self._settings_at_fit = self._settings()
-        self.model_ = fit(self.stages(), X, Y, names, n_unlabelled, seed, workspace)
+        with progress.shown("training", self.verbose):
+            self.model_ = fit(self.stages(), X, Y, names, n_unlabelled, seed, workspace)
 
     def _scaled(self, X: Any) -> Any:
         """X: the model scales rows, by what its fit chose."""
@@ -373,6 +382,7 @@ class RIPML(Updatable):
             raise ParameterError(f"`normalize` must be 'auto', True or False; got {self.normalize!r}.")
         for width in () if self.views is None else self.views:
             check_count("views", width)
+        check_count("verbose", int(self.verbose) if isinstance(self.verbose, bool) else self.verbose, least=0)
         thread_count(self.n_jobs)
         if self.ensemble != "auto":
             registry.resolve("ensemble", self.ensemble, ("auto",))
@@ -568,6 +578,30 @@ class RIPML(Updatable):
         """
         return quality(self._fitted_model(), limit, n_examples, self.n_jobs)
 
+    def plot(self, X: Any = None, Y: Any = None) -> Any:
+        """A figure of calibration, of precision and recall by label frequency, and of what can be applied unseen.
+
+        It is about rows X with labels Y that the model has not learnt; without them, about the training rows, each left
+        out with its copies. Needs matplotlib, the extra `plot`. See `ripml.model.plots`.
+
+        >>> X = np.repeat(np.eye(2), 20, axis=0) + np.random.default_rng(0).random((40, 2)) / 5
+        >>> figure = RIPML(random_state=0).fit(X, [["tea"]] * 20 + [["ice"]] * 20).plot()
+        >>> [axes.get_title(loc="left").strip() for axes in figure.axes]
+        ['Calibration', 'By frequency of the label', 'Automation']
+        """
+        model = self._fitted_model()
+        if X is None:
+            left_out = leave_out_rows(model, self.n_jobs)
+            return plot_quality(model, left_out.Y, left_out.scores, f"{len(left_out.group):,} training rows, left out")
+        if Y is None:
+            raise DataError("the labels of the rows are needed, too: plot(X, Y).")
+        scores = self._raw_scores(X)
+        truth, names = encode_labels(Y, known=self.classes_)
+        if scores.shape[0] != truth.shape[0]:
+            raise DataError(f"X has {scores.shape[0]} rows and Y has {truth.shape[0]}; they must have the same number.")
+        scores.resize((truth.shape[0], len(names)))
+        return plot_quality(model, truth, scores, f"{truth.shape[0]:,} rows that were not learnt")
+
     # ------------------------------------------------------------------------------------------------- what was learnt
 
     @property
@@ -676,11 +710,26 @@ class RIPML(Updatable):
         """What everything random was drawn from."""
         return self.model_.seed
 
+    # ------------------------------------------------------------------------------------------------------- notebooks
+
+    def _repr_html_(self) -> str:
+        """The diagram of scikit-learn before the fit, and what was learnt after it."""
+        if not hasattr(self, "model_"):
+            return super()._repr_html_()
+        counts = {"rows": self.n_rows_, "labels": len(self.classes_), "features": int(self.n_features_in_)}
+        counts |= {"rows without labels": self.n_unlabelled_, "repeated rows": self.n_repeated_}
+        return fitted_html("RIPML", self, counts, self.get_params(deep=False))
+
     # ------------------------------------------------------------------------------------------------ save and load
+
+    def settings_to_json(self) -> dict[str, Any]:
+        """The settings that are saved, as JSON: all but how much a fit shows."""
+        settings = self.get_params(deep=False)
+        return {name: registry.to_json(name, value) for name, value in settings.items() if name != "verbose"}
 
     def to_state(self, compact: bool = False) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """All that was learnt, as JSON values and arrays; `compact`, only what answers need."""
-        settings = {name: registry.to_json(name, value) for name, value in self.get_params(deep=False).items()}
+        settings = self.settings_to_json()
         values, arrays = state.to_state(self._fitted_model(), self.n_jobs, compact)
         feature_names = [str(name) for name in getattr(self, "feature_names_in_", [])]
         return {"settings": settings, **values, "feature_names": feature_names}, arrays

@@ -35,6 +35,7 @@ from ripml.decoding import scores as scoring
 from ripml.decoding.evidence import apart
 from ripml.decoding.fitted import Contributions
 from ripml.model.model import Model
+from ripml.model.shown import Explained, explanation_html
 
 __all__ = ["Example", "Explanation", "explain", "explained"]
 
@@ -67,6 +68,9 @@ class Explanation:
     value: float  # what the regression says of the label: the sum of the pulls of all features and the intercept
     intercept: float  # with a kernel, what it would say of a row of that length that has none of the known features
     named: float  # the share of the names of the label that stand in the text
+
+    def _repr_html_(self) -> str:
+        return explanation_html(self)
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values.
@@ -105,7 +109,7 @@ def explained(estimator: Any, X: Any, best: Any, n_examples: int, n_features: in
     """The same for these scores, CSR (n, L), each row in the order in which its labels are explained."""
     for name, value in {"n_examples": n_examples, "n_features": n_features}.items():
         check_count(name, value)
-    found: list[list[Explanation]] = [[] for _ in range(best.shape[0])]
+    found = Explained[list[Explanation]](Explained[Explanation]() for _ in range(best.shape[0]))
     if not best.nnz:
         return found
     model, n_jobs = estimator._answering(), estimator.n_jobs
@@ -117,7 +121,7 @@ def explained(estimator: Any, X: Any, best: Any, n_examples: int, n_features: in
     for row, contributions in model.decoder.contributions(model.clusters, X, near, rows, n_jobs):
         stored = slice(best.indptr[row], best.indptr[row + 1])
         labels, scores = best.indices[stored].astype(np.int64), best.data[stored].tolist()
-        found[row] = explainer.explain(contributions, features[row : row + 1], labels, scores)
+        found[row] = Explained(explainer.explain(contributions, features[row : row + 1], labels, scores))
     return found
 
 

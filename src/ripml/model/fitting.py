@@ -23,6 +23,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
+from ripml.base import progress
 from ripml.base.parallel import blocks, map_blocks
 from ripml.base.products import IndexedEmbedding, column_counts, dense, predict_embedding
 from ripml.base.workspace import RowBlocks, Workspace, read_rows, release, release_rows, row_slice
@@ -44,6 +45,7 @@ from ripml.model.cluster import Cluster, LabelledRows
 from ripml.model.clustering import partition
 from ripml.model.copies import Copies
 from ripml.model.features import FILLED, Scaling, is_filled, relevance
+from ripml.model.forecast import Forecast
 from ripml.model.model import Change, Model, no_changes
 from ripml.model.streaming import ClusterSets, embed_and_sum
 from ripml.model.tuning import Choice, choose
@@ -196,11 +198,14 @@ def _fit(
     unseen = X.unseen if isinstance(X, FeatureRows) else ()
     X, evidence = apart(X)
     vocabulary = Vocabulary.of(names)
+    forecast = _forecast(settings, X, L)
     rank = np.random.default_rng(seed).permutation(n)  # the order in which rows are left out
     if copies is not None:
         rank = copies.singles_first(rank)
     # The kernel, the ridge, and how features are scaled and weighted: given, or chosen on a sample.
     is_scaled = settings.scales_at_once and not workspace.in_memory  # as the rows were written
+    sampled = f"choosing settings on a sample of {min(n, _SAMPLE[kernel_for(settings, n).linear]):,} rows"
+    forecast.step("settings", sampled)
     given, (choice, scaling, X) = X, _tuned(settings, X, Y, names, rank, seed, is_scaled, workspace)
     if X is given and decoder.embedding_type.feature_type is not None and workspace.in_memory:
         X = X.copy()  # rows are kept, and these may be the caller's
@@ -222,10 +227,13 @@ def _fit(
     fits = []
     for c in range(len(centres)):
         rows = np.arange(n) if len(centres) == 1 else np.flatnonzero(cluster == c)
-        _log.info("cluster %d of %d: %s rows", c + 1, len(centres), f"{len(rows):,}")
+        number = f"cluster {c + 1} of {len(centres)}: " if len(centres) > 1 else ""
+        forecast.step(f"cluster {c}", f"{number}fitting the regression of {len(rows):,} rows")
         fits.append(fitting.fit(c, rows))
         workspace.trim_memory()
     # What left-out rows decide.
+    asked = sum(one.left_out.truth.shape[0] for one in fits)
+    forecast.step("left out", f"learning from {asked:,} left-out rows how far to trust a score")
     if choice.kernel.nearby is not None:
         local = _tuned_local(choice.kernel.nearby, fits, n_jobs, choice.spread)
         choice = replace(choice, kernel=local)
@@ -241,6 +249,34 @@ def _fit(
         draft, fits = _with_names(draft, fits, vocabulary, evidence, Y, np.sort(learnt))
     model = assemble(settings, choice, draft, fits, centres, scaling, vocabulary, n, n_unlabelled, seed, workspace)
     return replace(model, changes=no_changes(n, L))
+
+
+def _forecast(settings: Settings, X: Any, L: int) -> Forecast:
+    """How long the steps take for rows X (n, d) with L labels."""
+    n = X.shape[0]
+    kernel = kernel_for(settings, n)
+    kernel = kernel.start() if kernel.tunable else kernel
+    _, n_dims = choose_embedding(settings, kernel, X.shape, L)
+    iterative = kernel.linear and not resolve_solver(settings.solver, n // settings.n_clusters, X.shape[1])[0].exact
+    given = settings.relevance is not None and settings.ridge is not None and not kernel.tunable
+    return Forecast.of(
+        X,
+        n_targets=n_dims * settings.n_learners,
+        n_clusters=settings.n_clusters,
+        linear=kernel.linear,
+        steps=_CG_STEPS if iterative else 0,
+        n_sample=0 if given else min(n, _SAMPLE[kernel.linear]),
+        n_left_out=_LEFT_OUT_TO_BLEND["local" if kernel.nearby else "primal" if kernel.linear else "kernel"],
+    )
+
+
+def _solving(solver: RidgeSolver, n: int, d: int) -> str:
+    """What a solver does for n rows of d features, in plain words."""
+    if solver.word in ("primal", "dual"):
+        side = d if solver.word == "primal" else n
+        return f"factorising {side:,} × {side:,}"
+    method = {"cg": "conjugate gradients", "gd": "gradient descent"}.get(solver.word, solver.word)
+    return f"solving for {n:,} rows and {d:,} features by {method}"
 
 
 def _with_names(
@@ -419,7 +455,7 @@ def _tuned(
     choice, scaling, scaled = chosen(options[best], _SAMPLE[linear])
     if free:
         found = choice.power, choice.kernel, choice.ridge
-        _log.info("on a sample: %s scaled, relevance %.3g, %s, ridge %.3g", scaling, *found)
+        _log.info("on a sample, these were best: %s scaled, relevance %.3g, kernel %s, ridge %.3g", scaling, *found)
     if workspace.in_memory:
         return choice, scaling, scaling.weighted(scaled)
     if is_scaled and scaling.weights is None and not views and dtype in (None, X.dtype):
@@ -584,7 +620,7 @@ class VotesFitting(ClusterFitting):
         index = self.embedding.index_type.of(sets, counts, Z[:, place], self.index)
         solver, reason = resolve_solver(settings.solver, len(rows), X.shape[1])
         targets = IndexedEmbedding(index.Z, of_row)
-        _log.info("%s", reason if reason != "given" else f"solver='{solver.word}'")
+        progress.step(_solving(solver, *X.shape))
         sums, kept = all_sums[c], None
         if sums is not None:
             solve = solver.of_sums(sums, lambda some: (dense(read_rows(X, rows[some])), dense(targets[some])))
@@ -641,7 +677,7 @@ class VotesFitting(ClusterFitting):
             release(index.sets.indices, index.sets.data)
             scores = draft.votes(found, solution.left_out(asked), settings.n_jobs, left_out=asked_sets)
             quality = mean_precision(truth, scores)
-            _log.info("ridge %.3g: mean P@1, 3, 5 on left-out rows %.2f %%", ridge, 100 * quality)
+            _log.info("ridge %.3g: precision of %.1f %% on left-out rows", ridge, 100 * quality)
             return _Attempt(ridge, quality, solution, scores)
 
         if settings.ridge is not None:
@@ -753,7 +789,7 @@ class SignalsFitting(ClusterFitting):
         if settings.solver == "auto":
             solver = replace(solver, **({"precision": "float32"} if solver.exact else {"max_steps": _CG_STEPS}))
             reason += "" if solver.exact else f", stopped after {_CG_STEPS} steps, which regularises"
-        _log.info("%s", reason if reason != "given" else f"solver='{solver.word}'")
+        progress.step(_solving(solver, *X.shape))
         # Rows are left out one by one where that is cheap, and held out of the regression together where it is not.
         most = min(_HELD_OUT, -(-len(rank) // 10))
         if solver.exact:
@@ -828,7 +864,7 @@ class SignalsFitting(ClusterFitting):
         X, of_row, rank, numbers = X[order], of_row[order], rank[order], numbers[order]
         asked = np.arange(n - np.count_nonzero(rank < most), n)
         reason = f"{kernel} of n = {n:,} rows: factorise K"
-        _log.info("%s", reason)
+        progress.step(f"factorising {n:,} × {n:,} similarities of rows")
         K = kernel.lower_triangle(X, self.settings.n_jobs)
         solution = solve_kernel(K, dense(targets[order]).astype(np.float32, copy=False), ridge, len(asked))
         rows = TrainingRows(Rows(X), of_row, numbers, kernel)

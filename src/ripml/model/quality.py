@@ -29,12 +29,12 @@ from ripml.model.left_out import ENOUGH_ROWS, LeftOutRows, leave_out_rows
 from ripml.model.model import Model
 from ripml.model.splits import LabelGroup, SplitLabel, find_splits
 
-__all__ = ["Band", "LabelPair", "LabelQuality", "Quality", "quality"]
+__all__ = ["BANDS", "Band", "LabelPair", "LabelQuality", "Quality", "quality"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_BANDS = (1, 2, 6, 21, 101, 1001)  # rows of a label from which a band begins
+BANDS = (1, 2, 6, 21, 101, 1001)  # rows of a label from which a band begins
 _SUBSUMED = 0.95  # share of the rows of a label that carry another one
 _SAME = 0.8  # share of rows with either label that have both
 _LEAST = 5  # rows of a label of which this is said
@@ -205,7 +205,7 @@ class _Measured:
     def _bands(self, with_twice: Floats) -> tuple[Band, ...]:
         found = []
         of_score = self.frequency[self.left_out.scores.indices]
-        for least, below in zip(_BANDS, (*_BANDS[1:], None), strict=True):
+        for least, below in zip(BANDS, (*BANDS[1:], None), strict=True):
             most = np.iinfo(np.int64).max if below is None else below - 1
             mine = (self.frequency >= least) & (self.frequency <= most)
             if not mine.any():

@@ -77,7 +77,7 @@ class _Iterative(RidgeSolver):
         found = np.empty((n, Z.shape[1]), np.float32)
         half = np.random.default_rng(seed).permutation(n) % 2 == 0
         for held in (np.flatnonzero(half), np.flatnonzero(~half)):
-            _log.info("ridge regression without %s of %s rows", f"{len(held):,}", f"{n:,}")
+            _log.info("fitting again without %s of %s rows", f"{len(held):,}", f"{n:,}")
             seen = np.setdiff1d(np.arange(n), held)
             with warnings.catch_warnings():
                 from sklearn.exceptions import ConvergenceWarning

@@ -513,7 +513,7 @@ class KernelRegression(Regression):
     def left_out(self, rows: DistinctRows, labels: Any, solver: str, seed: int, n_jobs: int | None) -> Floats:
         """zᵢ − cᵢ / aᵢ with a the diagonal of (K + alpha I)⁻¹, by one factorisation."""
         require_kernel_memory(len(rows), self.n_targets)
-        _log.info("leaving %s rows out of kernel ridge regression", f"{len(rows):,}")
+        _log.info("leaving out each of %s rows, by kernel", f"{len(rows):,}")
         K = self.kernel.lower_triangle(rows.X, n_jobs)
         if rows.repeated:
             K *= rows.roots

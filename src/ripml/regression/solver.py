@@ -106,7 +106,7 @@ class RidgeSolver(ABC):
         Exact here. Where fits take iterations, each half of the rows, drawn with the `seed`, is predicted by the other.
         """
         n = X.shape[0]
-        _log.info("leaving %s rows out of ridge regression", f"{n:,}")
+        _log.info("leaving out each of %s rows", f"{n:,}")
         found, solution = np.empty((n, Z.shape[1]), np.float32), self.prepare(X, Z, n_jobs)(ridge)
         for rows in blocks(n, _LEFT_OUT):
             found[rows] = solution.left_out(np.arange(rows.start, rows.stop))

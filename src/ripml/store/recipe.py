@@ -56,13 +56,12 @@ class Recipe:
 
     def to_json(self) -> str:
         """As a JSON text, without the vocabulary, which has a place of its own in the database."""
-        settings = self.settings.get_params(deep=False).items()
         text = None
         if self.features is not None:
             text = {**self.features.recipe(), "kind": self.features.kind}
         values = {
             "bodies": asdict(self.bodies),
-            "settings": {name: registry.to_json(name, value) for name, value in settings},
+            "settings": self.settings.settings_to_json(),
             "text": text,
             "first_feature": self.first_feature,
             "rules": self.rules.to_json(),

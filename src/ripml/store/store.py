@@ -29,6 +29,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ripml.base import notebook
 from ripml.base.errors import (
     DataError,
     ModelFolderError,
@@ -437,6 +438,18 @@ class Store:
     def version(self) -> int:
         """The number of the last change that the model contains."""
         return self._version.change
+
+    def __repr__(self) -> str:
+        state = ", closed" if self._closed else "" if self._lock is not None else ", read-only"
+        return f"<Store {self._folder}{state}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the counts of the store, and what its model learnt."""
+        if self._closed:
+            return notebook.card("Store", notebook.note(f"{self._folder}: closed."))
+        access = "open for writing" if self._lock is not None else "read-only"
+        counts = {"documents": len(self), "changes": self.version}
+        return self.model.to_html(f"Store {self._folder.name}: {access}", counts)
 
     def refresh(self) -> DocumentModel:
         """Follow what a writer in another process has committed, and return the model."""

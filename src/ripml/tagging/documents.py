@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, vstack
 
 from ripml import metrics
-from ripml.base import model_folder, registry
+from ripml.base import model_folder, notebook, progress, registry
 from ripml.base.errors import DataError, ModelFolderError, ParameterError, check_count
 from ripml.base.model_folder import Contents
 from ripml.datasets import Dataset, iter_blocks
@@ -41,7 +41,9 @@ from ripml.model.estimator import RIPML
 from ripml.model.explain import Explanation, explained
 from ripml.model.left_out import ENOUGH_ROWS, row_numbers, training_labels
 from ripml.model.multilabel import Multilabel
+from ripml.model.plots import plot_quality
 from ripml.model.quality import Quality, quality
+from ripml.model.shown import Explained, fitted_html
 from ripml.tagging.familiarity import Familiarity
 from ripml.tagging.rules import Rules, Suggestion
 from ripml.tagging.streaming import count_texts, estimate_sizes
@@ -150,6 +152,14 @@ class Why(Explanation):
     spans: list[tuple[int, int, float]]
     #: The names of the label that stand in the text, and where.
     matched: list[MatchedName] = field(default_factory=list)
+    #: The text itself, for notebooks.
+    text: str = field(default="", repr=False, compare=False)
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values, without the text."""
+        values = super().to_json()
+        del values["text"]
+        return values
 
 
 @dataclass(frozen=True)
@@ -205,6 +215,9 @@ class DocumentModel:
         numbered = X is not None and not always_named and encode_names(data.label_names).dtype != object
         if X is None:
             text = text_features(features, model)
+            progress.step(
+                f"reading the words of {len(data):,} texts" if not text.encoders else f"reading {len(data):,} texts"
+            )
             X = text.learn(_texts(data), vectors)
             _tell_views(model, text)
             if concepts and reads_names(model):
@@ -430,6 +443,8 @@ class DocumentModel:
         rules = self.resolved(self.rules if rules is None else rules)
         suggestions: list[list[Suggestion]] = []
         for X in self._feature_blocks(rows):
+            if len(rows) > _BLOCK:
+                progress.step(f"{len(suggestions):,} of {len(rows):,} texts")
             suggestions += rules.suggestions(self.model, self.model.decision_function(X))
         return suggestions
 
@@ -453,7 +468,7 @@ class DocumentModel:
         rules = (self.rules if rules is None else rules).but(coverage=None)  # sets may hold labels without a score
         names, rules = self.columns, self.resolved(rules)
         shares = (None if self.text is None else self.text.shares) or {}
-        explanations: list[list[Why]] = []
+        explanations = Explained[list[Why]]()
         for X in self._feature_blocks(rows):
             best = rules.kept(model, model.decision_function(X))
             # All features of a text are needed to mark the places where they occur.
@@ -463,7 +478,7 @@ class DocumentModel:
             for row in explained(model, X, best, n_examples, most):
                 text = "" if texts is None else texts[len(explanations)]
                 spans = [] if self.text is None else self.text.spans(text)
-                explanations.append([self._why(one, names, n_features, spans, text, shares) for one in row])
+                explanations.append(Explained(self._why(one, names, n_features, spans, text, shares) for one in row))
         return explanations
 
     def _why(
@@ -500,7 +515,7 @@ class DocumentModel:
         features = _telling_first(features, shares)[:n_features]
         values = {**vars(explanation), "label": str(explanation.label), "features": features}
         matched = [] if self.words is None else self.words.matched(text, values["label"])
-        return Why(**values, spans=[span for span in strengths if span[2]], matched=matched)
+        return Why(**values, spans=[span for span in strengths if span[2]], matched=matched, text=text)
 
     def _feature_blocks(self, rows: Dataset | Sequence[str]) -> Iterator[Any]:
         """The features of rows, in blocks of limited size."""
@@ -577,6 +592,30 @@ class DocumentModel:
         Y = csr_array((Y.data > 0, Y.indices, Y.indptr), shape=Y.shape)
         return bool(Y.nnz == learnt.nnz and (wide(learnt, Y.shape[1]).astype(bool) != Y).nnz == 0)
 
+    def precision_at_1(self, data: Dataset) -> float:
+        """P@1 on rows with labels; labels that the model has never seen can only be missed."""
+        truth = self.labels(data)
+        if not truth.nnz:
+            raise DataError(f"{data.name or 'the data'} has no labels to compare with.")
+        scores = vstack([self.model.decision_function(X) for X in self._feature_blocks(data)], format="csr")
+        scores.resize(truth.shape)
+        return float(metrics.precision_at_k(truth, scores, k=1))
+
+    def plot(self, data: Dataset | None = None) -> Any:
+        """A figure of how good scores are, see `RIPML.plot`: on rows that were not learnt, or on training rows."""
+        model = self._leaving_out()
+        if data is None:
+            if self.words is not None and model.model_.decoder.names is not None:
+                raise ParameterError(
+                    "this model reads the names of labels in texts, which it does not keep; give documents with labels "
+                    "that it has not learnt."
+                )
+            return model.plot()
+        truth = self.labels(data)
+        scores = vstack([model.decision_function(X) for X in self._feature_blocks(data)], format="csr")
+        scores.resize(truth.shape)
+        return plot_quality(model.model_, truth, scores, f"{len(data):,} documents that were not learnt")
+
     def evaluate(self, data: Dataset) -> dict[str, float]:
         """Metrics on rows with labels: P@k, nDCG@k, … of the scores, and F1 of the labels above the threshold.
 
@@ -610,6 +649,16 @@ class DocumentModel:
         report = metrics.report(truth, scores, propensities=propensities)
         f1 = {"micro F1": metrics.micro_f1(truth, sets), "macro F1": metrics.macro_f1(truth, sets)}
         return {**report, **f1, **calibration}
+
+    def to_html(self, title: str, counts: Mapping[str, int], parameters: Mapping[str, Any] | None = None) -> str:
+        """What a notebook shows of the model, under a title and with these counts."""
+        n_words = 0 if self.text is None else len(self.text.shares or ())
+        counts = {**counts, "labels": len(self.model.classes_), "words": n_words}
+        counts["concepts"] = 0 if self.concepts is None else len(self.concepts)
+        if isinstance(self.model, RIPML):
+            return fitted_html(title, self.model, counts, parameters)
+        figures = [(name, f"{count:,}") for name, count in counts.items() if count]
+        return notebook.card(title, notebook.figures(figures), notebook.note(f"The model is {self.model!r}."))
 
     # ---------------------------------------------------------------------------------------------------- save and load
 

@@ -212,7 +212,7 @@ class _Counting:
         )
         with atomically(self.folder / "journal.json") as path:
             path.write_text(json.dumps(asdict(self.journal), indent=1))
-        _log.info("words of %s texts are counted", f"{self.journal.rows:,}")
+        _log.info("the words of %s texts are counted", f"{self.journal.rows:,}")
         self.seen = np.unique(np.concatenate([self.seen, *self.fingerprints]))
         self._start_part()
 

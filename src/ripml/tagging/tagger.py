@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from ripml.base import model_folder
+from ripml.base import model_folder, progress
 from ripml.base.errors import DataError, ModelFolderError, ParameterError
 from ripml.base.estimator import Estimator
 from ripml.base.model_folder import Contents
@@ -29,10 +29,12 @@ from ripml.model.left_out import row_numbers
 from ripml.model.multilabel import Multilabel
 from ripml.tagging.documents import DocumentModel, Why, check_texts, distinct, estimator_of
 from ripml.tagging.rules import Rules, Suggestion
+from ripml.tagging.suggestions import Suggestions
 from ripml.text import Encoder
 
 __all__ = ["Tagger", "load"]
 
+_MANY = 1000  # texts that take long enough to show how far they are
 _DIGEST_SIZE = 16  # bytes; known texts are kept as digests only
 
 
@@ -59,6 +61,8 @@ class Tagger(Estimator):
         reads, such as SKOS, or `ripml.labels.concepts.Concepts`. Tags are then the ids of its concepts.
     n, threshold, stop_labels, allowed_labels, min_count, max_count, coverage, per_label
         Which tags are suggested, see `ripml.tagging.rules.Rules`; each can also be changed for a single call.
+    verbose : int, default=0
+        1 shows the steps of `fit` and of long answers with the time that is left; 0 shows nothing.
 
     Attributes
     ----------
@@ -95,6 +99,7 @@ class Tagger(Estimator):
     max_count: int | None = None
     coverage: float | None = None
     per_label: bool = False
+    verbose: int = 0
 
     # -------------------------------------------------------------------------------------------------------- learning
 
@@ -115,9 +120,10 @@ class Tagger(Estimator):
             raise ParameterError(f"`model` must be an estimator of ripml; got {self.model!r}.")
         model = RIPML(random_state=0) if self.model is None else self.model.cloned()
         concepts = concepts_given(self.vocabulary)
-        fitted = DocumentModel.fit(
-            kept, None, model, features=self.features, rules=self._rules(), always_named=True, concepts=concepts
-        )
+        with progress.shown("training", self.verbose):
+            fitted = DocumentModel.fit(
+                kept, None, model, features=self.features, rules=self._rules(), always_named=True, concepts=concepts
+            )
         self.n_empty_ = sum(not text.strip() for text in data.texts or ())
         self.n_repeated_ = len(data) - self.n_empty_ - len(kept)
         self.documents_ = fitted
@@ -268,14 +274,22 @@ class Tagger(Estimator):
             raise DataError(f"a text is needed; got {type(text).__name__}. For several texts use suggest_many.")
         return self.suggest_many([text], **rules)[0]
 
-    def suggest_many(
-        self, documents: Any, *, text: str | Sequence[str] = "text", **rules: Any
-    ) -> list[list[Suggestion]]:
-        """The same for many texts, given as for `fit`; their tags are ignored, and `text` names columns of a table."""
-        fitted = self._fitted()
-        return fitted.suggest(documents_given(documents, text=text).texts or [], self._rules(**rules))
+    def suggest_many(self, documents: Any, *, text: str | Sequence[str] = "text", **rules: Any) -> Suggestions:
+        """The same for many texts, given as for `fit`; their tags are ignored, and `text` names columns of a table.
 
-    def predict(self, documents: Any, coverage: float | None = None, per_label: bool = False) -> list[list[Suggestion]]:
+        The answer is a list of lists; its `to_frame()` is a DataFrame of pandas with the index of the documents.
+
+        >>> texts = ["The red apple is ripe", "A green apple fell", "Grey sky and rain", "Blue sky, no rain"]
+        >>> tagger = Tagger().fit(texts, [["fruit"], ["fruit", "green"], ["weather"], ["weather"]])
+        >>> tagger.suggest_many(["A ripe apple", "Rain"], n=1).to_frame()["tags"].tolist()
+        [['fruit'], ['weather']]
+        """
+        fitted, index = self._fitted(), getattr(documents, "index", None)
+        texts = documents_given(documents, text=text).texts or []
+        with progress.shown("suggesting", self.verbose if len(texts) > _MANY else 0):
+            return Suggestions(fitted.suggest(texts, self._rules(**rules)), None if callable(index) else index)
+
+    def predict(self, documents: Any, coverage: float | None = None, per_label: bool = False) -> Suggestions:
         """The set of tags of each document, best first: tags above the threshold, or sets with a guarantee.
 
         With `coverage`, the set of a new document holds on average at least this share of its tags; with `per_label`,
@@ -317,9 +331,31 @@ class Tagger(Estimator):
         fitted = self._fitted()
         return fitted.explain([text], self._rules(**rules), n_examples, n_features)[0]
 
+    def score(self, documents: Any, tags: Any = None, **columns: Any) -> float:
+        """P@1 on documents with tags, given as for `fit`: the share of those whose best tag is right.
+
+        It is what `cross_val_score` and `GridSearchCV` of scikit-learn maximise. Documents without tags do not count.
+
+        >>> from sklearn.model_selection import KFold, cross_val_score
+        >>> texts = [f"the {animal} sat on the {place}" for animal in ("cat", "dog") for place in "abcdef"]
+        >>> cross_val_score(Tagger(), texts, [["cat"]] * 6 + [["dog"]] * 6, cv=KFold(3, shuffle=True, random_state=0))
+        array([1., 1., 1.])
+        """
+        return self._fitted().precision_at_1(documents_given(documents, tags, **columns))
+
     def evaluate(self, documents: Any, tags: Any = None, **columns: Any) -> dict[str, float]:
         """P@k, nDCG@k and further metrics on documents with tags, given as for `fit`."""
         return self._fitted().evaluate(documents_given(documents, tags, **columns))
+
+    def plot(self, documents: Any = None, tags: Any = None, **columns: Any) -> Any:
+        """A figure of calibration, of precision and recall by tag frequency, and of what can be applied unseen.
+
+        It is about documents with tags that the tagger has not learnt, given as for `fit`; without them, about those it
+        has learnt, each left out. Needs matplotlib, the extra `plot`; `figure.savefig("quality.png")` keeps it. A
+        tagger that reads the names of a vocabulary in texts needs documents.
+        """
+        fitted = self._fitted()
+        return fitted.plot(None if documents is None else documents_given(documents, tags, **columns))
 
     def audit(
         self, documents: Any, tags: Any = None, *, limit: int = 1000, n_examples: int = 3, **columns: Any
@@ -343,6 +379,16 @@ class Tagger(Estimator):
         found = fitted.audit(limit, n_examples, lambda _: [texts[row] for row in rows])
         numbers = row_numbers(self._online().model_)
         return found.renamed(dict(zip(numbers.tolist(), rows, strict=True)))
+
+    # ------------------------------------------------------------------------------------------------------- notebooks
+
+    def _repr_html_(self) -> str:
+        """The diagram of scikit-learn before the fit, and what was learnt after it."""
+        if not hasattr(self, "documents_"):
+            return super()._repr_html_()
+        counts = {"documents": self.n_documents_, "with decided tags": self.n_decided_}
+        counts |= {"blank": self.n_empty_, "repeated": self.n_repeated_}
+        return self.documents_.to_html("Tagger", counts, self.get_params(deep=False))
 
     @property
     def tags_(self) -> list[str]:
@@ -424,6 +470,12 @@ class Tagger(Estimator):
         except (AttributeError, TypeError, ValueError, IndexError, KeyError) as error:
             raise ModelFolderError(f"{path}: the digests of its texts are damaged ({error}).") from None
         return tagger
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string, tags.input_tags.two_d_array = True, False
+        tags.target_tags.required = tags.target_tags.multi_output = True
+        return tags
 
     def _rules(self, **changes: Any) -> Rules:
         """The rules by the present parameters of this tagger, with changes for a call."""
