@@ -159,3 +159,24 @@ def test_a_benchmark_runs_alone_and_writes_flat_json(name: str, tmp_path: Path) 
         return
     figures = json.loads((tmp_path / "figures.json").read_text())
     assert all(isinstance(value, (int, float)) for value in figures.values())
+
+
+def test_the_notebook_was_executed_and_its_cells_still_give_the_same_kinds_of_output() -> None:
+    spec = importlib.util.spec_from_file_location("notebook", ROOT / "docs" / "_site" / "notebook.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    kept = json.loads(module.NOTEBOOK.read_text(encoding="utf-8"))
+    kinds = [
+        [
+            [(output["output_type"], sorted(output.get("data", {}))) for output in cell["outputs"]]
+            for cell in notebook["cells"]
+            if cell["cell_type"] == "code"
+        ]
+        for notebook in (kept, module.execute())
+    ]
+    assert kinds[0] == kinds[1]
+    assert sum(map(len, kinds[0])) >= 7
+    pictures = {f"{name}-{theme}.png" for name, _ in module._named(kept) for theme in ("light", "dark")}
+    assert pictures == {path.name for path in module.PICTURES.iterdir()}

@@ -271,7 +271,7 @@ def test_a_parameter_of_a_model_that_is_not_given_is_refused_with_the_remedy() -
 
 
 def test_the_figure_has_three_parts_of_left_out_rows_or_of_new_ones() -> None:
-    for figure in (fitted().plot(), fitted().plot(*corpus(30)), fitted().documents_.model.plot()):  # type: ignore[attr-defined]
+    for figure in (fitted().plot(), fitted().plot(*corpus(30)), fitted().documents_.model.plot()):
         assert isinstance(figure, Figure)
         titles = [axes.get_title(loc="left").strip() for axes in figure.axes]
         assert titles == ["Calibration", "By frequency of the label", "Automation"]
@@ -292,7 +292,7 @@ def test_a_figure_of_nothing_or_of_a_model_without_left_out_rows_is_refused() ->
     with pytest.raises(DataError, match="there is nothing to plot"):
         fitted().plot(["zzz"], [["fruit"]])
     with pytest.raises(DataError, match=r"the labels of the rows are needed, too: plot\(X, Y\)"):
-        fitted().documents_.model.plot(X_of(fitted()))  # type: ignore[attr-defined]
+        fitted().documents_.model.plot(X_of(fitted()))
     with pytest.raises(ParameterError, match="keeps no training rows that could be left out"):
         Tagger(model=RIPML.paper(n_dims=8)).fit(*corpus()).plot()
 
@@ -317,6 +317,15 @@ def test_a_fit_is_silent_unless_it_is_asked_to_say_what_it_does(capsys: pytest.C
     assert steps[3] == "choosing settings on a sample of 60 rows"
     assert "factorising 60 × 60 similarities of rows" in steps
     assert steps[-1] == "learning from 30 left-out rows how far to trust a score"
+
+
+def test_many_suggestions_say_how_many_texts_are_done(capsys: pytest.CaptureFixture[str]) -> None:
+    tagger = clone(fitted()).set_params(verbose=1)
+    tagger.documents_, tagger._known = fitted().documents_, {}
+    tagger.suggest_many(["apple"] * 1000)
+    assert capsys.readouterr().err == ""
+    assert len(tagger.suggest_many(["apple"] * 1001)) == 1001
+    assert "suggesting: 1,000 of 1,001 texts are done" in capsys.readouterr().err
 
 
 def test_an_estimator_says_what_it_does_too(capsys: pytest.CaptureFixture[str]) -> None:

@@ -443,8 +443,9 @@ class DocumentModel:
         rules = self.resolved(self.rules if rules is None else rules)
         suggestions: list[list[Suggestion]] = []
         for X in self._feature_blocks(rows):
-            if len(rows) > _BLOCK:
-                progress.step(f"{len(suggestions):,} of {len(rows):,} texts")
+            if (left := -(-(len(rows) - len(suggestions)) // _BLOCK)) > 1 or suggestions:
+                # One second for each block, until the first one says how long it takes.
+                progress.step(f"{len(suggestions):,} of {len(rows):,} texts are done", 1.0, left - 1.0)
             suggestions += rules.suggestions(self.model, self.model.decision_function(X))
         return suggestions
 
