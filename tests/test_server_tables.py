@@ -155,3 +155,53 @@ def test_checking_a_table_gives_the_findings_and_keeps_nothing(client: TestClien
     assert any("tag_separator=','" in finding["remedy"] for finding in report["findings"])
     wrong = client.post(f"{PATH}/check-table", params={"name": "photo.csv"}, content=PICTURE)
     assert (wrong.status_code, wrong.json()["detail"][:30]) == (422, "photo.csv: this is a picture a")
+
+
+def test_the_columns_of_a_table_are_told_before_it_is_tagged(client: TestClient) -> None:
+    content = xlsx([["Report of May", ""], ["Nr", "Body"], ["1", TEXTS[0]], ["2", ""]])
+    found = client.post(f"{PATH}/table-columns", params={"name": "Book.xlsx"}, content=content).json()
+    assert (found["name"], found["text"], found["rows"]) == ("Book.xlsx", ["Body"], 2)
+    assert found["columns"][1] == {"name": "Body", "filled": 0.5, "characters": len(TEXTS[0]), "example": TEXTS[0]}
+    lines = b'{"title": "a", "text": "b"}\n{"text": "c", "n": 7}\n'
+    found = client.post(f"{PATH}/table-columns", params={"name": "a.jsonl"}, content=lines).json()
+    assert (found["text"], [column["name"] for column in found["columns"]]) == (["text"], ["title", "text", "n"])
+    empty = client.post(f"{PATH}/table-columns", params={"name": "a.csv"}, content=b"text\n")
+    assert (empty.status_code, empty.json()["detail"]) == (422, "a.csv has no rows.")
+
+
+def test_the_rows_of_a_job_can_be_read_and_downloaded_in_every_format(client: TestClient) -> None:
+    parameters: dict[str, Any] = {"name": "rows.csv", "text": ["note", "text"], "to": "jsonl", "n": 2}
+    id = client.post(f"{PATH}/tag", params=parameters, content=table()).json()["id"]
+    wait(client, id)
+    part = client.get(f"{PATH}/tag/{id}/rows", params={"after": 1199, "limit": 5}).json()
+    (row,) = part["rows"]
+    assert (part["done"], row["number"], row["cells"]["nr"]) == (1200, 1199, "1199")
+    assert row["text"] == f"{ROWS[1199][2]}\n{ROWS[1199][1]}"
+    assert 1 <= len(row["labels"]) <= 2
+    assert client.get(f"{PATH}/tag/{id}/rows", params={"after": 5000}).json()["rows"] == []
+    wanted = list(csv.reader(io.StringIO(client.get(f"{PATH}/tag/{id}/answers?to=csv").text)))
+    assert wanted[0] == ["nr", "text", "note", "tags", "scores"]
+    assert [line[:3] for line in wanted[1:]] == ROWS
+    book = client.get(f"{PATH}/tag/{id}/answers?to=xlsx").content
+    again = client.post(f"{PATH}/table-columns", params={"name": "again.xlsx"}, content=book).json()
+    assert [column["name"] for column in again["columns"]] == wanted[0]
+    assert again["columns"][1]["example"] == ROWS[0][1]
+
+
+def test_rows_and_other_formats_need_a_job_that_keeps_lists(client: TestClient) -> None:
+    id = client.post(f"{PATH}/tag", params={"name": "rows.csv"}, content=table(ROWS[:2])).json()["id"]
+    wait(client, id)
+    for path in ("rows", "answers?to=xlsx"):
+        refused = client.get(f"{PATH}/tag/{id}/{path}")
+        assert (refused.status_code, "to=jsonl" in refused.json()["detail"]) == (409, True)
+
+
+def test_the_text_of_a_document_is_read(client: TestClient) -> None:
+    page = b"<html><title>Notice</title><p>It rains.</p></html>"
+    found = client.post(f"{PATH}/read", params={"name": "notice.html"}, content=page)
+    assert (found.status_code, found.json()["name"]) == (200, "notice.html")
+    assert found.json()["text"].split("\n") == ["Notice", "It rains."]
+    damaged = client.post(f"{PATH}/read", params={"name": "a.pdf"}, content=b"no")
+    assert damaged.status_code == 422
+    assert damaged.json()["detail"] == "a.pdf: this is not a PDF file, although it is called so."
+    assert client.post(f"{PATH}/read", params={"name": "a.odt"}, content=b"x").status_code == 415

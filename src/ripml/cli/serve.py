@@ -51,7 +51,11 @@ def serve(
         Path | None, Option(metavar="FOLDER", help="The folder that POST …/backup writes to. Default: no backups.")
     ] = None,
     tables: Annotated[
-        Path | None, Option(metavar="FOLDER", help="The folder of tables that POST …/tag takes. Default: no tables.")
+        Path | None,
+        Option(
+            metavar="FOLDER",
+            help="The folder of tables to tag. Default: ripml-tables beside the first store; none with --keys.",
+        ),
     ] = None,
     max_table: Annotated[int, Option(metavar="BYTES", help="Maximum size of such a table.")] = 100_000_000,
     max_body: Annotated[int, Option(metavar="BYTES", help="Maximum size of a request.")] = 5_000_000,

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import uvicorn
 from fastapi import FastAPI
@@ -31,6 +31,7 @@ from ripml.store import Store
 __all__ = ["bound_socket", "run", "store_folders", "uvicorn_config"]
 
 T = TypeVar("T")
+TABLES: Final = "ripml-tables"  # the folder of tables, beside the first store, where none is named
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _BACKLOG = 2048  # connections that wait while models are loaded
@@ -76,6 +77,8 @@ def run(stores: Sequence[str], settings: Settings | None = None) -> None:
     """
     settings = Settings() if settings is None else settings
     folders = store_folders(stores)
+    if settings.tables is None and settings.keys is None and not settings.read_only:  # whoever asks owns this machine
+        settings = replace(settings, tables=next(iter(folders.values())).absolute().parent / TABLES)
     if settings.workers > 1:
         with bound_socket(replace(settings, workers=1)) as listener:  # a port in use is reported once
             settings = replace(settings, port=listener.getsockname()[1])

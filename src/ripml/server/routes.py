@@ -460,10 +460,36 @@ async def tag_job(store: ServedStoreParameter, caller: CallerParameter, id: sche
     return await store.look_up(caller, store.tag_jobs().job, id)
 
 
+@read.get(_STORE + "/tag/{id}/rows", response_model_exclude_none=True)
+async def tagged_rows(
+    store: ServedStoreParameter,
+    caller: CallerParameter,
+    languages: LanguagesParameter,
+    id: schemas.DocumentId,
+    after: NumberParameter = 0,
+    limit: LimitParameter = 20,
+) -> schemas.TaggedRows:
+    """Show the rows that are tagged already, also while the others are not; of a job with `to=jsonl`."""
+    return await store.look_up(caller, store.table_rows, id, after, limit, languages)
+
+
 @read.get(_STORE + "/tag/{id}/answers", response_class=FileResponse, responses=_ANSWERS)
-async def answers(store: ServedStoreParameter, caller: CallerParameter, id: schemas.DocumentId) -> FileResponse:
+async def answers(
+    request: Request,
+    store: ServedStoreParameter,
+    caller: CallerParameter,
+    id: schemas.DocumentId,
+    to: Annotated[
+        Literal["csv", "tsv", "jsonl", "xlsx"] | None,
+        Query(description="The format; default: that of the job. A job with `to=jsonl` can be had in all of them."),
+    ] = None,
+) -> FileResponse:
     """Download the tagged table."""
-    path = await store.look_up(caller, store.tag_jobs().answers, id)
+    jobs = store.tag_jobs()
+    if to is None:
+        path = await store.look_up(caller, jobs.answers, id)
+    else:
+        path = await store.work(caller, partial(_is_gone, request), jobs.converted, id, to)
     return FileResponse(path, filename=f"{id}{path.suffix}")
 
 
@@ -494,6 +520,40 @@ async def check_table(
         path = Path(folder) / f"table{suffix}"
         await tables.save_table(request, path, settings.max_table, settings.body_seconds)
         return await store.work(caller, partial(_is_gone, request), store.check_table, path, name, options)
+
+
+@write.post(_STORE + "/table-columns", openapi_extra=_TABLE)
+async def table_columns(
+    request: Request,
+    store: ServedStoreParameter,
+    caller: CallerParameter,
+    name: TableNameParameter,
+    encoding: ColumnParameter = None,
+    sheet: ColumnParameter = None,
+) -> schemas.TableColumnsFound:
+    """Say which columns a table has, which is the body, and which one holds the texts; nothing is kept."""
+    settings = request.app.state.settings
+    options = {option: value for option, value in {"encoding": encoding, "sheet": sheet}.items() if value is not None}
+    suffix = tables.table_suffix(name)
+    with tempfile.TemporaryDirectory(prefix="ripml-table-") as folder:
+        path = Path(folder) / f"table{suffix}"
+        await tables.save_table(request, path, settings.max_table, settings.body_seconds)
+        return await store.work(caller, partial(_is_gone, request), store.columns_in, path, name, options)
+
+
+@write.post(_STORE + "/read", openapi_extra=_TABLE)
+async def read_document(
+    request: Request, store: ServedStoreParameter, caller: CallerParameter, name: TableNameParameter
+) -> schemas.DocumentText:
+    """Return the text of a document, which is the body: PDF, DOCX, HTML, e-mail, Markdown or plain text."""
+    settings = request.app.state.settings
+    suffix = tables.document_suffix(name)
+    with tempfile.TemporaryDirectory(prefix="ripml-document-") as folder:
+        path = Path(folder) / f"document{suffix}"
+        await tables.save_table(request, path, settings.max_table, settings.body_seconds)
+        found = await store.work(caller, partial(_is_gone, request), store.read_document, path, name)
+    _check_lengths(request, found.text)
+    return found
 
 
 # -------------------------------------------------------------------------------------------------------------- review

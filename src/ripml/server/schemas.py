@@ -534,6 +534,47 @@ class TableJobs(BaseModel):
     jobs: list[TableJob]
 
 
+class TaggedRow(BaseModel):
+    """A row of a table that is or was tagged; `number` counts from 0, and `text` is what was tagged."""
+
+    number: int
+    text: str
+    cells: dict[str, Any]
+    labels: list[ScoredLabel]
+
+
+class TaggedRows(_Named):
+    """Rows of a table that are tagged already, in their order, and how many of them there are."""
+
+    rows: list[TaggedRow]
+    done: int
+
+
+class TableColumn(BaseModel):
+    """A column of a table: the share of cells that are not empty, their mean length, and the first of them."""
+
+    name: str
+    filled: float
+    characters: float
+    example: str
+
+
+class TableColumnsFound(BaseModel):
+    """The columns of a table, those that hold the texts, and the number of rows that were looked at."""
+
+    name: str
+    columns: list[TableColumn]
+    text: list[str]
+    rows: int
+
+
+class DocumentText(BaseModel):
+    """The text of a document."""
+
+    name: str
+    text: str
+
+
 class TableFinding(BaseModel):
     """One thing that looks wrong in a table."""
 

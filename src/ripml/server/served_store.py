@@ -35,6 +35,11 @@ from ripml import datasets
 from ripml.base.errors import DataError, ParameterError, RipmlError
 from ripml.base.parallel import blocks
 from ripml.base.platform import trim_memory
+from ripml.datasets.document_files import document_text
+from ripml.datasets.documents import joined
+from ripml.datasets.formats import format_of
+from ripml.datasets.source import open_source
+from ripml.datasets.tables import columns_in
 from ripml.labels.concepts import Concepts
 from ripml.model.explain import Example
 from ripml.server.access import Caller
@@ -52,6 +57,7 @@ from ripml.server.schemas import (
     CheckStatus,
     ConceptDetail,
     DocumentList,
+    DocumentText,
     Finding,
     JobStatus,
     LabelList,
@@ -60,8 +66,13 @@ from ripml.server.schemas import (
     NumberedDocument,
     ReportStatus,
     ReviewRequest,
+    ScoredLabel,
     StoreSummary,
+    TableColumn,
+    TableColumnsFound,
     TableReport,
+    TaggedRow,
+    TaggedRows,
     VocabularySummary,
 )
 from ripml.server.tables import TagJobs
@@ -655,6 +666,40 @@ class ServedStore:
         except RipmlError as error:
             raise Problem(422, str(error).replace(str(path), name)) from None
         return TableReport(**{**report.to_json(), "name": name})
+
+    def columns_in(self, path: Path, name: str, options: Mapping[str, Any]) -> TableColumnsFound:
+        """The columns of a table."""
+        try:
+            with open_source(path) as source:
+                found = columns_in(source, format_of(source, None), **options)
+        except RipmlError as error:
+            raise Problem(422, str(error).replace(str(path), name)) from None
+        columns = [TableColumn(**column._asdict()) for column in found.columns]
+        return TableColumnsFound(name=name, columns=columns, text=found.text, rows=found.rows)
+
+    def read_document(self, path: Path, name: str) -> DocumentText:
+        """The text of a document."""
+        try:
+            with open_source(path) as source:
+                return DocumentText(name=name, text=document_text(source))
+        except RipmlError as error:
+            raise Problem(422, str(error).replace(str(path), name)) from None
+
+    def table_rows(self, id: str, after: int, limit: int, languages: Languages = ()) -> TaggedRows:
+        """Rows of a table that are tagged already."""
+        jobs, model = self.tag_jobs(), self.store.model
+        records, done = jobs.rows(id, after, limit)
+        columns = jobs.job(id).options.get("text") or ["text"]
+        rows: list[TaggedRow] = []
+        for number, record in enumerate(records, after):
+            prefix = "suggested " if "suggested tags" in record else ""
+            pairs = zip(record.pop(f"{prefix}tags"), record.pop(f"{prefix}scores"), strict=True)
+            record.pop(f"{prefix}names", None)
+            labels = [ScoredLabel(label=tag, score=score) for tag, score in pairs]
+            text = joined(["" if (cell := record.get(name)) is None else str(cell) for name in columns])
+            rows.append(TaggedRow(number=number, text=text, cells=record, labels=labels))
+        tags = [one.label for row in rows for one in row.labels]
+        return TaggedRows(rows=rows, done=done, names=None if model.concepts is None else model.names(tags, *languages))
 
     def review(self, caller: Caller, query: ReviewRequest, languages: Languages = ()) -> bytes:
         """Documents to review, leased to a caller, as the JSON of `ReviewBatch`."""

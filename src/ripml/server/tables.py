@@ -13,6 +13,9 @@ again.
 from __future__ import annotations
 
 import contextlib
+import csv
+import io
+import json
 import os
 import re
 import shutil
@@ -22,6 +25,7 @@ import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,14 +33,17 @@ from starlette.requests import Request
 
 from ripml.base import platform
 from ripml.base.errors import DataError
+from ripml.datasets.document_files import SUFFIXES, is_document
+from ripml.datasets.documents import format_labels
 from ripml.datasets.formats import suffix_format
+from ripml.datasets.formats.spreadsheet import write_sheet
 from ripml.server.access import body_chunks
 from ripml.server.problems import Problem, problem_of
 from ripml.server.schemas import TableJob
 from ripml.tagging.batch import tag_file
 from ripml.tagging.documents import DocumentModel
 
-__all__ = ["TagJobs", "save_table", "table_suffix"]
+__all__ = ["TagJobs", "document_suffix", "save_table", "table_suffix"]
 
 _STATE, _ID = "job.json", re.compile(r"[0-9a-f]{32}")
 _NOT_TABLES: Final = (None, "files", "annif", "xmc", "svmlight", "arff")
@@ -57,6 +64,17 @@ def table_suffix(name: str) -> str:
         raise Problem(415, f"{name[:100]!r} is not the name of a table; tables are CSV, TSV, Excel, JSONL or Parquet.")
     packed = ".gz" if name.lower().endswith(".gz") else ""
     return os.path.splitext(name[: len(name) - len(packed)])[1].lower() + packed
+
+
+def document_suffix(name: str) -> str:
+    """The suffix of the name of a document.
+
+    >>> document_suffix("a.b.PDF")
+    '.pdf'
+    """
+    if not is_document(name):
+        raise Problem(415, f"{name[:100]!r} is not the name of a document; documents end with {', '.join(SUFFIXES)}.")
+    return os.path.splitext(name.removesuffix(".gz"))[1].lower() + (".gz" if name.endswith(".gz") else "")
 
 
 async def save_table(request: Request, path: Path, limit: int, seconds: float) -> None:
@@ -145,6 +163,50 @@ class TagJobs:
             raise Problem(409, f"the answers of job {id!r} are not complete; it is {job.status}{detail}.")
         return self._output(job)
 
+    def rows(self, id: str, after: int, limit: int) -> tuple[list[dict[str, Any]], int]:
+        """The rows that are tagged already, `limit` of them after the first `after`; and how many there are."""
+        job = self.job(id)
+        if job.to != "jsonl":
+            raise Problem(409, f"the answers of job {id!r} are {job.to}; rows can be shown of a job with to=jsonl.")
+        output = self._output(job)
+        for _ in range(2):  # the file may get its name in between
+            with contextlib.suppress(FileNotFoundError):
+                if output.exists():
+                    with output.open("rb") as file:
+                        done = job.rows if job.status == "done" else None
+                        lines = list(islice(file, after, after + limit))
+                        count = after + len(lines) + sum(1 for _ in file) if done is None else done
+                    return [json.loads(line) for line in lines], count
+                part = output.with_name(f"{output.name}.part")
+                done = int(json.loads(part.with_name(f"{part.name}.json").read_bytes())["rows"])
+                with part.open("rb") as file:
+                    lines = list(islice(file, after, max(after, min(after + limit, done))))
+                return [json.loads(line) for line in lines], done
+        return [], 0
+
+    def converted(self, id: str, to: str) -> Path:
+        """The complete table of a job, written as `to`: all from "jsonl", and every other only as it was begun."""
+        path, job = self.answers(id), self.job(id)
+        if to == job.to:
+            return path
+        if job.to != "jsonl":
+            raise Problem(409, f"the answers of job {id!r} are {job.to}; a job with to=jsonl can be had as {to}, too.")
+        target = path.with_name(f"download.{to}")
+        if not target.exists():
+            fresh = path.with_name(f"download-{uuid.uuid4().hex}.new")
+            with path.open("rb") as lines, fresh.open("xb") as file:
+                names = list(dict.fromkeys(name for line in lines for name in json.loads(line)))
+                lines.seek(0)
+                cells = ([_cell(name, record.get(name)) for name in names] for record in map(json.loads, lines))
+                if to == "xlsx":
+                    write_sheet(chain([names], cells), file)
+                else:
+                    text = io.TextIOWrapper(file, "utf-8", errors="replace", newline="")
+                    csv.writer(text, delimiter="\t" if to == "tsv" else ",").writerows(chain([names], cells))
+                    text.flush()
+            os.replace(fresh, target)
+        return target
+
     def remove(self, id: str) -> None:
         """Delete a job with its table and its answers; one that runs ends with its block of rows."""
         self.job(id)
@@ -217,6 +279,17 @@ class TagJobs:
                 "version": version, "detail": note,
             }
         )  # fmt: skip
+
+
+def _cell(name: str, value: Any) -> str:
+    """A cell of CSV or Excel, as `tag_file` writes it."""
+    if isinstance(value, list) and name.endswith("scores"):
+        return "|".join(map(str, value))
+    if isinstance(value, list) and name.endswith(("tags", "names")) and all(isinstance(one, str) for one in value):
+        return format_labels(value)
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _now() -> str:

@@ -11,11 +11,14 @@ import datetime
 import importlib
 import io
 import logging
+import re
+import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Any, Final
+from typing import IO, Any, Final
+from xml.sax.saxutils import escape
 
-from ripml.base.errors import MissingExtraError
+from ripml.base.errors import DataError, MissingExtraError
 from ripml.datasets.dataset import Dataset
 from ripml.datasets.document_files import unzipped
 from ripml.datasets.documents import blocks, column_places, rows_of
@@ -149,3 +152,43 @@ def _import_calamine() -> Any:
         return importlib.import_module("python_calamine")
     except ImportError:
         raise MissingExtraError("python-calamine", "files") from None
+
+
+_SHEET_HEAD: Final = (
+    '<?xml version="1.0" encoding="UTF-8" standalone="yes"?>'
+    '<worksheet xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"><sheetData>'
+)
+_PACKAGE: Final = "http://schemas.openxmlformats.org/package/2006/"
+_OFFICE: Final = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+_SHEET_TYPE: Final = "application/vnd.openxmlformats-officedocument.spreadsheetml"
+_PARTS: Final = {
+    "[Content_Types].xml": f'<Types xmlns="{_PACKAGE}content-types">'
+    '<Default Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml"/>'
+    f'<Override PartName="/xl/workbook.xml" ContentType="{_SHEET_TYPE}.sheet.main+xml"/>'
+    f'<Override PartName="/xl/worksheets/sheet1.xml" ContentType="{_SHEET_TYPE}.worksheet+xml"/></Types>',
+    "_rels/.rels": f'<Relationships xmlns="{_PACKAGE}relationships">'
+    f'<Relationship Id="rId1" Type="{_OFFICE}/officeDocument" Target="xl/workbook.xml"/></Relationships>',
+    "xl/workbook.xml": '<workbook xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main" '
+    f'xmlns:r="{_OFFICE}"><sheets><sheet name="Tags" sheetId="1" r:id="rId1"/></sheets></workbook>',
+    "xl/_rels/workbook.xml.rels": f'<Relationships xmlns="{_PACKAGE}relationships">'
+    f'<Relationship Id="rId1" Type="{_OFFICE}/worksheet" Target="worksheets/sheet1.xml"/></Relationships>',
+}
+_MAX_CELL: Final = 32_767  # characters that Excel takes
+_MAX_ROWS: Final = 1_048_576
+_NOT_XML: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+
+
+def write_sheet(rows: Iterable[Sequence[str]], file: IO[bytes]) -> None:
+    """Write rows of strings as one sheet of an Excel file; every cell is text, so that none is taken for a formula."""
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in _PARTS.items():
+            archive.writestr(name, f'<?xml version="1.0" encoding="UTF-8" standalone="yes"?>{content}')
+        with archive.open("xl/worksheets/sheet1.xml", "w", force_zip64=True) as sheet:
+            sheet.write(_SHEET_HEAD.encode())
+            for number, row in enumerate(rows):
+                if number == _MAX_ROWS:
+                    raise DataError(f"a sheet of Excel has at most {_MAX_ROWS:,} rows; use CSV.")
+                texts = (escape(_NOT_XML.sub("", cell)[:_MAX_CELL]) for cell in row)
+                cells = "".join(f'<c t="inlineStr"><is><t xml:space="preserve">{text}</t></is></c>' for text in texts)
+                sheet.write(f"<row>{cells}</row>".encode())
+            sheet.write(b"</sheetData></worksheet>")

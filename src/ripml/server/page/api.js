@@ -34,19 +34,22 @@ function askKey() {
   return asking;
 }
 
-async function request(method, path, body, signal) {
+/** A body is sent as JSON, a file as it is; `as`: "json" or "blob". */
+async function request(method, path, body, signal, as = "json") {
   const used = key;
-  const headers = { ...(body && { "Content-Type": "application/json" }), ...(used && { Authorization: `Bearer ${used}` }) };
+  const isFile = body instanceof Blob;
+  const type = body && { "Content-Type": isFile ? "application/octet-stream" : "application/json" };
+  const headers = { ...type, ...(used && { Authorization: `Bearer ${used}` }) };
   let response, answer;
   try {
-    response = await fetch(path, { method, headers, signal, body: body && JSON.stringify(body) });
-    answer = await response.json().catch(() => ({}));
+    response = await fetch(path, { method, headers, signal, body: body && (isFile ? body : JSON.stringify(body)) });
+    answer = await (response.ok ? response[as]() : response.json()).catch(() => ({}));
   } catch {
     throw new Problem(0, "The server does not respond.");
   }
   if (response.status === 401) {
     if (key === used) await askKey();
-    return request(method, path, body, signal);
+    return request(method, path, body, signal, as);
   }
   if (response.ok) return remember(answer.names), answer;
   throw new Problem(response.status, answer.detail || `The server answered ${response.status}.`);
@@ -59,6 +62,8 @@ export async function markup(path) {
   if (!response?.ok) throw new Problem(response?.status ?? 0, "A part of the page could not be loaded.");
   return document.createRange().createContextualFragment(await response.text());
 }
+
+const named = ({ name }) => new URLSearchParams({ name });
 
 export const stores = () => request("GET", "v1/stores");
 
@@ -105,6 +110,19 @@ export function store(name) {
     /** `what`: "accept", "dismiss" or "undo" findings. */
     findings: (what, findings) =>
       request("POST", `${base}/audit/${what}`, { findings: findings.map(({ kind, document, label }) => ({ kind, document, label })) }),
+    /** The text of a document. */
+    read: async (file) => (await request("POST", `${base}/read?${named(file)}`, file)).text,
+    columns: (file) => request("POST", `${base}/table-columns?${named(file)}`, file),
+    tables: (signal) => request("GET", `${base}/tag`, undefined, signal),
+    table: (id, signal) => request("GET", `${base}/tag/${id}`, undefined, signal),
+    tagTable(file, columns, n) {
+      const words = new URLSearchParams([["name", file.name], ["to", "jsonl"], ...columns.map((one) => ["text", one])]);
+      if (n) words.set("n", n);
+      return request("POST", `${base}/tag?${words}`, file);
+    },
+    rows: (id, after, limit, signal) => request("GET", `${base}/tag/${id}/rows?after=${after}&limit=${limit}`, undefined, signal),
+    download: (id, to) => request("GET", `${base}/tag/${id}/answers?to=${to}`, undefined, undefined, "blob"),
+    dropTable: (id) => request("DELETE", `${base}/tag/${id}`),
     refit: () => request("POST", `${base}/refit`),
     refitting: () => request("GET", `${base}/refit`),
   };

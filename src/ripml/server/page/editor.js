@@ -15,19 +15,17 @@ function wordsOf(html) {
   return page.body.textContent.replace(/[^\S\n]+/g, " ").replace(/ ?\n ?/g, "\n").replace(/\n{3,}/g, "\n\n").trim();
 }
 
-async function read(file) {
-  const text = await file.text();
-  return /\.html?$/i.test(file.name) ? wordsOf(text) : text;
-}
+/** Those that the browser cannot read. */
+const FORMATTED = /\.(pdf|docx?|odt|rtf|eml|msg|xhtml)(\.gz)?$/i;
 
 export class Editor {
   source = ""; // file name
   #files = [];
   #total = 0;
 
-  /** `changed(whole, typed)`; `whole`: another text, so earlier verdicts are void; `show()`: something was dropped elsewhere. */
-  constructor({ changed, show }) {
-    Object.assign(this, { changed, show });
+  /** `changed(whole, typed)`: `whole`: another text, so earlier verdicts are void; `opened(files)`; `read(file)`: its text. */
+  constructor({ changed, opened, read }) {
+    Object.assign(this, { changed, read });
     let whole = false;
     field.addEventListener("beforeinput", () => (whole = field.selectionEnd - field.selectionStart === this.text.length));
     field.addEventListener("input", () => {
@@ -38,10 +36,9 @@ export class Editor {
     field.addEventListener("scroll", () => this.#follow());
     $("files-open").addEventListener("click", () => $("files").click());
     $("files").addEventListener("change", () => {
-      this.open([...$("files").files]);
+      opened([...$("files").files]);
       $("files").value = "";
     });
-    this.#takeDrops();
   }
 
   get text() {
@@ -82,8 +79,14 @@ export class Editor {
   async next() {
     const file = this.#files.shift();
     if (!file) this.#total = 0;
-    this.set(file ? await read(file) : "", file?.name);
+    this.set(file ? await this.#textOf(file) : "", file?.name);
     field.focus();
+  }
+
+  async #textOf(file) {
+    if (FORMATTED.test(file.name)) return this.read(file);
+    const text = await file.text();
+    return /\.html?$/i.test(file.name) ? wordsOf(text) : text;
   }
 
   focus() {
@@ -102,26 +105,5 @@ export class Editor {
 
   #follow() {
     layer.scrollTop = field.scrollTop;
-  }
-
-  #takeDrops() {
-    let depth = 0;
-    const on = (kind, call) =>
-      addEventListener(kind, (event) => {
-        const own = event.target === field && !event.dataTransfer.types.includes("Files");
-        if (own || document.querySelector("dialog[open]")) return;
-        event.preventDefault();
-        call(event.dataTransfer);
-        $("editor").classList.toggle("over", depth > 0);
-      });
-    on("dragenter", () => depth++);
-    on("dragleave", () => depth--);
-    on("dragover", () => {});
-    on("drop", (data) => {
-      depth = 0;
-      this.show();
-      if (data.files.length) this.open([...data.files]);
-      else this.set(data.getData("text/plain"));
-    });
   }
 }

@@ -2,6 +2,7 @@
 
 import * as api from "./api.js";
 import { Card } from "./card.js";
+import { isTable, takeDrops } from "./drops.js";
 import { $, count, element, kept, say } from "./dom.js";
 import { describe, listen } from "./keys.js";
 
@@ -18,6 +19,8 @@ const page = {
   store: null, // the routes of the selected store
   info: null, // its name, documents and labels
   writes: false, // whether the user may change it
+  tables: [], // files that were dropped or chosen, until Tables takes them
+  texts: [], // the same for Tag: files, or a string
   failed,
   calm,
   look,
@@ -35,6 +38,14 @@ const page = {
     if (replace) return history.replaceState(null, "", address);
     if (address === location.hash) return choose();
     location.hash = address;
+  },
+
+  /** Show files where they belong: tables in Tables, others in Tag. */
+  take(files, text = "") {
+    const [tables, others] = [true, false].map((wanted) => files.filter((file) => isTable(file) === wanted));
+    page.tables.push(...tables);
+    page.texts.push(...(others.length || tables.length ? others : [text]));
+    page.go(tables.length ? "tables" : "tag");
   },
 
   /** A view has changed the store. */
@@ -237,5 +248,6 @@ $("store").addEventListener("change", () => {
   location.hash = `${encodeURIComponent($("store").value)}${name === "tag" ? "" : `/${name}`}`;
 });
 addEventListener("hashchange", choose);
+takeDrops((files, text) => page.store && page.take(files, text));
 
 start();

@@ -22,6 +22,7 @@ export default class Tag {
   #page;
   #store = null;
   #stored = null; // {id, text, accepted, rejected, complete}, if the text is a document of the store
+  #row = null; // {table, number, last}, if the text is a row of a table
   #n = null; // number of tags to request; null: the store's rules
   #undo = []; // for Ctrl+Z: {run, then, id}, latest last; with an id if it changed the store
   #busy = false; // a change is in progress
@@ -59,7 +60,8 @@ export default class Tag {
         else if (typed) this.#soon();
         else this.#suggest();
       },
-      show: () => place.hidden && page.go("tag"),
+      opened: (files) => page.take(files),
+      read: (file) => this.#store.read(file),
     });
     this.#completion = new Completion($("add"), $("options"), {
       search: (prefix, signal) => this.#store.labels(prefix, signal),
@@ -80,7 +82,7 @@ export default class Tag {
     const clicks = {
       learn: () => this.#learn(),
       undo: () => this.#takeBack(),
-      next: () => this.#editor.next(),
+      next: () => this.#next(),
       more: () => this.#more(),
     };
     for (const [id, call] of Object.entries(clicks)) $(id).addEventListener("click", call);
@@ -100,6 +102,9 @@ export default class Tag {
       this.#note("");
       this.#decisions.use(store).catch(this.#page.failed);
     } else this.#decisions.load().catch(this.#page.failed);
+    const dropped = this.#page.texts.splice(0);
+    if (dropped.length) return typeof dropped[0] === "string" ? this.#editor.set(dropped[0]) : this.#openFiles(dropped);
+    if (query.has("table")) return this.#readRow(query.get("table"), Number(query.get("row")));
     const id = query.get("document");
     if (id !== null && this.#stored?.id !== id) await this.#read(id);
     else this.#suggest();
@@ -128,7 +133,7 @@ export default class Tag {
       e: this.#onRow((label) => this.#tags.toggleEvidence(label)),
       "/": this.#writing(() => this.#completion.focus()),
       t: () => this.#editor.focus(),
-      n: () => this.#editor.next(),
+      n: () => this.#next(),
     },
     enter: () => this.#suggest({ focus: true }),
     save: () => this.#learn(),
@@ -154,7 +159,7 @@ export default class Tag {
     ["Ctrl S", "Learn", "writes"],
     ["Ctrl Z", "Undo (outside text fields)", "writes"],
     ["t", "Go to the text (Esc: to the tags)"],
-    ["n", "New text or next file"],
+    ["n", "New text, or next file or row"],
   ];
 
   #onRow(call) {
@@ -167,11 +172,44 @@ export default class Tag {
 
   /** Start another text, with these decisions. */
   #begin({ accepted = [], rejected = [], complete = false } = {}) {
-    this.#stored = this.#n = null;
+    this.#stored = this.#n = this.#row = null;
     this.#undo = this.#undo.filter((entry) => entry.id !== undefined);
     $("complete").checked = complete;
     $("unlike").hidden = true;
     this.#tags.reset(accepted, rejected);
+  }
+
+  async #openFiles(files) {
+    try {
+      await this.#editor.open(files);
+    } catch (error) {
+      this.#page.failed(error); // the next file can be opened
+      this.#render();
+    }
+  }
+
+  /** Show a row of a table that was tagged. */
+  async #readRow(table, number) {
+    if (this.#row?.table === table && this.#row.number === number) return this.#suggest();
+    const [job, found] = await Promise.all([this.#store.table(table), this.#store.rows(table, number, 1)]);
+    const [row] = found.rows;
+    if (!row) throw new Error(`${job.name} has no row ${number + 1} yet.`);
+    this.#editor.set(row.text, `${job.name} · row ${number + 1}`);
+    this.#row = { table, number, last: number + 1 >= found.done };
+    this.#page.go("tag", { table, row: number }, { replace: true });
+    this.#render();
+  }
+
+  /** The next file, or row of the table, or an empty text. */
+  async #next() {
+    const row = this.#row;
+    try {
+      if (row && !row.last) await this.#readRow(row.table, row.number + 1);
+      else if (row) this.#page.go("tables", { job: row.table });
+      else await this.#editor.next();
+    } catch (error) {
+      this.#page.failed(error);
+    }
   }
 
   /** Show a document of the store. */
@@ -255,7 +293,7 @@ export default class Tag {
   /** The main button. */
   #task() {
     const stored = this.#stored;
-    if (!stored) return this.#editor.waiting ? "Learn and next" : "Learn";
+    if (!stored) return this.#editor.waiting || this.#row ? "Learn and next" : "Learn";
     const { text, accepted, rejected, complete } = this.#said();
     if (stored.text !== text) return "Save text";
     const kept = complete === stored.complete && same(stored.accepted, accepted) && (complete || same(stored.rejected, rejected));
@@ -304,8 +342,8 @@ export default class Tag {
       };
       const run = () => store.change(learnt, stored);
       this.#undo = [...this.#undo.filter((entry) => entry.id !== undefined), { run, then, id }];
-      const next = !stored && editor.waiting;
-      if (next) await editor.next();
+      const next = !stored && (editor.waiting || this.#row);
+      if (next) await this.#next();
       else if (editor.text === text) this.#stored = learnt;
       const what = complete ? `Learnt with ${count(accepted.length, "tag")}` : `Learnt: ${counts({ right: accepted, wrong: rejected })}`;
       await this.#changed(`${what}.`, !next);
@@ -357,7 +395,7 @@ export default class Tag {
     const write = (id, text) => ($(id).textContent = text);
     write("about", [editor.about, stored && `Document ${stored.id}`].filter(Boolean).join(" · "));
     show("next", !blank || editor.waiting);
-    write("next", editor.waiting ? "Next" : "New");
+    write("next", this.#row?.last ? "Back to the table" : editor.waiting || this.#row ? "Next" : "New");
     const others = complete ? ", all others wrong" : "";
     write("found", right.length + wrong.length ? counts({ right, ...(!complete && { wrong, undecided: tags.undecided }) }) + others : "");
     show("empty", blank && !tags.size);
