@@ -672,7 +672,7 @@ def test_an_error_shows_the_message_of_the_server(visit: Visitor) -> None:
 
 def test_the_page_continues_when_the_server_is_back(visit: Visitor) -> None:
     page = visit(tolerates="ERR_INTERNET_DISCONNECTED")
-    expect(page.locator("#size")).to_be_visible()
+    expect(page.locator("#text")).to_be_visible()
     page.clock.install()
     page.context.set_offline(True)
     page.fill("#text", TEXT)

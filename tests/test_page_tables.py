@@ -85,7 +85,9 @@ def test_a_table_fills_is_corrected_row_by_row_and_downloaded(visit: Visitor, fo
     expect(page.locator("#tables-state")).to_have_text("120 rows")
     rows = page.locator("#tables-rows > li")
     expect(rows.first.locator(".chips li").first).to_contain_text("0.")
-    page.locator("#tables-rows > li").nth(49).scroll_into_view_if_needed()
+    rows.nth(49).scroll_into_view_if_needed()
+    expect(rows).to_have_count(100)
+    rows.nth(99).scroll_into_view_if_needed()
     expect(rows).to_have_count(120)  # the rest came when it was about to be seen
     with page.expect_download() as download:
         page.get_by_role("button", name="CSV").click()

@@ -45,7 +45,7 @@ async function request(method, path, body, signal, as = "json") {
     response = await fetch(path, { method, headers, signal, body: body && (isFile ? body : JSON.stringify(body)) });
     answer = await (response.ok ? response[as]() : response.json()).catch(() => ({}));
   } catch {
-    throw new Problem(0, "The server does not respond.");
+    throw new Problem(0, "The server does not respond. If it was stopped, start it again with ripml serve: this page goes on by itself.");
   }
   if (response.status === 401) {
     if (key === used) await askKey();
@@ -100,6 +100,7 @@ export function store(name) {
         throw error;
       });
     },
+    documents: (limit) => request("GET", `${base}/documents?limit=${limit}`),
     labels: (prefix, signal) => request("GET", `${base}/labels?limit=8&prefix=${encodeURIComponent(prefix)}`, undefined, signal),
     history: (limit) => request("GET", `${base}/history?limit=${limit}`),
     relabel: (id, labels) => request("PUT", `${at(id)}/labels`, { labels }),

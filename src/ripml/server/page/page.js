@@ -1,7 +1,6 @@
 // The frame: the selected store, the views and their addresses, problems, theme and help.
 
 import * as api from "./api.js";
-import { Card } from "./card.js";
 import { isTable, takeDrops } from "./drops.js";
 import { $, count, element, kept, say } from "./dom.js";
 import { describe, listen } from "./keys.js";
@@ -70,7 +69,10 @@ function decoded(text) {
 
 /** A view; its files are loaded when it is first shown. */
 async function load(name) {
-  const code = import(`./views/${name}.js`);
+  const code = import(`./views/${name}.js`).catch(() => {
+    throw new api.Problem(0, "A part of the page could not be loaded.");
+  });
+  code.catch(() => {}); // is told below
   if (!$(name)) {
     const style = Object.assign(element("link", ""), { rel: "stylesheet", href: `page/views/${name}.css` });
     const styled = new Promise((resolve, reject) => Object.assign(style, { onload: resolve, onerror: reject }));
@@ -211,15 +213,24 @@ function switchTheme() {
   kept("localStorage", "ripml-theme", (dataset.theme = dark ? "light" : "dark"));
 }
 
-const card = new Card({
-  refitted() {
-    toast("The model was refitted.");
-    look().catch(failed);
-    view?.changed?.();
-  },
-  failed,
-});
-const showCard = () => page.store && card.show(page.store);
+let card = null; // is loaded when it is first shown
+
+function refitted() {
+  toast("The model was refitted.");
+  look().catch(failed);
+  view?.changed?.();
+}
+
+async function showCard() {
+  if (!page.store) return;
+  try {
+    const { Card } = await import("./card.js");
+    card ??= new Card({ refitted, failed });
+    card.show(page.store);
+  } catch (error) {
+    failed(error);
+  }
+}
 
 function showHelp() {
   const at = `1 ${links.length}`;

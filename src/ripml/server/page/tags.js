@@ -12,6 +12,7 @@ export class Tags {
   #scores = new Map(); // label → score, best first
   #verdicts = new Map(); // label → true (accepted) or false (rejected)
   #fresh = new Set(); // added labels that were new
+  #ruled = Infinity; // suggestions that the rules of the store would give; further ones are more
 
   /** `decided(label, verdict, before)`; `opened(label, place)`: show its evidence there; `closed()`. */
   constructor({ decided, opened, closed }) {
@@ -48,8 +49,9 @@ export class Tags {
     return [...this.#rows.keys()].filter((label) => this.#verdicts.get(label) === verdict);
   }
 
-  /** Show suggestions; `compare`: with the change of each score. */
-  show(suggestions, compare) {
+  /** Show suggestions; `compare`: with the change of each score; `ruled`: how many the store's rules give. */
+  show(suggestions, compare, ruled = Infinity) {
+    this.#ruled = ruled;
     const before = compare ? this.#scores : new Map();
     this.#scores = new Map(suggestions.map(({ label, score }) => [label, score]));
     this.#arrange();
@@ -141,6 +143,11 @@ export class Tags {
     this.#rows = new Map([...labels].map((label) => [label, this.#rows.get(label) ?? newRow(label)]));
     const best = Math.max(1, ...this.#scores.values());
     for (const [label, row] of this.#rows) this.#fill(row, this.#scores.get(label), this.#verdicts.get(label), best);
+    [...this.#scores.keys()].forEach((label, i) => {
+      const { classList } = this.#rows.get(label);
+      classList.toggle("beyond", i >= this.#ruled);
+      classList.toggle("line", i === this.#ruled);
+    });
     place([...this.#rows.values()]);
     if (focused !== undefined && this.current === undefined) this.focus(focused);
   }
@@ -174,6 +181,7 @@ function newRow(label) {
 
 /** Replace the rows; those that stay keep focus and animation. */
 function place(rows) {
-  for (const old of [...list.children]) if (!rows.includes(old)) old.remove();
+  const kept = new Set(rows);
+  for (const old of [...list.children]) if (!kept.has(old)) old.remove();
   rows.forEach((row, i) => row === list.children[i] || list.insertBefore(row, list.children[i]));
 }

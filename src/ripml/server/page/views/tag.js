@@ -3,13 +3,13 @@
 import { latest } from "../api.js";
 import { Completion } from "../completion.js";
 import { Decisions } from "../decisions.js";
-import { $, count, later, nameOf, number, say, score } from "../dom.js";
+import { $, count, kept, later, nameOf, number, say, score } from "../dom.js";
 import { Editor } from "../editor.js";
-import { evidence } from "../evidence.js";
 import { Tags, verdictOf } from "../tags.js";
 
 const PAUSE = 300; // milliseconds without typing before tags are requested
 const MOST = 1000; // tags of one request
+const EXAMPLES = 100; // documents of which one is tried
 const UNFAMILIAR = 0.01; // the familiarity up to which a text is unlike anything known
 
 const same = (a, b) => a.length === b.length && a.every((label) => b.includes(label));
@@ -28,6 +28,8 @@ export default class Tag {
   #busy = false; // a change is in progress
   #asking = { suggest: latest(), explain: latest(), document: latest() };
   #soon = later(() => this.#suggest(), PAUSE);
+  // Once more tags were asked for, they come before the end of the list is seen.
+  #end = new IntersectionObserver(([entry]) => entry.isIntersecting && this.#n && this.#more(), { rootMargin: "400px" });
   #editor;
   #tags;
   #completion;
@@ -39,6 +41,7 @@ export default class Tag {
     this.#tags = new Tags({
       decided: (label, verdict, before) => {
         if (!this.#busy) this.#undo.push({ run: () => this.#tags.decide(label, before) });
+        kept("localStorage", "ripml-decided", "yes");
         this.#note("");
         say(`${nameOf(label)}: ${verdictOf(verdict)}`);
       },
@@ -84,6 +87,8 @@ export default class Tag {
       undo: () => this.#takeBack(),
       next: () => this.#next(),
       more: () => this.#more(),
+      try: () => this.#try(),
+      copy: ({ target }) => target.dataset.as && this.#copy(target.dataset.as),
     };
     for (const [id, call] of Object.entries(clicks)) $(id).addEventListener("click", call);
     $("complete").addEventListener("change", ({ target: { checked } }) => {
@@ -132,6 +137,7 @@ export default class Tag {
       c: this.#writing(() => $("complete").click()),
       e: this.#onRow((label) => this.#tags.toggleEvidence(label)),
       "/": this.#writing(() => this.#completion.focus()),
+      y: () => this.#tags.size && this.#copy(),
       t: () => this.#editor.focus(),
       n: () => this.#next(),
     },
@@ -156,6 +162,7 @@ export default class Tag {
     ["c", "These are all the tags", "writes"],
     ["e", "Evidence for the tag"],
     ["/", "Add a tag", "writes"],
+    ["y", "Copy the tags, one on each line"],
     ["Ctrl S", "Learn", "writes"],
     ["Ctrl Z", "Undo (outside text fields)", "writes"],
     ["t", "Go to the text (Esc: to the tags)"],
@@ -247,12 +254,14 @@ export default class Tag {
     $("tags").ariaBusy = "true";
     this.#render();
     try {
-      const answer = await this.#asking.suggest((signal) => this.#store.suggest(text, this.#n, signal));
+      const n = this.#n;
+      const ask = (signal) => Promise.all([this.#store.suggest(text, n, signal), n && this.#store.suggest(text, null, signal)]);
+      const [answer, ruled] = (await this.#asking.suggest(ask)) ?? [];
       if (!answer) return;
       this.#page.calm();
       const { open } = tags;
       tags.close();
-      tags.show(answer.labels, compare);
+      tags.show(answer.labels, compare, ruled?.labels.length);
       const unlike = (answer.familiarity ?? 1) <= UNFAMILIAR;
       $("unlike").hidden = !unlike;
       if (open !== undefined) tags.toggleEvidence(open);
@@ -268,8 +277,37 @@ export default class Tag {
   }
 
   #more() {
+    if ($("tags").ariaBusy === "true") return;
     this.#n = Math.min(Math.max(10, 2 * this.#tags.suggested.length), MOST);
-    this.#suggest();
+    this.#suggest().then(() => {
+      this.#end.disconnect(); // what is seen is told when it is observed
+      this.#end.observe($("more"));
+    });
+  }
+
+  /** A text of the store. */
+  async #try() {
+    try {
+      const { documents } = await this.#store.documents(EXAMPLES);
+      const { id } = documents[Math.floor(Math.random() * documents.length)];
+      this.#editor.set((await this.#store.document(id)).text ?? "");
+    } catch (error) {
+      this.#page.failed(error);
+    }
+  }
+
+  /** Copy the tags that are right, or all that are not wrong while none is. */
+  async #copy(as = "lines") {
+    const { accepted, undecided } = this.#tags;
+    const labels = accepted.length ? accepted : undecided;
+    const named = labels.map(nameOf);
+    const text = { lines: named.join("\n"), commas: named.join(", "), JSON: JSON.stringify(labels) }[as];
+    try {
+      await navigator.clipboard.writeText(text);
+      this.#page.toast(`${count(labels.length, "tag")} copied.`);
+    } catch {
+      this.#page.failed(new Error("The browser does not allow to copy here. Open the page at localhost or over HTTPS."));
+    }
   }
 
   async #showEvidence(label, place) {
@@ -280,6 +318,7 @@ export default class Tag {
       if (!answer) return;
       const found = answer.labels.find((one) => one.label === label);
       if (!found) return (place.textContent = "No evidence.");
+      const { evidence } = await import("../evidence.js");
       place.replaceChildren(evidence(found));
       this.#editor.mark(found.spans);
       $("legend-label").textContent = nameOf(label);
@@ -402,6 +441,9 @@ export default class Tag {
     show("waiting", !blank && !tags.size && loading);
     show("nothing", !blank && !tags.size && !loading && $("banner").hidden);
     show("more", found && found >= this.#n && found < (this.#page.info?.labels ?? 0));
+    show("copy", found + right.length);
+    $("copy").firstElementChild.textContent = `Copy ${right.length ? count(right.length, "right tag") : count(tags.undecided.length, "tag")} as`;
+    show("first", found && !kept("localStorage", "ripml-decided"));
     show("saving", !blank || tags.size);
     write("learn", this.#task());
     $("learn").ariaDisabled = String(this.#busy || this.#task() === "Learnt");
