@@ -236,6 +236,27 @@ def test_an_audit_finds_labels_that_are_accepted_dismissed_and_taken_back(tmp_pa
         assert client.post(f"{STORE}/audit/accept", json=unknown).status_code == 422
 
 
+def test_a_report_names_labels_that_may_be_two_and_forgets_documents_that_are_gone(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    topics = {"fruit": "apple pear plum cherry grape peach", "weather": "rain snow wind storm cloud sleet"}
+    documents = [
+        {"id": f"{topic}{i}", "text": " ".join(rng.permutation(words.split())[:4]) + f" number{i % 9}", "labels": ["x"]}
+        for topic, words in topics.items()
+        for i in range(60)
+    ]
+    documents += [{"id": f"other{i}", "text": f"violin piano number{i % 9}", "labels": ["y"]} for i in range(20)]
+    store = Store.create(tmp_path / "store", parse_documents(documents), RIPML(random_state=0))
+    with TestClient(create_app({"tiny": store}), base_url="http://localhost:8000") as client:
+        client.post(f"{STORE}/report")
+        (split,) = done(client, "report")["splits"]
+        assert split["label"] == "x"
+        gone = split["groups"][0]["examples"][0]
+        client.delete(f"{STORE}/documents/{gone}")
+        (split,) = client.get(f"{STORE}/report").json()["splits"]
+        assert gone not in split["groups"][0]["examples"]
+        assert len(split["groups"][0]["examples"]) == 2
+
+
 def test_an_audit_names_nearly_equal_texts_with_different_labels(tmp_path: Path) -> None:
     text = " ".join(f"word{i}" for i in range(60))
     documents = [
@@ -249,6 +270,8 @@ def test_an_audit_names_nearly_equal_texts_with_different_labels(tmp_path: Path)
         (near,) = done(client, "audit")["near_copies"]
         assert near == {"documents": ["may", "june"], "similarity": near["similarity"], "only": [[], ["weather"]]}
         assert near["similarity"] == pytest.approx(59 / 61, abs=1e-4)
+        client.delete(f"{STORE}/documents/june")
+        assert client.get(f"{STORE}/audit").json()["near_copies"] == []
 
 
 def test_a_report_is_that_of_the_store_and_forgets_documents_that_are_gone(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from ripml.cli import options, output
 
 if TYPE_CHECKING:
     from ripml.model.audit import Audit, Finding
+    from ripml.model.learning_curve import LearningCurve
     from ripml.model.quality import Quality
     from ripml.model.splits import LabelGroup
 
@@ -131,6 +132,9 @@ def report(
     path: Annotated[Path, Argument(metavar="MODEL", help="The folder of a store, or of a model.")],
     limit: Annotated[int, Option("--limit", "-n", min=1, help="The number of labels, the most frequent first.")] = 20,
     examples: Annotated[int, Option(min=0, help="Confusions, and worst examples, of each label.")] = 3,
+    curve: Annotated[
+        bool, Option("--curve", help="Store: add the learning curve, which takes about two fits.")
+    ] = False,
     json: options.Json = False,
 ) -> None:
     """Measure how well labels are predicted, overall, by their frequency and one by one, on left-out training rows.
@@ -139,17 +143,45 @@ def report(
     expected of twice as many rows. At the end are labels that may be two, as their rows are in two clearly separate
     groups, and labels of which one says the other.
 
+    With --curve, models of an eighth, a quarter and half of the documents and of all are fitted and compared on the
+    same held-out documents, to tell what twice as many would bring.
+
     Example: ripml report store/ --limit 50
+
+    Example: ripml report store/ --curve
     """
     from ripml.cli.inputs import open_model
 
     model, store = open_model(path)
+    if curve and store is None:
+        raise ParameterError("--curve fits models again, for which documents must be kept in a store.")
     with output.warnings_as_lines(), output.working("measuring"):
         found = model.quality(limit, examples, _no_texts) if store is None else store.quality(limit, examples)
+    learning = None
+    if curve and store is not None:
+        with output.warnings_as_lines(), output.working("fitting"):
+            learning = store.learning_curve()
     if json:
-        output.print_json(found.to_json())
-    else:
-        _print_quality(found)
+        output.print_json(found.to_json() | ({} if learning is None else {"curve": learning.to_json()}))
+        return
+    _print_quality(found)
+    if learning is not None:
+        _print_curve(learning)
+
+
+def _print_curve(curve: LearningCurve) -> None:
+    """A line for each part, one for what twice the rows would bring, and one for how well the last part was told."""
+
+    def line(name: str, figures: dict[str, float], errors: dict[str, float]) -> list[str]:
+        return [name, *(f"{100 * value:.1f} ± {100 * errors[key]:.1f}" for key, value in figures.items())]
+
+    lines = [line(f"{point.rows:,}", point.figures, point.errors) for point in curve.points]
+    lines.append(line(f"{curve.twice.rows:,}, expected", curve.twice.figures, curve.twice.errors))
+    missed = [f"{100 * value:+.1f}" for value in curve.missed.values()]
+    lines.append([f"{curve.points[-1].rows:,}, less what fewer told", *missed])
+    print()
+    title = f"Learning curve, in % of {curve.held_out:,} held-out rows"
+    output.print_table(title, ["rows", *curve.twice.figures], lines)
 
 
 def _no_texts(_: object) -> list[str]:

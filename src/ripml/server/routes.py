@@ -666,6 +666,18 @@ async def report(store: ServedStoreParameter, limit: LimitParameter = 20) -> sch
     return store.report_status(limit)
 
 
+@write.post(_STORE + "/learning-curve", status_code=202, response_model_exclude_unset=True)
+async def begin_learning_curve(store: ServedStoreParameter, caller: CallerParameter) -> schemas.JobStatus:
+    """Start to measure what more documents would bring, by models of parts of them: about two fits."""
+    return store.curve.begin(caller.key)
+
+
+@read.get(_STORE + "/learning-curve")
+async def learning_curve(store: ServedStoreParameter) -> schemas.LearningCurveStatus:
+    """Show the status of the learning curve, and the last one."""
+    return store.curve_status()
+
+
 @write.post(_STORE + "/backup", status_code=202, response_model_exclude_unset=True)
 async def begin_backup(store: ServedStoreParameter, caller: CallerParameter) -> schemas.JobStatus:
     """Start to copy the store, as it is at one moment, to a new folder in the server's folder of backups."""

@@ -718,6 +718,24 @@ class ReportStatus(JobStatus):
     splits: list[SplitLabel] = []
 
 
+class CurvePoint(BaseModel):
+    """Figures of a model of so many documents on held-out ones, and their standard errors."""
+
+    rows: int
+    figures: dict[str, float]
+    errors: dict[str, float]
+
+
+class LearningCurveStatus(JobStatus):
+    """The status of the learning curve, and the last one; `version` is null if there is none."""
+
+    version: int | None = None
+    held_out: int | None = None
+    points: list[CurvePoint] = []
+    twice: CurvePoint | None = None
+    missed: dict[str, float] = {}
+
+
 class Decided(BaseModel):
     """The version of the store after findings were accepted, dismissed or taken back."""
 

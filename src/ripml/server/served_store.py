@@ -61,6 +61,7 @@ from ripml.server.schemas import (
     Finding,
     JobStatus,
     LabelList,
+    LearningCurveStatus,
     Limits,
     ModelCard,
     NumberedDocument,
@@ -200,6 +201,7 @@ class ServedStore:
         self._tables = None if tables is None else TagJobs(tables, name, self._current_on_one_core)
         self.audit = Job(f"audit {name}", self._run_audit, self._count_job("audit"))
         self.report = Job(f"report {name}", self._run_report, self._count_job("report"))
+        self.curve = Job(f"learning curve {name}", self._run_curve, self._count_job("learning curve"))
         self.backup = Job(f"backup {name}", self._run_backup, self._count_job("backup"))
         self._follow_failed = False
         self._decided, self._decided_turn = (0, 0, 0), threading.Lock()  # up to a change: accepted, rejected
@@ -614,7 +616,10 @@ class ServedStore:
         if self.audit.result is None:
             return
         found: AuditStatus = self.audit.result
-        kept: dict[str, list[Any]] = {"conflicts": [one for one in found.conflicts if gone.isdisjoint(one.documents)]}
+        kept: dict[str, list[Any]] = {
+            name: [one for one in getattr(found, name) if gone.isdisjoint(one.documents)]
+            for name in ("conflicts", "near_copies")
+        }
         for kind in ("wrong", "missing"):
             kept[kind] = [
                 one.model_copy(
@@ -639,7 +644,18 @@ class ServedStore:
             )
             for label in found.labels
         ]
-        self.report.result = found.model_copy(update={"labels": kept})
+        splits = [
+            split.model_copy(
+                update={
+                    "groups": tuple(
+                        group.model_copy(update={"examples": [id for id in group.examples if id not in gone]})
+                        for group in split.groups
+                    )
+                }
+            )
+            for split in found.splits
+        ]
+        self.report.result = found.model_copy(update={"labels": kept, "splits": splits})
 
     async def set_vocabulary(self, caller: Caller, concepts: Callable[[], Concepts], add: bool) -> int:
         """Replace the vocabulary by these concepts, or add them to it; the version."""
@@ -783,6 +799,16 @@ class ServedStore:
         result = self.report.result or ReportStatus(status="idle")
         first = {name: getattr(result, name)[:limit] for name in ("labels", "pairs", "splits")}
         return result.model_copy(update={**first, **dict(self.report.status)})
+
+    def _run_curve(self, actor: str | None) -> LearningCurveStatus:
+        """Measure what more documents would bring."""
+        version, found = self.store.version, self.store.learning_curve().to_json()
+        return LearningCurveStatus.model_validate({**found, "status": "idle", "version": version})
+
+    def curve_status(self) -> LearningCurveStatus:
+        """The status of the learning curve, and the last one."""
+        result = self.curve.result or LearningCurveStatus(status="idle")
+        return result.model_copy(update=dict(self.curve.status))
 
     def check_status(self) -> CheckStatus:
         """The status of the check, and the results of the last one."""

@@ -47,6 +47,7 @@ from ripml.labels.concepts import Concepts
 from ripml.model.audit import Audit, Finding
 from ripml.model.estimator import RIPML
 from ripml.model.explain import Example
+from ripml.model.learning_curve import LearningCurve
 from ripml.model.multilabel import Multilabel
 from ripml.model.quality import Quality
 from ripml.store import database, dismissals, forgetting, journal, leases, maintenance, versions
@@ -659,6 +660,12 @@ class Store:
         model = self.model
         found = model.quality(limit, n_examples, lambda rows: self._texts_of(model, rows))
         return found.renamed(dict(self.rows(sorted(found.examples), model)))
+
+    def learning_curve(self) -> LearningCurve:
+        """What more documents would bring, by models of parts of the documents; see `ripml.model.learning_curve`."""
+        model, (documents, labels) = self.model, self._read(_documents_and_labels)
+        form, states = Bodies.of(model), [state for _, state in documents]
+        return model.learning_curve(form.to_dataset(states, labels), form.vectors(states))
 
     def _texts_of(self, model: DocumentModel, rows: NDArray[np.int64]) -> list[str]:
         """The texts of rows of a version of the model."""

@@ -37,8 +37,10 @@ from ripml.labels.encoding import align_columns, encode_names, names_array
 from ripml.labels.vocabulary import Vocabulary
 from ripml.model.audit import Audit, audit
 from ripml.model.budget import WORD_BYTES, Sizes
+from ripml.model.copies import Copies
 from ripml.model.estimator import RIPML
 from ripml.model.explain import Explanation, explained
+from ripml.model.learning_curve import LearningCurve, Outcome, measure_learning_curve
 from ripml.model.left_out import ENOUGH_ROWS, row_numbers, training_labels
 from ripml.model.multilabel import Multilabel
 from ripml.model.plots import plot_quality
@@ -547,6 +549,35 @@ class DocumentModel:
         model = self._leaving_out()
         found = quality(model.model_, limit, n_examples, model.n_jobs, self._training_evidence(texts))
         return found if self.columns is None else found.with_words(self.columns)
+
+    def learning_curve(self, data: Dataset, vectors: NDArray[np.float32] | None = None) -> LearningCurve:
+        """What more documents than `data` would bring, by fits like this one on parts of them.
+
+        See `ripml.model.learning_curve`. `vectors` are those of the texts that an encoder has given already.
+        """
+        self.check(data)
+        labelled = np.flatnonzero(np.diff(data.Y.indptr) > 0)
+        data, vectors = data.take(labelled), None if vectors is None else vectors[labelled]
+
+        def fit(learnt: NDArray[np.int64], held: NDArray[np.int64]) -> Outcome:
+            model, mine, others = self.model.cloned(), data.take(learnt), data.take(held)
+            text, some = None if self.text is None else text_features(self.text), None
+            if text is not None:
+                some = text.fit_encoders(mine.texts or [], None if vectors is None else vectors[learnt])
+            part = DocumentModel.fit(
+                mine, self.first_feature, model, features=text or "auto", always_named=True, concepts=self.concepts,
+                vectors=some
+            )  # fmt: skip
+            X = part.features(others, None if vectors is None else vectors[held])
+            truth, scores = part.labels(others), csr_array(model.decision_function(X))
+            scores.resize(truth.shape)
+            return truth, scores, float(model.threshold_)
+
+        if data.X is not None:
+            group = Copies.of(csr_array(data.X)).group
+        else:
+            group = np.unique([" ".join(text.split()) for text in data.texts or ()], return_inverse=True)[1]
+        return measure_learning_curve(len(data), group, fit)
 
     def _leaving_out(self) -> RIPML:
         if not isinstance(self.model, RIPML):

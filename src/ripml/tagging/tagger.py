@@ -25,6 +25,7 @@ from ripml.datasets import Dataset, documents_given
 from ripml.datasets.vocabularies import concepts_given
 from ripml.model.audit import Audit
 from ripml.model.estimator import AUTOMATION, RIPML
+from ripml.model.learning_curve import LearningCurve
 from ripml.model.left_out import row_numbers
 from ripml.model.multilabel import Multilabel
 from ripml.tagging.documents import DocumentModel, Why, check_texts, distinct, estimator_of
@@ -356,6 +357,10 @@ class Tagger(Estimator):
         """
         fitted = self._fitted()
         return fitted.plot(None if documents is None else documents_given(documents, tags, **columns))
+
+    def learning_curve(self, documents: Any, tags: Any = None, **columns: Any) -> LearningCurve:
+        """What more documents than these, given as for `fit`, would bring; see `ripml.model.learning_curve`."""
+        return self._fitted().learning_curve(documents_given(documents, tags, **columns))
 
     def audit(
         self, documents: Any, tags: Any = None, *, limit: int = 1000, n_examples: int = 3, **columns: Any
