@@ -9,6 +9,7 @@ import sys
 import threading
 import types
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from ripml.base import progress
 from ripml.base.errors import DataError, MissingExtraError, ParameterError
 from ripml.baselines import Popularity
 from ripml.datasets import documents_given
+from ripml.model.forecast import Forecast
 from ripml.model.shown import marked
 from ripml.tagging.suggestions import Suggestions
 
@@ -365,6 +367,23 @@ def test_the_time_that_is_left_follows_how_long_earlier_steps_took() -> None:
     assert (clock.pace, clock.left, clock.step_seconds) == (3, 60, 45)
     assert clock.left_now() == 50
     assert clock.left_now() == 20
+
+
+def test_a_forecast_drops_the_steps_that_are_passed_and_grows_with_the_rows() -> None:
+    records = list[tuple[str, float, float]]()
+    forecast = Forecast({"settings": 1.0, "cluster 0": 2.0, "cluster 1": 2.0, "left out": 3.0})
+
+    def show(record: logging.LogRecord) -> None:
+        records.append((record.getMessage(), *progress.estimates(record)))
+
+    with progress.listening("ripml", show):
+        forecast.step("cluster 0", "the first")  # settings were given
+        forecast.step("left out", "the last")
+    assert records == [("the first", 2.0, 5.0), ("the last", 3.0, 0.0)]
+    sizes = (100, 1000, 10_000)
+    whole = [Forecast.of(np.zeros((n, 50)), 20, 1, False, 0, min(n, 3000), 5000).seconds for n in sizes]
+    for one, other in pairwise(whole):
+        assert all(one[name] < other[name] for name in one)
 
 
 class Cell:

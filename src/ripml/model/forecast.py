@@ -14,9 +14,9 @@ from ripml.base import progress
 
 __all__ = ["Forecast"]
 
-_DENSE, _SPARSE = 4e10, 1e9  # operations a second: of BLAS and LAPACK, and with the stored entries of sparse rows
+_DENSE, _SPARSE = 1e11, 3e9  # operations a second: of BLAS and LAPACK, and with the stored entries of sparse rows
 _TRIES, _TARGETS = 10, 512  # settings that are tried on a sample, and labels there
-_ROW = 1.5e-3  # seconds to score a left-out row and learn from it
+_ROW = 3e-4  # seconds to score a left-out row and learn from it
 
 
 @dataclass
@@ -42,7 +42,7 @@ class Forecast:
         one = iterations if steps else products + factor
         tried = _TRIES * (2 / 3 * n_sample**3 + 2 * n_sample**2 * _TARGETS) / _DENSE
         clusters = {f"cluster {c}": one + 0.1 for c in range(n_clusters)}
-        return cls({"settings": tried, **clusters, "left out": 0.1 + _ROW * min(n_left_out, X.shape[0])})
+        return cls({"settings": tried, **clusters, "left out": 0.1 + _ROW * min(n_left_out, X.shape[0] / 2)})
 
     def step(self, name: str, message: str) -> None:
         """Say that a step begins; those before it are over."""
