@@ -6,6 +6,7 @@ import random
 import shutil
 import sqlite3
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from scipy.sparse import csr_array
 from store_writer import LABELS, WORDS, example, settings
 from test_store import assert_is_that_of_its_documents, crash_image
 
-from ripml.base.errors import ParameterError
+from ripml.base.errors import DataError, ParameterError
 from ripml.datasets import Dataset
 from ripml.model.estimator import RIPML
 from ripml.store import Store
@@ -156,7 +157,25 @@ def steps(rng: random.Random, features: str) -> Iterator[Any]:
         store.merge_labels([one], other)
         store.learn([{**row(features, text()), "labels": [one, other]}])
 
+    def undo_merge(store: Store) -> None:
+        one, other = two(store)
+        store.merge_labels([one], other)
+        merged = store.version
+        if rng.random() < 0.5:
+            learn(store)
+        if rng.random() < 0.5:
+            store.snapshot()
+        with suppress(DataError):  # `learn` can have brought a label of that name
+            store.undo_labels(merged)
+
+    def undo_others(store: Store) -> None:
+        store.rename_label(two(store)[0], f"renamed {rng.random()}")
+        store.undo_labels(store.version)
+        store.add_labels([f"added {rng.random()}"])
+        store.undo_labels(store.version)
+
     kinds = [learn, change_text, forget, relabel, rename, swap, merge, merge_new, retire, reuse]
+    kinds += [undo_merge, undo_others]
     while True:
         yield from rng.sample(kinds, len(kinds))
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from json import dumps, loads
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Argument, Exit, Option, Typer
 
@@ -27,6 +27,7 @@ __all__ = ["app", "labels_app", "login_name", "open_store"]
 app = Typer(rich_markup_mode=None)
 labels_app = Typer(help="List and change the labels of a store.", rich_markup_mode=None)
 
+_ListOrder = Literal["name", "count", "rarest", "newest"]
 NamesArgument = Annotated[list[str], Argument(metavar="NAME", help="Names of labels.")]
 
 _ROWS_PER_TRANSACTION = 500
@@ -541,6 +542,8 @@ def _history_row(entry: dict[str, Any], names: Callable[[Sequence[str]], dict[st
 def labels_list(
     store: options.Store,
     prefix: Annotated[str, Option(help="Only labels that begin with this.")] = "",
+    order: Annotated[_ListOrder | None, Option(help="By the name that people read, by documents, or by age.")] = None,
+    limit: Annotated[int | None, Option(min=1, metavar="N", help="At most N labels.")] = None,
     language: options.Language = None,
     json: options.Json = False,
 ) -> None:
@@ -549,14 +552,23 @@ def labels_list(
     If the store has a vocabulary, the last column is the name of the label, and --prefix compares names as well.
 
     Example: ripml labels list store/ --prefix bill
+    Example: ripml labels list store/ --order count --limit 20
     """
     opened = open_store(store, readonly=True)
-    model, trained = _estimator(opened), opened.model
-    names = trained.names(model.classes_.tolist(), *options.reader_languages(language))
+    model, trained, languages = _estimator(opened), opened.model, options.reader_languages(language)
+    names = trained.names(model.classes_.tolist(), *languages)
     labels = zip(model.classes_.tolist(), model.frequency_.tolist(), model.vocabulary_.retired.tolist(), strict=True)
-    for label, n_documents, retired in sorted(labels):
+    rows = sorted(labels)
+    if order is not None:
+        page = opened.browse_labels(order, max(len(rows), 1), 0, *languages).labels
+        rows = [(label.name, label.count, label.retired) for label in page]
+    shown = 0
+    for label, n_documents, retired in rows:
+        if shown == limit:
+            break
         if not (label.startswith(prefix) or names.get(label, "").startswith(prefix)):
             continue
+        shown += 1
         values = {"label": label, "documents": n_documents, "retired": retired}
         cells = [label, str(n_documents)]
         if trained.concepts is None:
@@ -567,17 +579,100 @@ def labels_list(
         output.print_result(values, "\t".join(map(output.printable, cells)), json)
 
 
+@labels_app.command("show", short_help="Show what is known about a label.")
+def labels_show(
+    store: options.Store,
+    name: Annotated[str, Argument(metavar="NAME", help="The name of a label.")],
+    language: options.Language = None,
+    json: options.Json = False,
+) -> None:
+    """Show a label: its documents and decisions, the first documents that carry it, and what the vocabulary says of it.
+
+    Example: ripml labels show store/ billing
+    """
+    opened = open_store(store, readonly=True)
+    found, concepts = opened.label(name), opened.model.concepts
+    counts = {"documents": found.count, "accepted": found.accepted, "rejected": found.rejected}
+    values: dict[str, Any] = {"label": name, **counts, "retired": found.retired, "examples": found.examples}
+    lines = [
+        f"{output.printable(name)}: {output.count(found.count, 'document')}"
+        f"{', retired' if found.retired else ''}{'' if found.is_label else ', not a label yet'}"
+    ]
+    if found.accepted or found.rejected:
+        lines.append(f"accepted for {found.accepted:,} open documents, rejected for {found.rejected:,}")
+    if found.examples:
+        lines.append(f"documents: {output.join_printable(found.examples)}")
+    if concepts is not None and name in concepts:
+        concept, languages = concepts[name], options.reader_languages(language)
+        related = {
+            "broader": concept.broader,
+            "narrower": concepts.narrower(name),
+            "related": concept.related,
+        }
+        values["concept"] = {**concept.to_json(), "path": list(concepts.path(name)), "narrower": related["narrower"]}
+        lines.append(f"name: {output.printable(concept.name(*languages))}")
+        lines += [
+            f"{relation}: {output.join_printable([concepts.name(id, *languages) for id in ids])}"
+            for relation, ids in related.items()
+            if ids
+        ]
+    output.print_result(values, "\n".join(lines), json)
+
+
 @labels_app.command("add", short_help="Declare labels.")
-def labels_add(store: options.Store, names: NamesArgument, json: options.Json = False) -> None:
+def labels_add(
+    store: options.Store,
+    names: NamesArgument,
+    word: Annotated[
+        list[str] | None,
+        Option(metavar="TEXT", help="What texts call the label, the name that people read first; repeat it."),
+    ] = None,
+    language: Annotated[str, Option(metavar="TAG", help="The language of the words, such as en.")] = "",
+    json: options.Json = False,
+) -> None:
     """Declare labels that no document has yet; ripml compact keeps them.
 
+    One label with --word is also added to the vocabulary. If the model was trained with one, the words are looked for
+    in texts at once, and the label is suggested before a document has it.
+
     Example: ripml labels add store/ urgent "to be checked"
+    Example: ripml labels add store/ heat-pumps --word "heat pump" --word "air source heating"
     """
+    if word and len(names) > 1:
+        raise ParameterError("--word is about one label; give one NAME.")
     with open_store(store) as opened:
         before = _labels(opened)
-        opened.add_labels(names, actor=login_name())
+        if word:
+            opened.add_label(names[0], {language: list(dict.fromkeys(word))}, actor=login_name())
+        else:
+            opened.add_labels(names, actor=login_name())
         new = sorted(_labels(opened) - before)
         _print_change(opened, {"new_labels": new}, _format_new_labels(opened, new), json)
+
+
+@labels_app.command("undo", short_help="Take back a change of labels.")
+def labels_undo(
+    store: options.Store,
+    change: Annotated[int, Argument(min=1, metavar="CHANGE", help="Its number, as ripml history shows it.")],
+    json: options.Json = False,
+) -> None:
+    """Take back that labels were added, renamed, merged, retired or reinstated.
+
+    After a merge, documents have again what they had. One that was changed since keeps its change, but has the merged
+    label again in place of the other one. ripml compact deletes what this needs.
+
+    Example: ripml labels undo store/ 42
+    """
+    with open_store(store) as opened:
+        done = opened.undo_labels(change, actor=login_name())
+        text = f"change {change:,} taken back"
+        if done.documents or done.changed_since:
+            text += f", {output.count(done.documents, 'document')} as before"
+        if done.changed_since:
+            text += f", {done.changed_since:,} changed since"
+        _print_change(
+            opened, {"undone": change, "restored": done.documents, "changed_since": done.changed_since}, text, json
+        )
 
 
 @labels_app.command("rename", short_help="Rename a label.")

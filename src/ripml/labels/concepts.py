@@ -203,6 +203,17 @@ class Concepts(Mapping[str, Concept]):
         ids = self._ids_by_name.get(_folded(name), ())
         return ids[0] if len(ids) == 1 else None
 
+    def path(self, id: str) -> tuple[str, ...]:
+        """The concepts above this one, the broadest first, along the first broader one of each.
+
+        >>> Concepts.of([Concept("c1"), Concept("c2", broader=("c1",)), Concept("c3", broader=("c2",))]).path("c3")
+        ('c1', 'c2')
+        """
+        above = [id]
+        while above[-1] in self and (next(iter(self[above[-1]].broader), id) not in above):
+            above.append(self[above[-1]].broader[0])
+        return tuple(above[:0:-1])
+
     # ------------------------------------------------------------------------------------------------------- selecting
 
     def members(self, group: str) -> frozenset[str]:

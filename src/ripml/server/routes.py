@@ -34,6 +34,7 @@ from ripml.server.problems import MEDIA_TYPE, Problem, problem_of
 from ripml.server.served_store import ServedStore
 from ripml.server.settings import Settings
 from ripml.server.vocabularies import concepts_of, concepts_of_lines
+from ripml.store.completion import LabelOrder
 
 __all__ = ["SuggestShortcut", "public", "read", "write"]
 
@@ -45,6 +46,7 @@ _PROBLEMS: dict[int | str, dict[str, Any]] = {
 _RULES = ("n", "threshold", "min_count", "max_count", "coverage", "per_label")  # that a request may change
 _STORE = "/v1/stores/{store}"
 _DOCUMENT = _STORE + "/documents/{id}"
+_LABEL = _STORE + "/labels/{label}"
 
 public = APIRouter()
 read = APIRouter(route_class=ReadRoute, responses=_PROBLEMS)
@@ -235,9 +237,82 @@ async def labels(
     languages: LanguagesParameter,
     prefix: PrefixParameter = "",
     limit: LimitParameter = 20,
+    order: LabelOrder | None = None,
+    start: NumberParameter = 0,
 ) -> schemas.LabelList:
-    """List the labels whose names begin with a prefix."""
-    return await store.look_up(caller, store.labels, prefix, limit, languages)
+    """List the labels whose names begin with a prefix, or, with an order, all labels from a place on."""
+    if order is None:
+        return await store.look_up(caller, store.labels, prefix, limit, languages)
+    if prefix:
+        raise Problem(422, "an order is one of all labels; leave out either the prefix or the order.")
+    return await store.look_up(caller, store.browse_labels, order, start, limit, languages)
+
+
+@write.post(_STORE + "/labels", status_code=201)
+async def add_label(
+    store: ServedStoreParameter, caller: CallerParameter, query: schemas.NewLabel
+) -> schemas.ChangedLabel:
+    """Add a label that no document carries yet, by its name and other words, which are looked for in texts."""
+    return await store.add_label(caller, query.name, list(dict.fromkeys(query.words)), query.language)
+
+
+@write.post(_STORE + "/labels/undo")
+async def undo_labels(
+    store: ServedStoreParameter, caller: CallerParameter, query: schemas.UndoLabelsRequest
+) -> schemas.UndoneLabels:
+    """Take back that a label was added, renamed, merged, retired or reinstated."""
+    return await store.undo_labels(caller, query.change)
+
+
+@read.get(_LABEL)
+async def label(
+    store: ServedStoreParameter, caller: CallerParameter, languages: LanguagesParameter, label: schemas.DocumentId
+) -> schemas.LabelDetail:
+    """Show what is known about a label."""
+    return await store.look_up(caller, store.label, label, languages)
+
+
+@write.post(_LABEL + "/rename")
+async def rename_label(
+    store: ServedStoreParameter, caller: CallerParameter, label: schemas.DocumentId, query: schemas.RenameRequest
+) -> schemas.ChangedLabel:
+    """Rename a label; scores stay as they are."""
+    return await store.rename_label(caller, label, query.to)
+
+
+@read.get(_LABEL + "/merge")
+async def merging(
+    store: ServedStoreParameter,
+    caller: CallerParameter,
+    label: schemas.DocumentId,
+    into: Annotated[str, Query(min_length=1, max_length=1000)],
+) -> schemas.MergePreview:
+    """Show what it would change to merge a label into another one."""
+    return await store.look_up(caller, store.merging, label, into)
+
+
+@write.post(_LABEL + "/merge")
+async def merge_label(
+    store: ServedStoreParameter, caller: CallerParameter, label: schemas.DocumentId, query: schemas.MergeRequest
+) -> schemas.ChangedLabel:
+    """Merge a label into another one: documents that carry it carry the other one instead, and it is removed."""
+    return await store.merge_label(caller, label, query.into)
+
+
+@write.post(_LABEL + "/retire")
+async def retire_label(
+    store: ServedStoreParameter, caller: CallerParameter, label: schemas.DocumentId
+) -> schemas.ChangedLabel:
+    """Stop suggesting a label; documents keep it, and people may still choose it."""
+    return await store.retire_label(caller, label, True)
+
+
+@write.post(_LABEL + "/reinstate")
+async def reinstate_label(
+    store: ServedStoreParameter, caller: CallerParameter, label: schemas.DocumentId
+) -> schemas.ChangedLabel:
+    """Suggest a retired label again."""
+    return await store.retire_label(caller, label, False)
 
 
 @read.get(_STORE + "/history", response_model=schemas.History)

@@ -167,6 +167,32 @@ class VocabularyRequest(_Request):
     concepts: Items[NewConcept]
 
 
+class NewLabel(_Request):
+    """A label that no document carries yet, and what it is called: its name and other words for it."""
+
+    name: LabelName
+    words: Annotated[Items[LabelName], Field(description="What texts call it; the first is shown to people.")] = []
+    language: Annotated[str, StringConstraints(strict=True, max_length=100, pattern=_NO_NUL)] = ""
+
+
+class RenameRequest(_Request):
+    """The new name of a label."""
+
+    to: LabelName
+
+
+class MergeRequest(_Request):
+    """The label that documents get in place of another one."""
+
+    into: LabelName
+
+
+class UndoLabelsRequest(_Request):
+    """The number of a change of labels."""
+
+    change: Annotated[int, Field(ge=1, lt=2**62), _INTEGER]
+
+
 class RelabelRequest(_Request):
     """The new labels of a document, in place of all that it has."""
 
@@ -398,9 +424,46 @@ class StoredDocument(_Named):
 
 
 class LabelList(_Named):
-    """Labels of a store."""
+    """Labels of a store; of an order, also how many there are in all and the place of the first one listed."""
 
     labels: list[LabelInfo]
+    version: int = 0
+    total: int = 0
+    start: int = 0
+
+
+class MergePreview(BaseModel):
+    """What a merge would change: documents that carry the label, those of them that have the other one already, and
+    documents with decisions on it."""
+
+    label: str
+    into: str
+    documents: int
+    both: int
+    decided: int
+
+
+class ChangedLabel(BaseModel):
+    """A label after a change, and the number of that change, which `undo` takes."""
+
+    version: int
+    label: str
+    change: int
+
+
+class UndoneLabels(BaseModel):
+    """How many documents have the labels again that they had before a change, and how many were changed since."""
+
+    version: int
+    documents: int
+    changed_since: int
+
+
+class Excerpt(BaseModel):
+    """The beginning of a document."""
+
+    id: str
+    text: str
 
 
 class VocabularySummary(BaseModel):
@@ -424,6 +487,7 @@ class ConceptDetail(_Named):
     notation: str | None
     types: list[str]
     schemes: list[str]
+    path: Annotated[list[str], Field(description="The concepts above it, the broadest first.")]
 
 
 class StoreSummary(BaseModel):
@@ -650,6 +714,21 @@ class QualityOfLabel(BaseModel):
     confused_with: list[tuple[str, int]]
     missed: list[str]
     mistaken: list[str]
+
+
+class LabelDetail(_Named):
+    """What is known about one label; its quality is that of the last report, null where that does not have it."""
+
+    name: str
+    is_label: Annotated[bool, Field(description="False for a concept that is not a label of the model yet.")]
+    count: int
+    accepted: int
+    rejected: int
+    retired: bool
+    declared: bool
+    quality: QualityOfLabel | None
+    examples: list[Excerpt]
+    concept: ConceptDetail | None
 
 
 class FrequencyBand(BaseModel):

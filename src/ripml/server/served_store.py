@@ -54,15 +54,18 @@ from ripml.server.schemas import (
     AuditStatus,
     BackupInfo,
     BackupStatus,
+    ChangedLabel,
     CheckStatus,
     ConceptDetail,
     DocumentList,
     DocumentText,
     Finding,
     JobStatus,
+    LabelDetail,
     LabelList,
     LearningCurveStatus,
     Limits,
+    MergePreview,
     ModelCard,
     NumberedDocument,
     ReportStatus,
@@ -74,10 +77,13 @@ from ripml.server.schemas import (
     TableReport,
     TaggedRow,
     TaggedRows,
+    UndoneLabels,
     VocabularySummary,
 )
 from ripml.server.tables import TagJobs
 from ripml.store import Certificate, Store
+from ripml.store.completion import LabelOrder
+from ripml.store.label_list import Undone
 from ripml.tagging.documents import DocumentModel, Why
 from ripml.tagging.rules import Suggestion
 
@@ -91,6 +97,7 @@ T = TypeVar("T")
 _LONG_TEXT = 50_000  # characters; longer texts would delay a whole batch
 _SCORED_TOGETHER = 1000  # texts, as in `DocumentModel.suggest`: other blocks would round differently
 _CHOSEN_TOGETHER = 16  # texts whose labels are chosen at once, which other threads wait for
+_LABEL_EXAMPLES = 5  # documents shown of those that carry a label
 _MAX_CARRIERS = 3  # documents shown of those with the labels of an example
 _EXCERPT = 300  # characters
 _MAX_SPANS = 20_000  # of all labels of an explanation: the strongest of each
@@ -406,9 +413,42 @@ class ServedStore:
 
     def labels(self, prefix: str, limit: int, languages: Languages = ()) -> LabelList:
         """The labels whose names begin with a prefix."""
-        found = self.store.labels(prefix, limit, *languages)
-        names = self._names(self.store.model, (label.name for label in found), languages)
-        return LabelList(labels=found) if names is None else LabelList(labels=found, names=names)
+        return self._with_names(LabelList(labels=self.store.labels(prefix, limit, *languages)), languages)
+
+    def browse_labels(self, order: LabelOrder, start: int, limit: int, languages: Languages = ()) -> LabelList:
+        """The labels of an order from a place on."""
+        return self._with_names(LabelList(**vars(self.store.browse_labels(order, limit, start, *languages))), languages)
+
+    def _with_names(self, found: LabelList, languages: Languages) -> LabelList:
+        names = self._names(self.store.model, (label.name for label in found.labels), languages)
+        return found if names is None else found.model_copy(update={"names": names})
+
+    def label(self, name: str, languages: Languages = ()) -> LabelDetail:
+        """What is known about a label, with the documents behind it and what the vocabulary says of it."""
+        try:
+            found = self.store.label(name, _LABEL_EXAMPLES)
+        except DataError as error:
+            raise Problem(404, str(error)) from None
+        model, quality = self.store.model, found.quality
+        concept = self.concept(name, languages) if name in (model.concepts or ()) else None
+        confused = [] if quality is None else [str(other) for other, _ in quality.confused_with]
+        return LabelDetail.model_validate(
+            {
+                **vars(found),
+                "quality": None if quality is None else vars(quality),
+                "examples": list(self._excerpts(found.examples)),
+                "concept": concept,
+                "names": self._names(model, [name, *confused], languages) or {},
+            },
+        )
+
+    def merging(self, name: str, into: str) -> MergePreview:
+        """What it would change to merge a label into another one."""
+        try:
+            found = self.store.merging([name], into)
+        except DataError as error:
+            raise Problem(404, str(error)) from None
+        return MergePreview(label=name, into=into, **vars(found))
 
     def vocabulary(self) -> VocabularySummary:
         """The size and the languages of the vocabulary."""
@@ -423,7 +463,7 @@ class ServedStore:
         concepts = self.store.model.concepts
         if concepts is None or id not in concepts:
             raise Problem(404, f"the vocabulary has no concept {id!r}.")
-        concept, narrower = concepts[id], concepts.narrower(id)
+        concept, narrower, path = concepts[id], concepts.narrower(id), concepts.path(id)
         return ConceptDetail(
             id=id,
             name=concept.name(*languages),
@@ -435,7 +475,8 @@ class ServedStore:
             notation=concept.notation,
             types=list(concept.types),
             schemes=list(concept.schemes),
-            names=concepts.named([*concept.broader, *narrower, *concept.related], *languages),
+            path=list(path),
+            names=concepts.named([*path, *concept.broader, *narrower, *concept.related], *languages),
         )
 
     def documents(self, after: int, limit: int) -> DocumentList:
@@ -656,6 +697,113 @@ class ServedStore:
             for split in found.splits
         ]
         self.report.result = found.model_copy(update={"labels": kept, "splits": splits})
+
+    async def add_label(self, caller: Caller, name: str, words: Sequence[str], language: str) -> ChangedLabel:
+        """Declare a label by its name and other words."""
+
+        def work(store: Store) -> None:
+            if name in store.model.model.vocabulary_:
+                raise Problem(409, f"there is a label {name!r} already.")
+            store.add_label(name, {language: words} if words else None, actor=caller.key)
+
+        return await self._change_label("add label", name, work)
+
+    async def rename_label(self, caller: Caller, name: str, to: str) -> ChangedLabel:
+        """Rename a label."""
+
+        def work(store: Store) -> None:
+            self._require_label(name)
+            store.rename_label(name, to, actor=caller.key)
+            self._rename_found({name: to})
+
+        return await self._change_label("rename label", to, work)
+
+    async def merge_label(self, caller: Caller, name: str, into: str) -> ChangedLabel:
+        """Give the documents that carry a label another one."""
+
+        def work(store: Store) -> None:
+            self._require_label(name)
+            store.merge_labels([name], into, actor=caller.key)
+            self._rename_found({name: None})
+
+        return await self._change_label("merge labels", into, work)
+
+    async def retire_label(self, caller: Caller, name: str, retired: bool) -> ChangedLabel:
+        """Stop suggesting a label, or suggest it again."""
+
+        def work(store: Store) -> None:
+            self._require_label(name)
+            (store.retire_label if retired else store.reinstate_label)(name, actor=caller.key)
+
+        return await self._change_label("retire label" if retired else "reinstate label", name, work)
+
+    async def undo_labels(self, caller: Caller, change: int) -> UndoneLabels:
+        """Take back a change of labels."""
+
+        def work() -> Undone:
+            try:
+                done = self.store.undo_labels(change, actor=caller.key)
+            except DataError as error:
+                raise Problem(409, str(error)) from None
+            known = self.store.model.model.vocabulary_
+            self._rename_found({name: None for name in self._found_labels() if name not in known})
+            return done
+
+        version, found = await self._change("undo labels", work)
+        return UndoneLabels(version=version, **vars(found))
+
+    def _require_label(self, name: str) -> None:
+        if name not in self.store.model.model.vocabulary_:
+            raise Problem(404, f"there is no label {name!r}.")
+
+    async def _change_label(self, kind: str, name: str, work: Callable[[Store], None]) -> ChangedLabel:
+        """Make a change of labels, which is the last one when it is made."""
+
+        def make() -> int:
+            work(self.store)
+            return self.store.version
+
+        version, change = await self._change(kind, make)
+        return ChangedLabel(version=version, label=name, change=change)
+
+    def _found_labels(self) -> set[str]:
+        """The labels that the findings of the last audit and the last report name."""
+        audit: AuditStatus = self.audit.result or AuditStatus(status="idle")
+        report: ReportStatus = self.report.result or ReportStatus(status="idle")
+        findings = [one.label for kind in (audit.wrong, audit.missing) for one in kind]
+        measured = [name for one in report.labels for name in (one.label, *(other for other, _ in one.confused_with))]
+        return {*findings, *measured, *(name for pair in report.pairs for name in (pair.label, pair.other))}
+
+    def _rename_found(self, renamed: Mapping[str, str | None]) -> None:
+        """Let the last audit and the last report follow labels that were renamed; None for those that are gone."""
+
+        def now(name: str) -> str | None:
+            return renamed.get(name, name)
+
+        if self.audit.result is not None:
+            audit: AuditStatus = self.audit.result
+            kept = {
+                kind: [
+                    one.model_copy(update={"label": now(one.label)})
+                    for one in getattr(audit, kind)
+                    if now(one.label) is not None
+                ]
+                for kind in ("wrong", "missing")
+            }
+            self.audit.result = audit.model_copy(update=kept)
+        if self.report.result is not None:
+            report: ReportStatus = self.report.result
+            labels = []
+            for one in report.labels:
+                confused = [(now(other), n) for other, n in one.confused_with if now(other) is not None]
+                if (name := now(one.label)) is not None:
+                    labels.append(one.model_copy(update={"label": name, "confused_with": confused}))
+            pairs = [
+                one.model_copy(update={"label": now(one.label), "other": now(one.other)})
+                for one in report.pairs
+                if None not in (now(one.label), now(one.other))
+            ]
+            self.report.result = report.model_copy(update={"labels": labels, "pairs": pairs})
 
     async def set_vocabulary(self, caller: Caller, concepts: Callable[[], Concepts], add: bool) -> int:
         """Replace the vocabulary by these concepts, or add them to it; the version."""

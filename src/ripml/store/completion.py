@@ -12,8 +12,9 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +22,10 @@ from numpy.typing import NDArray
 from ripml.labels.concepts import Concept, Concepts
 from ripml.labels.vocabulary import Vocabulary
 
-__all__ = ["LabelCompletion", "LabelInfo"]
+__all__ = ["LabelCompletion", "LabelInfo", "LabelOrder"]
 
 Ints = NDArray[np.int64]
+LabelOrder = Literal["name", "count", "rarest", "newest", "precision"]
 
 _MAX_LENGTH = 100  # characters of a name that are indexed
 _BLOCK = 65536  # names whose words are found together
@@ -70,6 +72,28 @@ class LabelCompletion:
         self._columns = np.arange(len(self._labels))  # of each place: its column; −1 where the model has none
         self._columns[len(vocabulary) :] = -1
         self._indexes = [_NameIndex(self._labels, 0, concepts, language)]
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The labels of the model."""
+        return self._vocabulary
+
+    @cached_property
+    def by_name(self) -> Ints:
+        """The columns of the labels (L,) in the order of their names, without regard to case."""
+        names = self._indexes[0].preferred
+        places = names.owners
+        for index in self._indexes[1:]:
+            recent = index.preferred
+            at = [names.range(recent.name(i))[0] for i in range(len(recent.starts))]
+            places = np.insert(places, at, recent.owners)
+        columns = self._columns[places]
+        return columns[columns >= 0]
+
+    def info(self, column: int, counts: Ints) -> LabelInfo:
+        """What is listed of the label of a column."""
+        names, retired = self._vocabulary.names, self._vocabulary.retired
+        return LabelInfo(str(names[column]), int(counts[column]), bool(retired[column]))
 
     def current(self, vocabulary: Vocabulary, concepts: Concepts | None) -> LabelCompletion:
         """The completion of these labels: this one, or one that has few changes beside what it has, or a new one."""
@@ -164,6 +188,18 @@ class _NameIndex:
                 owners.append(place)
         self._whole, self._words = _sorted_names(texts, np.array(owners, np.int32))
 
+    @cached_property
+    def preferred(self) -> _SortedNames:
+        """One name of each label: its preferred one, which is the first in the text."""
+        names = self._whole
+        if len(names.starts) == self.n_labels:
+            return names
+        order = np.argsort(names.starts)
+        owners = names.owners[order]
+        chosen = np.zeros(len(order), bool)
+        chosen[order[np.flatnonzero(np.diff(owners, prepend=owners[:1] - 1))]] = True
+        return _SortedNames(names.text, names.starts[chosen], names.owners[chosen])
+
     def called(self, typed: str) -> NDArray[np.int32]:
         """The places of the labels that have this name."""
         return self._whole.owners[slice(*self._whole.range(typed.encode(*_UTF8) + b"\0"))]
@@ -189,6 +225,11 @@ class _SortedNames:
     text: bytes  # UTF-8; each name ends with a zero
     starts: NDArray[np.uint32]
     owners: NDArray[np.int32]  # whose name it is
+
+    def name(self, i: int) -> bytes:
+        """One of the names, with the zero that ends it."""
+        start = int(self.starts[i])
+        return self.text[start : self.text.index(b"\0", start) + 1]
 
     def range(self, prefix: bytes, low: int = 0, high: int | None = None) -> tuple[int, int]:
         """The first of the names with a prefix, and the first after them, within a range."""

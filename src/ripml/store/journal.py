@@ -28,12 +28,13 @@ from typing import Any
 import numpy as np
 
 from ripml.base.errors import DataError, ModelFolderError, StoreError
-from ripml.labels.concepts import Concepts
+from ripml.labels.concepts import Concept, Concepts
 from ripml.labels.encoding import label_keys, names_array
 
 _IN_VOCABULARY = 2  # `declared` of labels that the vocabulary has a name for
 
 _DOCUMENTS_WITH_LABELS = "SELECT document FROM document_labels UNION SELECT document FROM document_decisions"
+_UNDONE = "add labels", "rename label", "merge labels", "retire label", "reinstate label"  # by `Draft.undo_labels`
 _NO_CHANGE = 1 << 62  # above the number of any change
 
 # The condition for entries of the journal whose document is no longer in the store.
@@ -205,6 +206,12 @@ def last_change(connection: sqlite3.Connection) -> int:
     return int(number)
 
 
+def kind_of(connection: sqlite3.Connection, change: int) -> str | None:
+    """The kind of a change; None if there is no such change."""
+    row = connection.execute("SELECT kind FROM changes WHERE number = ?", (change,)).fetchone()
+    return None if row is None else str(row[0])
+
+
 def edits_since(connection: sqlite3.Connection, change: int) -> bool:
     """Whether a document was changed since a change."""
     query = "SELECT 1 FROM changes WHERE number > ? AND document NOT NULL LIMIT 1"
@@ -349,6 +356,34 @@ def require_label(connection: sqlite3.Connection, name: str) -> int:
     if number is None:
         raise DataError(f"there is no label {name!r}.")
     return number
+
+
+def label_facts(connection: sqlite3.Connection, name: str, n: int) -> tuple[bool, int, int, list[str]]:
+    """Whether a label is declared, how many documents accepted and rejected it, and the ids of the first n carriers."""
+    number = require_label(connection, name)
+    (declared,) = connection.execute("SELECT declared FROM labels WHERE number = ?", (number,)).fetchone()
+    decided = {0: 0, 1: 0}
+    if _format(connection) >= 3:
+        query = "SELECT accepted, count(*) FROM document_decisions WHERE label = ? GROUP BY accepted"
+        decided |= dict(connection.execute(query, (number,)).fetchall())
+    query = "SELECT id FROM documents JOIN document_labels ON document = number WHERE label = ? ORDER BY number LIMIT ?"
+    ids = [id for (id,) in connection.execute(query, (number, n))]
+    return bool(declared), decided[1], decided[0], ids
+
+
+def carrying(connection: sqlite3.Connection, names: Iterable[str], into: str) -> tuple[int, int, int]:
+    """How many documents carry one of these labels, how many of them another one too, and how many have decisions."""
+    numbers = json.dumps([require_label(connection, name) for name in names])
+    some = "label IN (SELECT value FROM json_each(?))"
+    query = f"SELECT count(DISTINCT document) FROM document_labels WHERE {some}"
+    (documents,) = connection.execute(query, (numbers,)).fetchone()
+    also = "AND document IN (SELECT document FROM document_labels WHERE label = ?)"
+    (both,) = connection.execute(f"{query} {also}", (numbers, find_label(connection, into) or -1)).fetchone()
+    decided = 0
+    if _format(connection) >= 3:
+        query = f"SELECT count(DISTINCT document) FROM document_decisions WHERE {some}"
+        (decided,) = connection.execute(query, (numbers,)).fetchone()
+    return int(documents), int(both), int(decided)
 
 
 def label_names(connection: sqlite3.Connection, numbers: Iterable[int]) -> list[str] | None:
@@ -515,6 +550,7 @@ def history(connection: sqlite3.Connection, n: int, before: int | None = None) -
             entry["certificate"] = bytes(certificate).hex()
         if document is None:
             entry |= json.loads(detail) if detail else {}
+            entry.pop("restores", None)  # for `undo_labels` alone
         else:
             earlier = None if labels is None else State.unpack(labels)
             entry["id"] = ids.setdefault(document, detail if kind == "forget" else None) if id is None else id
@@ -717,11 +753,19 @@ class Draft:
         """The number of a label, which must exist."""
         return require_label(self._connection, name)
 
-    def add_labels(self, names: Sequence[str]) -> None:
-        """Declare labels, which are then kept even if no document carries them."""
-        for name in names:
-            self._connection.execute("UPDATE labels SET declared = 1 WHERE number = ?", (self.label(name),))
-        self.note("add labels", labels=list(names))
+    def add_labels(self, names: Sequence[str], concepts: Sequence[Concept] = ()) -> None:
+        """Declare labels, which are then kept even if no document carries them, and add concepts that name them."""
+        last = self._last_label()
+        self._add_many(names)
+        self._connection.executemany("UPDATE labels SET declared = 1 WHERE name = ?", [(name,) for name in names])
+        changed = {}
+        if concepts:
+            before = read_concepts(self._connection) or Concepts.of([])
+            after = before.updated(Concepts.of(concepts))
+            self._write_concepts(after)
+            changed = _difference(before, after)
+        restores = {"created": [last + 1, self._last_label()], "concepts": changed}
+        self.note("add labels", labels=list(names), restores=restores)
 
     def rename_label(self, old: str, new: str) -> None:
         """Rename a label."""
@@ -730,17 +774,20 @@ class Draft:
             raise DataError(f"there is a label {new!r} already; merge the two labels instead.")
         self._connection.execute("UPDATE labels SET name = ? WHERE number = ?", (new, number))
         self._touch(number)
-        self._rename_concepts([old], new)
-        self.note("rename label", old=old, new=new)
+        restores = {"number": number, "concepts": self._rename_concepts([old], new)}
+        self.note("rename label", old=old, new=new, restores=restores)
 
     def merge_labels(self, names: Sequence[str], into: str) -> None:
         """Replace labels by another one in all documents, and remove them."""
         if not names:
             raise DataError(f"there are no labels to be merged into {into!r}.")
         merged = {require_label(self._connection, name) for name in names}
+        first, last = self.last + 1, self._last_label()
         target = self.label(into)
         if target in merged:
             raise DataError(f"the label {into!r} cannot be merged into itself.")
+        query = "SELECT number, name, hex(key), declared, retired FROM labels WHERE number = ?"
+        rows = [self._connection.execute(query, (label,)).fetchone() for label in sorted(merged)]
         carriers = "SELECT DISTINCT id FROM documents JOIN document_labels ON document = number WHERE label = ?"
         for label in sorted(merged):
             for (id,) in self._connection.execute(carriers, (label,)).fetchall():
@@ -755,8 +802,137 @@ class Draft:
                 self.put(id, state.body, (), yes, no - yes)
             self._connection.execute("UPDATE labels SET name = NULL, was = name WHERE number = ?", (label,))
             self._touch(label)
-        self._rename_concepts(names, into)
-        self.note("merge labels", labels=list(names), into=into)
+        restores = {
+            "first": first,  # the entries from here on are those of the documents
+            "target": target,
+            "merged": rows,
+            "created": [last + 1, self._last_label()],
+            "concepts": self._rename_concepts(names, into),
+        }
+        self.note("merge labels", labels=list(names), into=into, restores=restores)
+
+    def undo_labels(self, change: int) -> tuple[int, int]:
+        """Take back a change of labels; how many documents have their labels back, and how many were changed since.
+
+        Labels have their earlier names, and the keys that select their columns. A document that was changed since has
+        the labels of now, but those of a merge in place of what they were merged into, if it still carries that.
+        """
+        kind, detail = self._undoable(change)
+        restores: dict[str, Any] = detail.get("restores", {})
+        documents = 0, 0
+        if kind == "rename label":
+            self._rename_back(restores["number"], detail["old"], detail["new"])
+        elif kind in ("retire label", "reinstate label"):
+            number = require_label(self._connection, detail["label"])
+            flag = kind == "reinstate label"
+            self._connection.execute("UPDATE labels SET retired = ? WHERE number = ?", (flag, number))
+            self._touch(number)
+        elif kind == "merge labels":
+            documents = self._divide(change, **{name: restores[name] for name in ("first", "target", "merged")})
+        if "created" in restores:
+            low, high = restores["created"]
+            self._remove_unused(low, high, strict=kind == "add labels")
+        self._restore_concepts(restores.get("concepts") or {})
+        self.note("undo labels", undone=change, **{name: value for name, value in detail.items() if name != "restores"})
+        return documents
+
+    def _undoable(self, change: int) -> tuple[str, dict[str, Any]]:
+        """The kind and the details of a change of labels that was not taken back yet."""
+        query = "SELECT kind, detail FROM changes WHERE number = ?"
+        row = self._connection.execute(query, (change,)).fetchone()
+        if row is None:
+            raise DataError(f"there is no change {change:,}.")
+        kind, detail = row[0], None if row[1] is None else json.loads(row[1])
+        if kind not in _UNDONE:
+            raise DataError(
+                f"change {change:,} is not one of labels but {kind!r}, which `undo_labels` cannot take back."
+            )
+        if detail is None or not ("restores" in detail or kind in ("retire label", "reinstate label")):
+            raise DataError(f"change {change:,} cannot be taken back: what it changed is no longer in the history.")
+        later = "SELECT detail FROM changes WHERE kind = 'undo labels' AND number > ? AND detail NOT NULL"
+        if any(json.loads(text)["undone"] == change for (text,) in self._connection.execute(later, (change,))):
+            raise DataError(f"change {change:,} was taken back already.")
+        return kind, detail
+
+    def _rename_back(self, number: int, old: str, new: str) -> None:
+        if find_label(self._connection, new) != number:
+            raise DataError(f"the label {new!r} was renamed or merged since; take that back first.")
+        self._check_free(old)
+        self._connection.execute("UPDATE labels SET name = ? WHERE number = ?", (old, number))
+        self._touch(number)
+
+    def _check_free(self, name: str) -> None:
+        if find_label(self._connection, name) is not None:
+            raise DataError(f"there is a label {name!r} again; rename it first.")
+
+    def _divide(self, change: int, first: int, target: int, merged: Sequence[tuple[int, str, str, int, int]]) -> Any:
+        """Take back a merge: the labels come back under their numbers, and documents carry them again."""
+        for number, name, key, declared, retired in merged:
+            self._check_free(name)
+            command = (
+                "INSERT OR REPLACE INTO labels (number, name, key, declared, retired, changed) VALUES (?,?,?,?,?,?)"
+            )
+            self._connection.execute(command, (number, name, bytes.fromhex(key), declared, retired, self._first))
+            self._touch(number)
+        gone, restored, changed = {number for number, *_ in merged}, 0, 0
+        entries = self._connection.execute(
+            "SELECT document, labels FROM changes WHERE number >= ? AND number < ? AND document NOT NULL",
+            (first, change),
+        ).fetchall()
+        for document, packed in entries:
+            row = self._connection.execute("SELECT id FROM documents WHERE number = ?", (document,)).fetchone()
+            if row is None or packed is None:  # forgotten since
+                changed += row is None
+                continue
+            before, (_, state) = State.unpack(packed), require_document(self._connection, row[0])
+            if unchanged_since(self._connection, [document], change):
+                self.put(row[0], state.body, before.labels, before.accepted, before.rejected)
+                restored += 1
+                continue
+            changed += 1
+            if target in state.labels and before.labels:
+                kept = set(state.labels) - ({target} - {*before.labels})
+                self.put(row[0], state.body, kept | (gone & {*before.labels}))
+        return restored, changed
+
+    def _remove_unused(self, low: int, high: int, strict: bool) -> None:
+        """Remove the labels with these numbers that no document or decision names; with `strict`, all must be so."""
+        query = (
+            "SELECT number, name, EXISTS (SELECT 1 FROM document_labels WHERE label = number) OR "
+            "EXISTS (SELECT 1 FROM document_decisions WHERE label = number) FROM labels "
+            "WHERE number BETWEEN ? AND ? AND name NOT NULL"
+        )
+        for number, name, used in self._connection.execute(query, (low, high)).fetchall():
+            if used and strict:
+                raise DataError(f"documents carry the label {name!r} by now; merge or retire it instead.")
+            if not used:
+                self._connection.execute("UPDATE labels SET name = NULL, was = name WHERE number = ?", (number,))
+                self._touch(number)
+
+    def _restore_concepts(self, changed: dict[str, list[Any]]) -> None:
+        """Concepts as they were before a change, if nobody has changed them since."""
+        if not changed:
+            return
+        concepts = dict(read_concepts(self._connection) or {})
+        for id, (_, after) in changed.items():
+            if (concepts[id].to_json() if id in concepts else None) != after:
+                raise DataError(f"the concept {id!r} was changed in the vocabulary since; nothing was taken back.")
+        known = {id: Concept.from_json(before) for id, (before, _) in changed.items() if before is not None}
+        new = iter([known[id] for id in known if id not in concepts])
+        restored = []
+        for id, concept in concepts.items():
+            if id not in changed:
+                restored.append(concept)
+            elif id in known:
+                restored.append(known[id])
+            else:  # one that was renamed keeps its place
+                restored += [one for one in (next(new, None),) if one is not None]
+        self._write_concepts(Concepts.of([*restored, *new]))
+
+    def _last_label(self) -> int:
+        """The highest number that a label has or had."""
+        row = self._connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'labels'").fetchone()
+        return 0 if row is None else int(row[0])
 
     def retire_label(self, name: str, retired: bool) -> None:
         """Set whether a label is retired, that is, no longer suggested."""
@@ -791,13 +967,15 @@ class Draft:
         for name in new:  # those whose key an earlier label of this name has
             self.label(name)
 
-    def _rename_concepts(self, names: Sequence[str], new: str) -> None:
-        """The vocabulary follows labels that were renamed or merged."""
+    def _rename_concepts(self, names: Sequence[str], new: str) -> dict[str, list[Any]]:
+        """The vocabulary follows labels that were renamed or merged; what that changed in it, see `_difference`."""
         before = after = read_concepts(self._connection)
         for old in names:
             after = None if after is None else after.renamed(old, new)
-        if after is not None and after is not before:
-            self._write_concepts(after)
+        if before is None or after is None or after is before:
+            return {}
+        self._write_concepts(after)
+        return _difference(before, after)
 
     def _write_concepts(self, concepts: Concepts) -> None:
         write_concepts(self._connection, concepts, self._first)
@@ -834,6 +1012,12 @@ class Draft:
         )
 
 
+def _difference(before: Concepts, after: Concepts) -> dict[str, list[Any]]:
+    """Id ↦ the concept before and after a change, as JSON values or None, of those that it changed."""
+    changed = [id for id in dict.fromkeys([*before, *after]) if before.get(id) != after.get(id)]
+    return {id: [None if one is None else one.to_json() for one in (before.get(id), after.get(id))] for id in changed}
+
+
 def _utc(time: datetime) -> str:
     """A time as the journal has it; such strings sort by time."""
     return time.astimezone(timezone.utc).isoformat(timespec="milliseconds")
@@ -854,7 +1038,7 @@ def redact(connection: sqlite3.Connection, since: datetime | None = None) -> Non
     names = {name for (name,) in connection.execute("SELECT name FROM labels WHERE name NOT NULL")}
     notes = "SELECT number, detail FROM changes WHERE kind LIKE '% label%' AND detail NOT NULL"
     for number, detail in connection.execute(notes).fetchall():
-        values = json.loads(detail).values()
+        values = [json.loads(detail).get(key, []) for key in ("labels", "label", "old", "new", "into")]
         mentioned = {name for value in values for name in (value if isinstance(value, list) else [value])}
         if not mentioned <= names:
             connection.execute("UPDATE changes SET detail = NULL WHERE number = ?", (number,))

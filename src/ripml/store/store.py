@@ -43,15 +43,15 @@ from ripml.base.errors import (
 from ripml.datasets import Dataset
 from ripml.datasets.vocabularies import concepts_given
 from ripml.decoding.evidence import apart
-from ripml.labels.concepts import Concepts
+from ripml.labels.concepts import Concept, Concepts
 from ripml.model.audit import Audit, Finding
 from ripml.model.estimator import RIPML
 from ripml.model.explain import Example
 from ripml.model.learning_curve import LearningCurve
 from ripml.model.multilabel import Multilabel
-from ripml.model.quality import Quality
+from ripml.model.quality import LabelQuality, Quality
 from ripml.store import database, dismissals, forgetting, journal, leases, maintenance, versions
-from ripml.store.completion import LabelCompletion, LabelInfo
+from ripml.store.completion import LabelCompletion, LabelInfo, LabelOrder
 from ripml.store.database import Database, WriterLock
 from ripml.store.dismissals import Doubt
 from ripml.store.documents import (
@@ -67,6 +67,7 @@ from ripml.store.documents import (
 )
 from ripml.store.forgetting import Certificate, Contents, Seal, Verification
 from ripml.store.journal import Delta, Draft, Label, Snapshot, State
+from ripml.store.label_list import LabelDetail, LabelOrders, LabelPage, Merging, Undone, measured_again
 from ripml.store.maintenance import Backup, Report
 from ripml.store.recipe import Recipe, fit_documents, suggestable
 from ripml.store.versions import Version
@@ -193,6 +194,8 @@ class Store:
         self._counted: tuple[bytes | None, int] = None, 0  # the hash of a history, and how many documents there were
         self._completions: dict[str, LabelCompletion] = {}  # by language
         self._completion_turn = threading.Lock()
+        self._label_orders = LabelOrders()
+        self._measured: Mapping[str, LabelQuality] | None = None  # label ↦ its quality, by the last report
         self._review_orders: dict[bool, _ReviewOrder] = {}  # of documents without and with labels
         self._review_turns = {False: threading.Lock(), True: threading.Lock()}
         self._changes = 0  # since the snapshot
@@ -504,19 +507,58 @@ class Store:
         check_count("n", n)
         if not isinstance(prefix, str):
             raise ParameterError(f"`prefix` must be a string; got {prefix!r}.")
-        current = self.model
-        concepts, model = current.concepts, copy.copy(current.model)
-        assert isinstance(model, RIPML)
+        _, current, completion = self._completion(*languages)
+        return completion.complete(prefix, n, current.model.frequency_)
+
+    def _completion(self, *languages: str | None) -> tuple[int, DocumentModel, LabelCompletion]:
+        """The number and the model of a version, and the index of its labels' names in a language."""
+        version = self._version
+        current, estimator = version.model, version.estimator
+        concepts, vocabulary = current.concepts, estimator.vocabulary_
         language = "" if concepts is None else concepts.language(*languages)
         with self._completion_turn:  # so that the index is made once
             known = self._completions.pop(language, None)
             completion = (
-                LabelCompletion(model.vocabulary_, concepts, language)
+                LabelCompletion(vocabulary, concepts, language)
                 if known is None
-                else known.current(model.vocabulary_, concepts)
+                else known.current(vocabulary, concepts)
             )
             self._completions = {**dict(list(self._completions.items())[-_COMPLETIONS:]), language: completion}
-        return completion.complete(prefix, n, model.frequency_)
+        return version.change, current, completion
+
+    def browse_labels(
+        self, order: LabelOrder = "name", n: int = 100, start: int = 0, *languages: str | None
+    ) -> LabelPage:
+        """The n labels of an order from a place on: by "name", by "count" (largest first), "rarest", "newest", or by
+        "precision", lowest first, as the last `quality` since the store was opened has it; what it does not have comes
+        last.
+
+        Labels of a vocabulary are sorted by their names in the first of these languages that it has.
+        """
+        check_count("n", n)
+        check_count("start", start, least=0)
+        change, current, completion = self._completion(*languages)
+        numbers, frequency = current.label_numbers, current.model.frequency_
+        assert numbers is not None
+        with self._completion_turn:
+            columns = self._label_orders.columns(order, completion, frequency, numbers, self._measured)
+        labels = [completion.info(column, frequency) for column in columns[start : start + n].tolist()]
+        return LabelPage(change, len(columns), start, labels)
+
+    def label(self, name: str, n_examples: int = 5) -> LabelDetail:
+        """What is known about a label: documents, decisions, quality, and the first documents that carry it."""
+        check_count("n_examples", n_examples, least=0)
+        version, known = self._version, check_text("a label", name)
+        vocabulary, concepts = version.estimator.vocabulary_, version.model.concepts
+        if known not in vocabulary:
+            if concepts is None or known not in concepts:
+                raise DataError(f"there is no label {known!r}.")
+            return LabelDetail(known, False, 0, 0, 0, False, False, [], None)
+        column = vocabulary.column_of(known)
+        declared, accepted, rejected, examples = self._read(lambda c: journal.label_facts(c, known, n_examples))
+        counts = int(version.estimator.frequency_[column]), accepted, rejected
+        quality = (self._measured or {}).get(known)
+        return LabelDetail(known, True, *counts, bool(vocabulary.retired[column]), declared, examples, quality)
 
     def document(self, id: str) -> dict[str, Any]:
         """A document as in JSONL: "id", "labels", "text" or "features", and decisions as "accepted" and "rejected"."""
@@ -656,10 +698,15 @@ class Store:
         return _ReviewOrder(version, {number: reasons[id] for id, number in numbers.items()})
 
     def quality(self, limit: int = 1000, n_examples: int = 3) -> Quality:
-        """How well labels are predicted for documents that are left out with their copies; see `RIPML.quality`."""
+        """How well labels are predicted for documents that are left out with their copies; see `RIPML.quality`.
+
+        What was found of each label is also what `label` and `browse_labels` have, until the next report.
+        """
         model = self.model
         found = model.quality(limit, n_examples, lambda rows: self._texts_of(model, rows))
-        return found.renamed(dict(self.rows(sorted(found.examples), model)))
+        found = found.renamed(dict(self.rows(sorted(found.examples), model)))
+        self._measured = {str(label.label): label for label in found.labels}
+        return found
 
     def learning_curve(self) -> LearningCurve:
         """What more documents would bring, by models of parts of the documents; see `ripml.model.learning_curve`."""
@@ -969,18 +1016,53 @@ class Store:
         wanted = check_labels(names)
         self._write(lambda draft: draft.add_labels(wanted), actor)
 
+    def add_label(
+        self, name: str, words: Mapping[str, Iterable[str]] | None = None, *, actor: str | None = None
+    ) -> None:
+        """Declare a label by what it is called: language ↦ its name and other words for it, "" for any language.
+
+        The words become a concept of the vocabulary. If the model was fitted with a vocabulary, they are looked for in
+        texts at once, and the label is suggested before any document carries it; else from the next fit on.
+        """
+        label = check_text("a label", name)
+        called = {language: check_labels(some) for language, some in (words or {}).items()}
+        called = {language: some for language, some in called.items() if some}
+        concept = Concept(
+            label,
+            {language: some[0] for language, some in called.items()},
+            {language: tuple(some[1:]) for language, some in called.items() if some[1:]},
+        )
+
+        def change(draft: Draft) -> None:
+            if called and label in (self.model.concepts or ()):
+                raise DataError(f"the vocabulary has a concept {label!r} already.")
+            draft.add_labels([label], [concept] if called else [])
+
+        self._write(change, actor)
+
     def rename_label(self, old: str, new: str, *, actor: str | None = None) -> None:
-        """Rename a label."""
+        """Rename a label. Scores stay as they are, to the last bit."""
         names = check_text("a label", old), check_text("a label", new)
         self._write(lambda draft: draft.rename_label(*names), actor)
+        self._rename_findings({names[0]: names[1]})
 
     def merge_labels(self, names: Iterable[str], into: str, *, actor: str | None = None) -> None:
-        """Merge labels into one: documents that carry one of `names` carry `into` instead, and `names` are removed."""
+        """Merge labels into one: documents that carry one of `names` carry `into` instead, and `names` are removed.
+
+        What was decided on one of `names` is decided on `into`; where one was accepted and another one rejected, it is
+        accepted.
+        """
         wanted, target = check_labels(names), check_text("a label", into)
         self._write(lambda draft: draft.merge_labels(wanted, target), actor)
+        self._rename_findings(dict.fromkeys(wanted))
+
+    def merging(self, names: Iterable[str], into: str) -> Merging:
+        """What `merge_labels` would change."""
+        wanted, target = check_labels(names), check_text("a label", into)
+        return self._read(lambda connection: Merging(*journal.carrying(connection, wanted, target)))
 
     def retire_label(self, name: str, *, actor: str | None = None) -> None:
-        """Stop suggesting a label; documents keep it."""
+        """Stop suggesting a label; documents keep it, people may still choose it, and it is still learnt."""
         known = check_text("a label", name)
         self._write(lambda draft: draft.retire_label(known, True), actor)
 
@@ -988,6 +1070,34 @@ class Store:
         """Suggest a retired label again."""
         known = check_text("a label", name)
         self._write(lambda draft: draft.retire_label(known, False), actor)
+
+    def undo_labels(self, change: int, *, actor: str | None = None) -> Undone:
+        """Take back a change of labels that the history has: add, rename, merge, retire or reinstate.
+
+        Documents that a merge changed carry again what they carried. One that was changed since carries the merged
+        labels again in place of what they were merged into, if it still has that, and is else left as it is. How
+        often names of the vocabulary that a merge removed are right is estimated until the next refit. What later
+        changes stand in the way of, or `compact` deleted the details of, cannot be taken back.
+        """
+        check_count("change", change)
+        counted: list[tuple[int, int]] = []
+        returning = self._read(lambda connection: journal.kind_of(connection, change)) == "merge labels"
+        self._write(lambda draft: counted.append(draft.undo_labels(change)), actor, returning=returning)
+        self._review_orders.pop(True, None)  # findings may name labels that are gone
+        return Undone(*counted[-1])
+
+    def _rename_findings(self, renamed: Mapping[str, str | None]) -> None:
+        """Let findings and figures follow labels that have another name now; None for labels that are gone."""
+        self._measured = measured_again(self._measured, renamed)
+        if (order := self._review_orders.get(True)) is None:
+            return
+        documents = {}
+        for number, reason in order.documents.items():
+            names = [(finding, renamed.get(str(finding.label), finding.label)) for finding in reason.findings]
+            findings = tuple(replace(finding, label=name) for finding, name in names if name is not None)
+            if findings:
+                documents[number] = replace(reason, findings=findings)
+        self._review_orders[True] = replace(order, documents=documents)
 
     def set_vocabulary(self, vocabulary: Any, *, actor: str | None = None) -> None:
         """Use another vocabulary from now on: a path that `datasets.read_vocabulary` reads, `Concepts`, or None.
@@ -1000,14 +1110,20 @@ class Store:
         labels = check_labels(suggestable(concepts, self._version.estimator, self._bodies))
         self._write(lambda draft: draft.set_concepts(concepts, labels), actor)
 
-    def _write(self, change: Callable[[Draft], None], actor: str | None) -> None:
-        """Make the changes of one call: its rows in the database and the next version of the model, or neither."""
+    def _write(self, change: Callable[[Draft], None], actor: str | None, *, returning: bool = False) -> None:
+        """Make the changes of one call: its rows in the database and the next version of the model, or neither.
+
+        With `returning`, labels that were removed come back under their numbers.
+        """
         check_actor(actor)
         # Replaying the journal adds new labels before it drops removed ones. If a new label takes the column of a
-        # removed one, there would be no room for it, so a snapshot has to come between the two.
+        # removed one, there would be no room for it, so a snapshot has to come between the two. And one has to come
+        # before a label comes back: slots are given in the order of the labels' numbers, and the counts of its names
+        # are gone, which a replay from before its removal would still have.
         fixed = self._version.estimator.model_.has_fixed_columns
-        with self._saving if fixed else nullcontext(), self._writing():
-            if fixed and self._database.read(lambda c: Label.read(c, "name IS NULL")):
+        rests = returning and (fixed or self.model.words is not None)
+        with self._saving if fixed or rests else nullcontext(), self._writing():
+            if rests or (fixed and self._database.read(lambda c: Label.read(c, "name IS NULL"))):
                 self._save(self._version)
             with self._database.transaction() as connection:
                 draft = self._draft(connection, actor)
@@ -1083,8 +1199,9 @@ class Store:
             warnings.warn(f"{reason} All changes are stored, but opening will take longer.", RuntimeWarning, 3)
 
     def prepare_answers(self) -> None:
-        """Make now what the first answer would make, so that it is as quick as later ones."""
+        """Make now what the first answer would make, so that it is as quick as later ones: also that of `labels`."""
         self._version.estimator.model_.prepare_rows()
+        self._completion()
 
     def warm_up(self) -> None:
         """Compute now what the first change needs, so that it is as quick as later ones; see `RIPML.warm_up`."""

@@ -71,6 +71,7 @@ export const stores = () => request("GET", "v1/stores");
 export function store(name) {
   const base = `v1/stores/${encodeURIComponent(name)}`;
   const at = (id) => `${base}/documents/${encodeURIComponent(id)}`;
+  const labelAt = (name) => `${base}/labels/${encodeURIComponent(name)}`;
   return {
     name,
     card: () => request("GET", base),
@@ -101,7 +102,15 @@ export function store(name) {
       });
     },
     documents: (limit) => request("GET", `${base}/documents?limit=${limit}`),
-    labels: (prefix, signal) => request("GET", `${base}/labels?limit=8&prefix=${encodeURIComponent(prefix)}`, undefined, signal),
+    labels: (prefix, signal, limit = 8) => request("GET", `${base}/labels?limit=${limit}&prefix=${encodeURIComponent(prefix)}`, undefined, signal),
+    /** A page of all labels in an order: {labels, total}. */
+    browseLabels: (order, start, limit) => request("GET", `${base}/labels?order=${order}&start=${start}&limit=${limit}`),
+    label: (name, signal) => request("GET", labelAt(name), undefined, signal),
+    merging: (name, into, signal) => request("GET", `${labelAt(name)}/merge?into=${encodeURIComponent(into)}`, undefined, signal),
+    addLabel: (name, words) => request("POST", `${base}/labels`, { name, words }),
+    /** `what`: "rename", "merge", "retire" or "reinstate". */
+    changeLabel: (name, what, body) => request("POST", `${labelAt(name)}/${what}`, body),
+    undoLabels: (change) => request("POST", `${base}/labels/undo`, { change }),
     history: (limit) => request("GET", `${base}/history?limit=${limit}`),
     relabel: (id, labels) => request("PUT", `${at(id)}/labels`, { labels }),
     review: (query, signal) => request("POST", `${base}/review`, query, signal),
