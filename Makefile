@@ -8,7 +8,7 @@ SHELL_REFERENCE := .venv/bin/typer ripml.cli.app utils docs --name ripml
 ARCHITECTURE := .venv/bin/python docs/_site/architecture.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types pages docs site browser bench format lock sbom audit fuzz
+.PHONY: help demo test check lint types pages docs site browser bench format lock vendor sbom audit fuzz
 # Tests start hundreds of processes, and each would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -92,6 +92,10 @@ lock: ## resolve the newest versions into requirements-dev.lock and deploy/requi
 	"$$folder/bin/uv" $(LOCK) --upgrade --extra fast --extra files --extra index --extra parquet --extra serve --extra skos --extra text --extra words pyproject.toml \
 		--constraint requirements-dev.lock -o deploy/requirements.lock; \
 	printf 'build\nhatchling\n' | "$$folder/bin/uv" $(LOCK) --upgrade - --constraint requirements-dev.lock -o deploy/build.lock
+
+# The charts of the page: the version and the hash of the archive are in vendor.json, beside the files.
+vendor: .venv/.installed ## fetch the pinned JavaScript of the page by npm, and check it
+	@.venv/bin/python deploy/vendor.py
 
 # The packages of ripml and its extras, with versions, licences and hashes, as CycloneDX 1.6.
 sbom: .venv/.installed ## write the software bill of materials to dist/ripml.cdx.json

@@ -3,8 +3,9 @@
     python deploy/sbom.py FILE
 
 The packages are those installed beside this interpreter that `ripml[all]` needs, directly or not, with versions,
-licences and dependencies, and the hashes of their files in the lock; the tools of development are left out. The result
-is validated against the schema before it is written, and is the same for the same packages.
+licences and dependencies, and the hashes of their files in the lock; the tools of development are left out. The
+JavaScript that is shipped with the page comes last. The result is validated against the schema before it is written,
+and is the same for the same packages.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from typing import Any
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-LOCK = Path(__file__).resolve().parent.parent / "requirements-dev.lock"
+ROOT = Path(__file__).resolve().parent.parent
+LOCK = ROOT / "requirements-dev.lock"
+VENDOR = ROOT / "src" / "ripml" / "server" / "page" / "vendor" / "vendor.json"
 NAME = "ripml"
 
 
@@ -80,19 +83,47 @@ def component(name: str, hashes: list[str]) -> dict[str, Any]:
     return entry
 
 
+def shipped() -> list[dict[str, Any]]:
+    """The entries of the JavaScript packages of which files are in ripml itself, see `deploy/vendor.py`."""
+    return [
+        {
+            "type": "library",
+            "bom-ref": package["name"],
+            "name": package["name"],
+            "version": package["version"],
+            "purl": f"pkg:npm/{package['name']}@{package['version']}",
+            "licenses": [{"license": {"id": package["licence"]}}],
+            "externalReferences": [
+                {
+                    "type": "distribution",
+                    "url": f"https://www.npmjs.com/package/{package['name']}/v/{package['version']}",
+                    "hashes": [{"alg": "SHA-256", "content": package["sha256"]}],
+                }
+            ],
+        }
+        for package in json.loads(VENDOR.read_text(encoding="utf-8"))
+    ]
+
+
 def bill_of_materials() -> dict[str, Any]:
     """The document, validated."""
     from cyclonedx.schema import SchemaVersion
     from cyclonedx.validation.json import JsonStrictValidator
 
-    graph, hashes = dependencies(), locked_hashes()
+    graph, hashes, scripts = dependencies(), locked_hashes(), shipped()
+    needs = {name: sorted(graph[name]) for name in sorted(graph)}
+    needs[NAME] += [script["bom-ref"] for script in scripts]
+    packages = [component(name, hashes.get(name, [])) for name in sorted(graph) if name != NAME]
     bom = {
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
         "version": 1,
         "metadata": {"component": component(NAME, [])},
-        "components": [component(name, hashes.get(name, [])) for name in sorted(graph) if name != NAME],
-        "dependencies": [{"ref": name, "dependsOn": sorted(graph[name])} for name in sorted(graph)],
+        "components": [*packages, *scripts],
+        "dependencies": [
+            *({"ref": name, "dependsOn": refs} for name, refs in needs.items()),
+            *({"ref": script["bom-ref"], "dependsOn": []} for script in scripts),
+        ],
     }
     error = JsonStrictValidator(SchemaVersion.V1_6).validate_str(json.dumps(bom))
     if error is not None:

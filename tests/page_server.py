@@ -179,6 +179,25 @@ def pictures(folder: Path) -> None:
         page.click("#card-open")
         page.wait_for_selector("#card[open]")
         save(page, "card")
+    with tempfile.TemporaryDirectory() as place, chromium() as browser:
+        from test_quality import documents, learn
+
+        store = Store.create(Path(place) / "subjects", data_of(documents(400, noise=4)), RIPML(random_state=0))
+        for seed in (1, 2, 3):
+            learn(store, 100, seed, noise=4)
+            store.refit()
+        for i, (text, labels) in enumerate(documents(40, 4, noise=4)):
+            (found,) = store.model.suggest([text])
+            suggested = [label for label, _ in found]
+            accepted = [label for label in suggested if label in labels]
+            store.decide({"id": f"new {i}", "text": text}, accepted, [one for one in suggested if one not in labels])
+        with serving({"subjects": store}) as address:
+            page = browser.new_page(viewport={"width": 1280, "height": 1000}, reduced_motion="reduce")
+            page.goto(f"{address}#subjects/quality")
+            page.click("#quality-begin")
+            page.wait_for_selector("#quality-labels tbody th")
+            page.evaluate("scrollTo(0, 0)")
+            save(page, "quality")
 
 
 if __name__ == "__main__":

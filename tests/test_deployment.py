@@ -73,7 +73,7 @@ def test_the_bill_of_materials_has_what_ripml_needs_and_no_tools() -> None:
     assert names >= {"numpy", "scipy", "scikit-learn", "fastapi", "starlette", "gensim", "mwxml", "para", "faiss-cpu"}
     assert not names & {"pytest", "mypy", "ruff", "ripml", "mkdocs"}
     (root,) = [entry for entry in bom["dependencies"] if entry["ref"] == "ripml"]
-    assert {"numpy", "optuna", "distributed"} <= set(root["dependsOn"]) <= names
+    assert {"numpy", "optuna", "distributed", "uplot"} <= set(root["dependsOn"]) <= names
     assert all("licenses" in entry for entry in bom["components"] if entry["name"] in ("numpy", "fastapi"))
     (numpy,) = [entry for entry in bom["components"] if entry["name"] == "numpy"]
     assert len(numpy["externalReferences"][0]["hashes"]) > 5

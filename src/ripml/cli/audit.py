@@ -23,6 +23,7 @@ __all__ = ["app"]
 
 app = Typer(rich_markup_mode=None)
 
+_OF_PAGE = 1000  # labels of a page
 _COLUMNS = ("kind", "document", "label", "doubt", "probability", "expected", "carriers", "others")
 
 
@@ -130,11 +131,24 @@ def _decide(folder: Path, decision: str, place: str, as_json: bool) -> None:
 @app.command(short_help="Measure the quality of each label.")
 def report(
     path: Annotated[Path, Argument(metavar="MODEL", help="The folder of a store, or of a model.")],
-    limit: Annotated[int, Option("--limit", "-n", min=1, help="The number of labels, the most frequent first.")] = 20,
+    limit: Annotated[
+        int | None,
+        Option(
+            "--limit",
+            "-n",
+            min=1,
+            show_default=False,
+            help="The number of labels, the most frequent first. [default: 20; 1000 with --html]",
+        ),
+    ] = None,
     examples: Annotated[int, Option(min=0, help="Confusions, and worst examples, of each label.")] = 3,
     curve: Annotated[
         bool, Option("--curve", help="Store: add the learning curve, which takes about two fits.")
     ] = False,
+    html: Annotated[
+        Path | None,
+        Option(metavar="FILE", show_default=False, help="Write a page with charts and tables to this file."),
+    ] = None,
     json: options.Json = False,
 ) -> None:
     """Measure how well labels are predicted, overall, by their frequency and one by one, on left-out training rows.
@@ -146,21 +160,28 @@ def report(
     With --curve, models of an eighth, a quarter and half of the documents and of all are fitted and compared on the
     same held-out documents, to tell what twice as many would bring.
 
+    The page of --html has what the view Quality of `ripml serve` shows. It is one file that loads nothing else.
+
     Example: ripml report store/ --limit 50
 
-    Example: ripml report store/ --curve
+    Example: ripml report store/ --curve --html report.html
     """
     from ripml.cli.inputs import open_model
 
     model, store = open_model(path)
     if curve and store is None:
         raise ParameterError("--curve fits models again, for which documents must be kept in a store.")
+    limit = limit or (20 if html is None else _OF_PAGE)
     with output.warnings_as_lines(), output.working("measuring"):
         found = model.quality(limit, examples, _no_texts) if store is None else store.quality(limit, examples)
     learning = None
     if curve and store is not None:
         with output.warnings_as_lines(), output.working("fitting"):
             learning = store.learning_curve()
+    if html is not None:
+        html.write_text(found.to_html(path.resolve().name, learning), encoding="utf-8")
+        output.print_result({"html": str(html)}, f"the report is in {html}", json)
+        return
     if json:
         output.print_json(found.to_json() | ({} if learning is None else {"curve": learning.to_json()}))
         return

@@ -13,13 +13,11 @@ from ripml.cli import options, output
 if TYPE_CHECKING:
     from ripml.datasets import Dataset
     from ripml.labels.isometry import Isometry
-    from ripml.store import Store
 
 __all__ = ["app"]
 
 app = Typer(rich_markup_mode=None)
 
-_NEWEST = 500  # documents learnt since the fit that are compared with those of the fit
 _QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
 
@@ -82,11 +80,11 @@ def _print_model(folder: Path, as_json: bool) -> None:
         return
     last = next(iter(store.history(1)), None)
     estimator: Any = trained.model
-    newest, decided = _newest(store), _decided(store)
+    drift = store.drift()
+    newest, decided = drift["newest"], drift["decided"]
     if as_json:
         facts = {"documents": len(store), **summary, "last_change": last, "warm": estimator.warm_}
-        drift = {name: found for name, found in (("newest", newest), ("decided", decided)) if found is not None}
-        output.print_json({**facts, **drift})
+        output.print_json({**facts, **{name: found for name, found in drift.items() if found is not None}})
         return
     last_change = "none" if last is None else f"{last['number']:,}, {last['kind']}, {last['time']}"
     extra = {"last change": last_change, "since the fit": describe_updates(estimator.warm_)}
@@ -100,48 +98,6 @@ def _print_model(folder: Path, as_json: bool) -> None:
         if decided["newest"]["labels"] < decided["labels"]:
             extra["newest decided labels"] = _acceptance(decided["newest"])
     output.print_facts(f"Store {folder}", {"documents": f"{len(store):,}", **format_summary(summary), **extra})
-
-
-def _newest(store: Store) -> dict[str, float] | None:
-    """How familiar the newest documents are that a store learnt since the fit; None where that is not known."""
-    from ripml.tagging.familiarity import UNFAMILIAR
-
-    estimator: Any = store.model.model
-    n = min(_NEWEST, estimator.warm_["learnt"])
-    ids = store.ids()[-n:] if n and store.model.familiar is not None else []
-    texts = [text for id in ids if isinstance(text := store.document(id).get("text"), str)]
-    found = store.model.familiarity(texts) if texts else None
-    if not found:
-        return None
-    strange = sum(value <= UNFAMILIAR for value in found) / len(found)
-    return {"documents": len(found), "familiarity": round(sum(found) / len(found), 4), "unfamiliar": round(strange, 4)}
-
-
-def _decided(store: Store) -> dict[str, Any] | None:
-    """How many labels were accepted and rejected, in all, of the newest ones and by month; None if none were."""
-    changes = store.decided_labels()
-    if not changes:
-        return None
-    newest, n = [], 0
-    for _, _, accepted, rejected in reversed(changes):
-        if n >= _NEWEST:
-            break
-        newest.append((accepted, rejected))
-        n += accepted + rejected
-    months: dict[str, list[tuple[int, int]]] = {}
-    for _, time, accepted, rejected in changes:
-        months.setdefault(time[:7], []).append((accepted, rejected))
-    return {
-        **_counted([(accepted, rejected) for _, _, accepted, rejected in changes]),
-        "newest": _counted(newest),
-        "months": {month: _counted(some) for month, some in months.items()},
-    }
-
-
-def _counted(decisions: list[tuple[int, int]]) -> dict[str, Any]:
-    accepted, rejected = map(sum, zip(*decisions, strict=True))
-    n = accepted + rejected
-    return {"labels": n, "accepted": accepted, "rejected": rejected, "acceptance": round(accepted / n, 4)}
 
 
 def _acceptance(counted: dict[str, Any]) -> str:

@@ -73,6 +73,11 @@ class Curve:
             "share": float(self.share[place]),
         }
 
+    def to_json(self) -> dict[str, list[float]]:
+        """All of it as JSON values, confidence falling, rounded to what a reader of a chart can see."""
+        values = {"threshold": self.level, "precision": self.precision, "share": self.share}
+        return {name: np.round(value, 6).tolist() for name, value in values.items()}
+
 
 @dataclass(frozen=True)
 class Guarantees:
@@ -175,6 +180,10 @@ class Guarantees:
             if place >= 0 and pooled[place] >= 0:
                 levels[groups == group], kind[groups == group] = pooled[place], 1
         return levels, kind
+
+    def curves(self) -> dict[str, dict[str, list[float]]]:
+        """What is applied unseen at every level: "labels" one by one, and all labels of "rows", as JSON values."""
+        return {"labels": self.tags.to_json(), "rows": self.documents.to_json()}
 
     # ----------------------------------------------------------------------------------------------- labels come and go
 

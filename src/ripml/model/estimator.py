@@ -510,6 +510,13 @@ class RIPML(Updatable):
         curves = {"labels": guarantees.tags, "rows": guarantees.documents}
         return {name: [found for p in precision if (found := curve.at(p))] for name, curve in curves.items()}
 
+    def automation_curves(self) -> dict[str, dict[str, list[float]]]:
+        """`automation` at every threshold: lists of "threshold", falling, "precision" and "share".
+
+        They end where fewer than 300 labels, or 100 rows, would be applied; of few left-out rows they are empty.
+        """
+        return self._guarantees().curves()
+
     def _guarantees(self) -> Guarantees:
         found = self._fitted_model().calibration.guarantees
         if found is None:

@@ -25,11 +25,12 @@ from ripml.datasets.checks import alike_names
 from ripml.decoding.calibration import expected_calibration_error, fit_steps, in_steps
 from ripml.decoding.evidence import Evidence
 from ripml.decoding.scores import keep_above, outcomes
+from ripml.model.learning_curve import LearningCurve
 from ripml.model.left_out import ENOUGH_ROWS, LeftOutRows, leave_out_rows
 from ripml.model.model import Model
 from ripml.model.splits import LabelGroup, SplitLabel, find_splits
 
-__all__ = ["BANDS", "Band", "LabelPair", "LabelQuality", "Quality", "quality"]
+__all__ = ["BANDS", "Band", "LabelPair", "LabelQuality", "Quality", "Reliability", "quality"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -38,6 +39,7 @@ BANDS = (1, 2, 6, 21, 101, 1001)  # rows of a label from which a band begins
 _SUBSUMED = 0.95  # share of the rows of a label that carry another one
 _SAME = 0.8  # share of rows with either label that have both
 _LEAST = 5  # rows of a label of which this is said
+_BINS = 10  # of probabilities
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,15 @@ class Band:
     recall: float
     calibration_error: float
     recall_with_twice: float  # the recall to be expected of twice as many rows
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """Candidates of about the same probability together: calibrated ones are right as often as that."""
+
+    probability: float  # their mean
+    right: float  # the share of them that their rows carry
+    pairs: int  # of a row and a candidate
 
 
 @dataclass(frozen=True)
@@ -100,10 +111,34 @@ class Quality:
     labels: tuple[LabelQuality, ...]  # most frequent first
     pairs: tuple[LabelPair, ...]
     splits: tuple[SplitLabel, ...] = ()  # labels that may be two, the most clearly separated first
+    reliability: tuple[Reliability, ...] = ()
+    automation: dict[str, dict[str, list[float]]] | None = None  # see `RIPML.automation_curves`; None in early models
+    fits: tuple[dict[str, Any], ...] = ()  # of a store: the figures of each fit, see `Store.fits`
+    drift: dict[str, Any] | None = None  # of a store: see `Store.drift`
+
+    @property
+    def enough(self) -> bool:
+        """Whether there are enough rows to measure anything."""
+        return self.precision is not None
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values."""
-        return asdict(self)
+        return {**asdict(self), "enough": self.enough}
+
+    def to_html(self, title: str = "Quality", curve: LearningCurve | None = None) -> str:
+        """As one HTML page with charts and tables, which loads nothing else and can be opened from the disk.
+
+        With the learning curve, if it is given.
+
+        >>> X = np.repeat(np.eye(2), 50, axis=0) + np.random.default_rng(0).random((100, 2)) / 5
+        >>> from ripml import RIPML
+        >>> page = RIPML(random_state=0).fit(X, [["tea"]] * 50 + [["ice"]] * 50).quality().to_html("Drinks")
+        >>> page[:15], "<title>Drinks</title>" in page
+        ('<!doctype html>', True)
+        """
+        from ripml.model.report_page import report_page
+
+        return report_page(title, self.to_json() | ({} if curve is None else {"curve": curve.to_json()}))
 
     @property
     def examples(self) -> set[int]:
@@ -151,7 +186,7 @@ class _Measured:
     """Counts of all labels."""
 
     def __init__(self, model: Model, left_out: LeftOutRows) -> None:
-        self.left_out, self.names = left_out, model.vocabulary.names
+        self.left_out, self.names, self.guarantees = left_out, model.vocabulary.names, model.calibration.guarantees
         Y, scores = left_out.Y, left_out.scores
         self.L = Y.shape[1]
         self.Y = scipy.sparse.csr_array((np.ones(Y.nnz), Y.indices, Y.indptr), shape=Y.shape)
@@ -187,6 +222,8 @@ class _Measured:
             bands=self._bands(with_twice),
             labels=self._labels(shown, n_examples),
             pairs=self._pairs(limit),
+            reliability=self._reliability(),
+            automation=None if self.guarantees is None else self.guarantees.curves(),
         )
 
     def most_frequent(self, limit: int) -> Ints:
@@ -201,6 +238,17 @@ class _Measured:
         line = fit_steps(np.repeat(order[carried], times), np.repeat(self.recall[carried], times))
         gain = in_steps(order + 1, line) - in_steps(order, line)
         return np.minimum(self.recall + gain, 1)
+
+    def _reliability(self) -> tuple[Reliability, ...]:
+        """Candidates by their probability, in bins of equal width; those that nothing falls into are left out."""
+        place = np.minimum((self.probabilities * _BINS).astype(np.int64), _BINS - 1)
+        pairs = np.bincount(place, minlength=_BINS)
+        probability = np.bincount(place, self.probabilities, _BINS)
+        right = np.bincount(place, self.outcome, _BINS)
+        return tuple(
+            Reliability(_rounded(probability[i] / pairs[i]), _rounded(right[i] / pairs[i]), int(pairs[i]))
+            for i in np.flatnonzero(pairs).tolist()
+        )
 
     def _bands(self, with_twice: Floats) -> tuple[Band, ...]:
         found = []

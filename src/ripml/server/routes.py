@@ -736,9 +736,17 @@ async def begin_report(store: ServedStoreParameter, caller: CallerParameter) -> 
 
 
 @read.get(_STORE + "/report")
-async def report(store: ServedStoreParameter, limit: LimitParameter = 20) -> schemas.ReportStatus:
+async def report(
+    store: ServedStoreParameter, caller: CallerParameter, languages: LanguagesParameter, limit: LimitParameter = 20
+) -> schemas.ReportStatus:
     """Show the status of the report, and the last one with so many labels, the most frequent first."""
-    return store.report_status(limit)
+    return await store.look_up(caller, store.report_status, limit, languages)
+
+
+@read.get(_STORE + "/quality")
+async def quality(store: ServedStoreParameter, caller: CallerParameter) -> schemas.QualityOverview:
+    """Show what fits found: how much can be applied unseen at every threshold, quality over versions, and drift."""
+    return await store.look_up(caller, store.quality)
 
 
 @write.post(_STORE + "/learning-curve", status_code=202, response_model_exclude_unset=True)

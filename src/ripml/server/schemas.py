@@ -775,7 +775,90 @@ class SplitLabel(BaseModel):
     groups: tuple[LabelGroup, LabelGroup]
 
 
-class ReportStatus(JobStatus):
+class ReliabilityBin(BaseModel):
+    """Candidates of about the same probability, and the share of them that is right."""
+
+    probability: float
+    right: float
+    pairs: int
+
+
+class AutomationCurve(BaseModel):
+    """What is applied unseen at each threshold, falling: how much of it is right, and how much of all that is."""
+
+    threshold: list[float]
+    precision: list[float]
+    share: list[float]
+
+
+class AutomationCurves(BaseModel):
+    """Labels that are applied one by one, by their score, and all labels of documents, by their mean probability."""
+
+    labels: AutomationCurve
+    rows: AutomationCurve
+
+
+class FitFigures(BaseModel):
+    """What the rows that a fit left out showed, if they were enough; `automation` has shares at a precision of 0.95."""
+
+    change: int
+    time: str | None
+    documents: int
+    labels: int
+    precision: dict[str, float]
+    calibration_error: float | None
+    automation: dict[str, float]
+
+
+class FamiliarityOf(BaseModel):
+    """The mean familiarity of documents, 0.5 without drift, and the share that is unlike anything known."""
+
+    documents: int
+    familiarity: float
+    unfamiliar: float
+
+
+class NewestFamiliarity(FamiliarityOf):
+    """That of the newest documents since the fit, in all and by the month in which they came."""
+
+    months: dict[str, FamiliarityOf]
+
+
+class AcceptanceOf(BaseModel):
+    """How many labels were decided, and the share of them that was accepted."""
+
+    labels: int
+    accepted: int
+    rejected: int
+    acceptance: float
+
+
+class DecidedLabels(AcceptanceOf):
+    """Decided labels in all, the newest ones, and by month."""
+
+    newest: AcceptanceOf
+    months: dict[str, AcceptanceOf]
+
+
+class Drift(BaseModel):
+    """Whether what arrives is like what the model was fitted on, and whether people agree; null where not known."""
+
+    newest: NewestFamiliarity | None = None
+    decided: DecidedLabels | None = None
+
+
+class QualityOverview(BaseModel):
+    """What is known of a model's quality without measuring it again; `enough`: whether it has rows enough for that."""
+
+    version: int
+    rows: int
+    enough: bool
+    automation: AutomationCurves | None
+    fits: list[FitFigures]
+    drift: Drift
+
+
+class ReportStatus(_Named, JobStatus):
     """The status of the report, and the last one; `version` is null if there is none.
 
     The figures are null where there are too few documents to measure.
@@ -791,10 +874,15 @@ class ReportStatus(JobStatus):
     macro_f1: float | None = None
     calibration_error: float | None = None
     recall_with_twice: float | None = None
+    enough: bool | None = None
     bands: list[FrequencyBand] = []
     labels: list[QualityOfLabel] = []
     pairs: list[RelatedLabels] = []
     splits: list[SplitLabel] = []
+    reliability: list[ReliabilityBin] = []
+    automation: AutomationCurves | None = None
+    fits: list[FitFigures] = []
+    drift: Drift | None = None
 
 
 class CurvePoint(BaseModel):

@@ -42,6 +42,7 @@ from ripml.datasets.source import open_source
 from ripml.datasets.tables import columns_in
 from ripml.labels.concepts import Concepts
 from ripml.model.explain import Example
+from ripml.model.left_out import ENOUGH_ROWS
 from ripml.server.access import Caller
 from ripml.server.batching import Batcher
 from ripml.server.exports import ExportResponse, export_file
@@ -68,6 +69,7 @@ from ripml.server.schemas import (
     MergePreview,
     ModelCard,
     NumberedDocument,
+    QualityOverview,
     ReportStatus,
     ReviewRequest,
     ScoredLabel,
@@ -942,11 +944,29 @@ class ServedStore:
         version, found = self.store.version, self.store.quality(_REPORTED).to_json()
         return ReportStatus.model_validate({**found, "status": "idle", "version": version})
 
-    def report_status(self, limit: int) -> ReportStatus:
+    def report_status(self, limit: int, languages: Languages = ()) -> ReportStatus:
         """The status of the report, and the most frequent labels of the last one."""
         result = self.report.result or ReportStatus(status="idle")
         first = {name: getattr(result, name)[:limit] for name in ("labels", "pairs", "splits")}
-        return result.model_copy(update={**first, **dict(self.report.status)})
+        shown = [name for one in first["labels"] for name in (one.label, *(other for other, _ in one.confused_with))]
+        shown += [name for one in first["pairs"] for name in (one.label, one.other)]
+        shown += [name for one in first["splits"] for group in one.groups for name in (one.label, *dict(group.labels))]
+        names = self._names(self.store.model, set(shown), languages)
+        return result.model_copy(update={**first, "names": names, **dict(self.report.status)})
+
+    def quality(self) -> QualityOverview:
+        """What is known of the quality of the model without measuring it."""
+        version, model = self._current()
+        estimator = model.model
+        facts = {
+            "version": version,
+            "rows": estimator.n_rows_,
+            "enough": estimator.n_rows_ >= ENOUGH_ROWS,
+            "automation": estimator.automation_curves() if estimator.model_.calibration.guarantees else None,
+            "fits": self.store.fits(),
+            "drift": self.store.drift(),
+        }
+        return QualityOverview.model_validate(facts)
 
     def _run_curve(self, actor: str | None) -> LearningCurveStatus:
         """Measure what more documents would bring."""

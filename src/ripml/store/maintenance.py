@@ -25,7 +25,7 @@ from ripml.base import model_folder, platform
 from ripml.base.errors import DataError, ModelFolderError, ParameterError, RipmlError, StoreError
 from ripml.datasets import Dataset
 from ripml.datasets.formats import suffix_format, write_blocks
-from ripml.store import database, journal
+from ripml.store import database, fits, journal
 from ripml.store.database import FILE, PRIVATE, Database, WriterLock
 from ripml.store.documents import Bodies, check_actor
 from ripml.store.journal import Draft, Label, Snapshot, State
@@ -454,6 +454,7 @@ def rebuild_model(store: Database, folder: Path, encoder: Any, actor: str | None
     with store.transaction() as connection:
         Draft(connection, actor).note("rebuild")
         refit.write(connection)
+        fits.write(connection, fits.with_fit(fits.stored(connection), version.estimator, version.change))
         snapshot.write(connection)
         Recipe.of(version.model).write(connection)
     database.remove_leftovers(folder, snapshot.folder)

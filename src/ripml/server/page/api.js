@@ -133,6 +133,11 @@ export function store(name) {
     rows: (id, after, limit, signal) => request("GET", `${base}/tag/${id}/rows?after=${after}&limit=${limit}`, undefined, signal),
     download: (id, to) => request("GET", `${base}/tag/${id}/answers?to=${to}`, undefined, undefined, "blob"),
     dropTable: (id) => request("DELETE", `${base}/tag/${id}`),
+    quality: () => request("GET", `${base}/quality`),
+    report: (limit) => request("GET", `${base}/report?limit=${limit}`),
+    beginReport: () => request("POST", `${base}/report`),
+    learningCurve: () => request("GET", `${base}/learning-curve`),
+    beginLearningCurve: () => request("POST", `${base}/learning-curve`),
     refit: () => request("POST", `${base}/refit`),
     refitting: () => request("GET", `${base}/refit`),
   };
