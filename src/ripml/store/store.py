@@ -701,8 +701,8 @@ class Store:
     def quality(self, limit: int = 1000, n_examples: int = 3) -> Quality:
         """How well labels are predicted for documents that are left out with their copies; see `RIPML.quality`.
 
-        With the figures of each fit, and drift. What was found of each label is also what `label` and `browse_labels` have,
-        until the next report.
+        With the figures of each fit, and drift. What was found of each label is also what `label` and `browse_labels`
+        have, until the next report.
         """
         model = self.model
         found = model.quality(limit, n_examples, lambda rows: self._texts_of(model, rows))
