@@ -153,9 +153,9 @@ def report(
 ) -> None:
     """Measure how well labels are predicted, overall, by their frequency and one by one, on left-out training rows.
 
-    Each row is scored by a model of all others, exactly and without copies of its features. `twice` is the recall to be
-    expected of twice as many rows. At the end are labels that may be two, as their rows are in two clearly separate
-    groups, and labels of which one says the other.
+    Each row is scored by a model of all others, exactly and without copies of its features. `twice` is the recall of
+    labels that are twice as frequent, which is more than twice the rows bring: see --curve. At the end are labels that
+    may be two, as their rows are in two clearly separate groups, and labels of which one says the other.
 
     With --curve, models of an eighth, a quarter and half of the documents and of all are fitted and compared on the
     same held-out documents, to tell what twice as many would bring.
@@ -229,7 +229,7 @@ def _print_quality(found: Quality) -> None:
     }
     facts |= {"micro-F1, macro-F1": f"{found.micro_f1:.3f}, {found.macro_f1:.3f}"}
     facts |= {"calibration error": f"{found.calibration_error:.4f}"}
-    facts |= {"recall with twice the rows, about": f"{_percent(found.recall_with_twice)} %"}
+    facts |= {"recall, if labels did as those twice as frequent": f"{_percent(found.recall_with_twice)} %"}
     output.print_facts(title, facts)
     print()
     bands = [

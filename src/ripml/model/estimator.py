@@ -575,7 +575,7 @@ class RIPML(Updatable):
         """How well labels are predicted for training rows, each left out with its copies.
 
         Overall, by label frequency, and for each of the `limit` most frequent labels: precision, recall, calibration,
-        confusions and the worst `n_examples`; labels that belong together; and what twice the rows would bring. Figures
+        confusions and the worst `n_examples`; labels that belong together, and labels that may be two. Figures
         are None where there are too few rows to measure. See `ripml.model.quality`.
 
         >>> X = np.repeat(np.eye(2), 50, axis=0) + np.random.default_rng(0).random((100, 2)) / 5

@@ -4,9 +4,9 @@ A label counts as predicted where its score reaches the threshold of the model. 
 model had not seen, with their copies left out as well, see `ripml.model.left_out`. Of a model of fewer than
 `ENOUGH_ROWS` rows nothing is measured: its figures are None, and it has neither bands nor labels.
 
-What twice the rows would bring is read off labels that are twice as frequent today: with r(f) the rising line of recall
-over the logarithm of the frequency, a label of f rows would have the recall r(2f). That leaves out what more rows would
-do for the regression as a whole.
+`recall_with_twice` is read off labels that are twice as frequent today: with r(f) the rising line of recall over the
+logarithm of the frequency, a label of f rows would have the recall r(2f). Frequent labels are also easier, so that this
+is more than twice the rows bring, which `ripml.model.learning_curve` measures.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Band:
     precision: float | None
     recall: float
     calibration_error: float
-    recall_with_twice: float  # the recall to be expected of twice as many rows
+    recall_with_twice: float  # the recall of labels that are twice as frequent
 
 
 @dataclass(frozen=True)
@@ -231,7 +231,7 @@ class _Measured:
         return np.argsort(-self.frequency, kind="stable")[: min(limit, int((self.frequency > 0).sum()))]
 
     def _with_twice(self) -> Floats:
-        """The recall of each label to be expected of twice as many rows, (L,)."""
+        """The recall that each label would have if it did as well as those that are twice as frequent, (L,)."""
         order = np.log2(np.maximum(self.frequency, 1))
         carried = np.flatnonzero(self.frequency)
         times = self.frequency[carried]
