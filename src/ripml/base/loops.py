@@ -1650,3 +1650,38 @@ def _width(sentence, words, first):
             break
         width = min(width, reach - begin + 1)
     return width
+
+
+# ------------------------------------------------------------------------------------------------------------------ map
+
+
+@_ordered_loop
+def layout_step(indptr, indices, weights, now, speed, seed, number, m, settings, start, stop, then):
+    """One step of the rows from `start` to `stop` of a map (`ripml.model.layout._step`), with the same sums."""
+    pull, push, near, rate, momentum = settings
+    golden, mix, mix_2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+    n = np.uint64(len(now))
+    for i in range(start, stop):
+        x, y = now[i, 0], now[i, 1]
+        drawn_x = drawn_y = 0.0
+        for e in range(indptr[i], indptr[i + 1]):
+            dx, dy = now[indices[e], 0] - x, now[indices[e], 1] - y
+            c = weights[e] / (1.0 + (dx * dx + dy * dy))
+            drawn_x += c * dx
+            drawn_y += c * dy
+        pushed_x = pushed_y = 0.0
+        first = np.uint64(i) * golden + seed * mix_2
+        for s in range(m):
+            word = first + np.uint64(number * m + s + 1) * mix
+            word = (word ^ (word >> np.uint64(30))) * mix
+            word = (word ^ (word >> np.uint64(27))) * mix_2
+            other = np.int64((word ^ (word >> np.uint64(31))) % n)
+            dx, dy = x - now[other, 0], y - now[other, 1]
+            d2 = dx * dx + dy * dy
+            c = 1.0 / ((near + d2) * (1.0 + d2))
+            pushed_x += c * dx
+            pushed_y += c * dy
+        speed[i, 0] = momentum * speed[i, 0] + rate * (pull * drawn_x + push * pushed_x)
+        speed[i, 1] = momentum * speed[i, 1] + rate * (pull * drawn_y + push * pushed_y)
+        then[i, 0] = x + speed[i, 0]
+        then[i, 1] = y + speed[i, 1]

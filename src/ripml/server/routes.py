@@ -44,6 +44,10 @@ _PROBLEMS: dict[int | str, dict[str, Any]] = {
     status: {"description": "The problem, in one sentence.", "content": _CONTENT} for status in _STATUSES
 }
 _RULES = ("n", "threshold", "min_count", "max_count", "coverage", "per_label")  # that a request may change
+_POINTS: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}},
+    304: {"description": "The map is still the one of If-None-Match."},
+}
 _STORE = "/v1/stores/{store}"
 _DOCUMENT = _STORE + "/documents/{id}"
 _LABEL = _STORE + "/labels/{label}"
@@ -759,6 +763,58 @@ async def begin_learning_curve(store: ServedStoreParameter, caller: CallerParame
 async def learning_curve(store: ServedStoreParameter) -> schemas.LearningCurveStatus:
     """Show the status of the learning curve, and the last one."""
     return store.curve_status()
+
+
+@read.get(_STORE + "/map", response_model_exclude_none=True)
+async def map_info(
+    store: ServedStoreParameter, caller: CallerParameter, languages: LanguagesParameter
+) -> schemas.MapInfo:
+    """Describe the map of the documents. If there is none, or only an old one, this starts to compute it."""
+    found = await store.look_up(caller, store.map_info, languages)
+    if (found.map is None or found.stale) and found.status == "idle":
+        return found.model_copy(update=dict(store.map.begin(caller.key)))
+    return found
+
+
+@write.post(_STORE + "/map", status_code=202, response_model_exclude_unset=True)
+async def begin_map(store: ServedStoreParameter, caller: CallerParameter) -> schemas.JobStatus:
+    """Start to compute the map where there is none or only an old one, such as after that has failed."""
+    return store.map.begin(caller.key)
+
+
+MapParameter = Annotated[str, Query(max_length=100, description="What identifies the map, as GET /map gives it.")]
+
+
+@read.get(_STORE + "/map/points", response_class=Response, responses=_POINTS)
+async def map_points(request: Request, store: ServedStoreParameter, caller: CallerParameter) -> Response:
+    """All points in six bytes each: of all x, then of all y, a little-endian uint16; of all the code of the label, 255
+    for none; of all the doubt in steps of 1/254, 255 for unknown.
+    """
+    tag, points = await store.look_up(caller, store.map_points)
+    headers = {"ETag": f'"{tag}"', "Cache-Control": "private, no-cache"}
+    if request.headers.get("if-none-match") == headers["ETag"]:
+        return Response(status_code=304, headers=headers)
+    return Response(points, media_type="application/octet-stream", headers=headers)
+
+
+@read.get(_STORE + "/map/documents", response_model_exclude_none=True)
+async def map_documents(
+    store: ServedStoreParameter,
+    caller: CallerParameter,
+    languages: LanguagesParameter,
+    map: MapParameter,
+    point: Annotated[list[NumberParameter], Query(min_length=1, max_length=100)],
+) -> schemas.MapDocuments:
+    """Show the documents of some points; 409 if the map is another one by now."""
+    return await store.look_up(caller, store.map_documents, map, point, languages)
+
+
+@read.get(_STORE + "/map/carriers")
+async def map_carriers(
+    store: ServedStoreParameter, caller: CallerParameter, map: MapParameter, label: PrefixParameter
+) -> schemas.MapCarriers:
+    """List the points whose documents carry a label."""
+    return await store.look_up(caller, store.map_carriers, map, label)
 
 
 @write.post(_STORE + "/backup", status_code=202, response_model_exclude_unset=True)

@@ -920,3 +920,58 @@ class BackupStatus(JobStatus):
     """The status of the backup, and the backups of this store, newest first."""
 
     backups: list[BackupInfo]
+
+
+class MapLabel(BaseModel):
+    """A label that has a colour on the map."""
+
+    label: str
+    documents: int
+
+
+class MapRegion(BaseModel):
+    """The name of a part of the map."""
+
+    label: str = Field(description="A label that many documents there carry, and few elsewhere.")
+    x: float = Field(description="The middle of these documents, from 0 to 1.")
+    y: float
+    documents: int = Field(description="That carry it there.")
+    cells: int = Field(description="The side of the map has so many parts of this size.")
+
+
+class MapInfo(JobStatus, _Named):
+    """The map of the documents, without its points."""
+
+    progress: float = Field(0.0, description="The share of the computation that is done, while it is running.")
+    map: str | None = Field(None, description="What identifies the map that `points` gives; null if there is none yet.")
+    version: int | None = Field(None, description="The last change that the map has.")
+    points: int = 0
+    stale: bool = Field(False, description="Whether the map is being, or should be, computed again.")
+    waiting: int = Field(0, description="Documents that are not on the map before it is computed again.")
+    labels: list[MapLabel] = Field([], description="The most frequent labels, by the code of their points.")
+    regions: list[MapRegion] = Field([], description="Large ones first.")
+
+
+class MapDocument(BaseModel):
+    """A point of the map."""
+
+    point: int
+    id: str
+    text: str = Field(description="Its beginning.")
+    labels: list[str]
+    doubt: float | None = Field(
+        None, description="From 0 to 1, how little the most similar documents speak for its labels; null if unknown."
+    )
+
+
+class MapDocuments(_Named):
+    """Some points of the map."""
+
+    documents: list[MapDocument]
+
+
+class MapCarriers(BaseModel):
+    """The points of the documents that carry a label."""
+
+    label: str
+    points: list[int]

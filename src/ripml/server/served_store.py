@@ -29,6 +29,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
 from pydantic_core import to_json, to_jsonable_python
 
 from ripml import datasets
@@ -66,6 +67,12 @@ from ripml.server.schemas import (
     LabelList,
     LearningCurveStatus,
     Limits,
+    MapCarriers,
+    MapDocument,
+    MapDocuments,
+    MapInfo,
+    MapLabel,
+    MapRegion,
     MergePreview,
     ModelCard,
     NumberedDocument,
@@ -87,6 +94,7 @@ from ripml.store import Certificate, Store
 from ripml.store.completion import LabelOrder
 from ripml.store.label_list import Undone
 from ripml.tagging.documents import DocumentModel, Why
+from ripml.tagging.map import DocumentMap
 from ripml.tagging.rules import Suggestion
 
 __all__ = ["ServedStore", "encode_json"]
@@ -211,6 +219,8 @@ class ServedStore:
         self.audit = Job(f"audit {name}", self._run_audit, self._count_job("audit"))
         self.report = Job(f"report {name}", self._run_report, self._count_job("report"))
         self.curve = Job(f"learning curve {name}", self._run_curve, self._count_job("learning curve"))
+        self.map = Job(f"map {name}", self._run_map, self._count_job("map"))
+        self._map_share = 0.0
         self.backup = Job(f"backup {name}", self._run_backup, self._count_job("backup"))
         self._follow_failed = False
         self._decided, self._decided_turn = (0, 0, 0), threading.Lock()  # up to a change: accepted, rejected
@@ -977,6 +987,69 @@ class ServedStore:
         """The status of the learning curve, and the last one."""
         result = self.curve.result or LearningCurveStatus(status="idle")
         return result.model_copy(update=dict(self.curve.status))
+
+    def _run_map(self, actor: str | None) -> None:
+        """Compute the map."""
+
+        def progress(share: float) -> None:
+            self._map_share = share
+
+        self._map_share = 0.0
+        self.store.map(progress)
+
+    def map_info(self, languages: Languages = ()) -> MapInfo:
+        """The map as far as it is known, and the status of its computation."""
+        found, job = self.store.known_map(), self.map.status
+        status: dict[str, Any] = {**dict(job), "progress": self._map_share if job.status == "running" else 0.0}
+        if found is None:
+            return MapInfo(**status)
+        shown = [*(label for label, _ in found.top), *(region.label for region in found.regions)]
+        return MapInfo(
+            **status,
+            map=found.tag,
+            version=found.version,
+            points=len(found),
+            stale=found.stale,
+            waiting=found.n_waiting,
+            labels=[MapLabel(label=label, documents=count) for label, count in found.top],
+            regions=[
+                MapRegion(label=one.label, x=one.x, y=one.y, documents=one.n_documents, cells=one.cells)
+                for one in found.regions
+            ],
+            names=self._names(self.store.model, shown, languages),
+        )
+
+    def _known_map(self, tag: str | None = None) -> DocumentMap:
+        """The map, which must be the one of this tag if one is given."""
+        found = self.store.known_map()
+        if found is None:
+            raise Problem(404, f"there is no map yet; GET /v1/stores/{self.name}/map says when.")
+        if tag is not None and found.tag != tag:
+            raise Problem(409, f"the map has changed since {tag!r}; get its points again.")
+        return found
+
+    def map_points(self) -> tuple[str, bytes]:
+        """What identifies the map, and its points; see `DocumentMap.packed`."""
+        found = self._known_map()
+        return found.tag, found.packed()
+
+    def map_documents(self, tag: str, points: Sequence[int], languages: Languages = ()) -> MapDocuments:
+        """Some points of the map with this tag."""
+        found, documents = self._known_map(tag), list[MapDocument]()
+        if outside := [point for point in points if point >= len(found)]:
+            raise Problem(422, f"the points of the map are from 0 to {len(found) - 1}; got {outside[0]}.")
+        for point in points:
+            labels, doubt = found.labels(point), found.doubt[point]
+            for text in self._excerpts([found.ids[point]]):
+                documents.append(
+                    MapDocument(point=point, **text, labels=labels, doubt=None if np.isnan(doubt) else float(doubt))
+                )
+        names = self._names(self.store.model, (label for one in documents for label in one.labels), languages)
+        return MapDocuments(documents=documents, names=names)
+
+    def map_carriers(self, tag: str, label: str) -> MapCarriers:
+        """The points of the map with this tag whose documents carry a label."""
+        return MapCarriers(label=label, points=self._known_map(tag).carriers(label).tolist())
 
     def check_status(self) -> CheckStatus:
         """The status of the check, and the results of the last one."""

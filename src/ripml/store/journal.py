@@ -238,6 +238,12 @@ def store_id(connection: sqlite3.Connection) -> bytes:
     return chain_at(connection, 0) or b""
 
 
+def compacted_since(connection: sqlite3.Connection, change: int) -> bool:
+    """Whether the store was compacted after a change."""
+    query = "SELECT 1 FROM changes WHERE kind = 'compact' AND number > ? LIMIT 1"
+    return connection.execute(query, (change,)).fetchone() is not None
+
+
 def last_fit(connection: sqlite3.Connection) -> int:
     """The change whose documents the model was last fitted on; 0 for those that the store was created with."""
     query = "SELECT number, detail FROM changes WHERE kind IN ('refit', 'rebuild') ORDER BY number DESC LIMIT 1"

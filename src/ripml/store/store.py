@@ -69,9 +69,11 @@ from ripml.store.forgetting import Certificate, Contents, Seal, Verification
 from ripml.store.journal import Delta, Draft, Label, Snapshot, State
 from ripml.store.label_list import LabelDetail, LabelOrders, LabelPage, Merging, Undone, measured_again
 from ripml.store.maintenance import Backup, Report
+from ripml.store.maps import KeptMap, StoredDocuments
 from ripml.store.recipe import Recipe, fit_documents, suggestable
 from ripml.store.versions import Version
 from ripml.tagging.documents import DocumentModel
+from ripml.tagging.map import DocumentMap
 from ripml.tagging.review import choose
 from ripml.tagging.rules import Rules, Suggestion
 from ripml.text import Doc2Vec, TextFeatures, TfIdf
@@ -198,6 +200,9 @@ class Store:
         self._measured: Mapping[str, LabelQuality] | None = None  # label ↦ its quality, by the last report
         self._review_orders: dict[bool, _ReviewOrder] = {}  # of documents without and with labels
         self._review_turns = {False: threading.Lock(), True: threading.Lock()}
+        self._kept_map: KeptMap | None = None
+        self._shown_map: DocumentMap | None = None
+        self._map_turn, self._layout_turn = threading.Lock(), threading.Lock()
         self._changes = 0  # since the snapshot
         self._refit_turn = threading.Lock()
         self._refitting = False  # while True, the journal since the last snapshot must be kept for the new model
@@ -753,6 +758,55 @@ class Store:
         if missing := [number for number in documents[rows].tolist() if number not in states]:
             raise StoreError(f"{self._folder}: {len(missing):,} documents were removed meanwhile; try again.")
         return [self._bodies.text(states[number].body) for number in documents[rows].tolist()]
+
+    def map(self, progress: Callable[[float], None] = lambda share: None) -> DocumentMap:
+        """All documents in two dimensions, similar ones near each other; see `ripml.tagging.map`.
+
+        The map is computed once for a fit of the model, and kept beside it. After that documents come and go without
+        moving others, until a fifth of them did. `progress` is told the share of the work that is done.
+        """
+        with self._layout_turn:
+            found = self.known_map()
+            if found is None or found.stale:
+                documents, model = self._mapped(None)
+                kept = KeptMap.make(documents, model, progress)
+                with self._saving:  # `compact` waits
+                    compacted = self._read(lambda c: journal.compacted_since(c, documents.change))
+                    if self._lock is not None and not compacted:
+                        self._keep_map(kept)
+                with self._map_turn:
+                    self._kept_map, self._shown_map = kept, None
+                found = self.known_map()
+            assert found is not None
+            return found
+
+    def known_map(self) -> DocumentMap | None:
+        """The map as far as it is known without computing it again; it may be `stale`. None if there is none yet."""
+        with self._map_turn:
+            shown = self._shown_map
+            if shown is not None and self.version == shown.version and not (shown.stale and self._lock is None):
+                return shown
+            if self._kept_map is None or (shown is not None and shown.stale):
+                self._kept_map = KeptMap.load(self._folder) or self._kept_map
+            if self._kept_map is None:
+                return None
+            self._shown_map = self._kept_map.current(*self._mapped(self._kept_map))
+            return self._shown_map
+
+    def _mapped(self, known: KeptMap | None) -> tuple[StoredDocuments, DocumentModel]:
+        """All documents, with the texts of those that a map does not have, and the model that was fitted for them."""
+        while True:
+            documents = self._read(lambda c: StoredDocuments.read(c, known))
+            with self._turn:  # not between the transaction of a refit and the new model
+                if self._read(journal.last_fit) == documents.fit:
+                    return documents, self.model
+
+    def _keep_map(self, kept: KeptMap) -> None:
+        """Write the file of the map; without it the map is computed again when the store is opened."""
+        try:
+            kept.save(self._folder)
+        except OSError as error:
+            warnings.warn(f"{self._folder}: the map was not saved ({error.strerror}).", RuntimeWarning, 3)
 
     def carriers(self, labels: Iterable[str], n: int = 20) -> list[str]:
         """The ids of the first n documents that carry exactly these labels."""
@@ -1358,6 +1412,9 @@ class Store:
             journal.redact(connection, since)
 
         self._save(version, "compact", clean, actor)
+        with self._map_turn:
+            self._kept_map = self._shown_map = None
+            KeptMap.remove(self._folder)
         self._database.shrink()
         try:
             database.remove_leftovers(self._folder, Snapshot(version.change).folder, ignore_errors=False)

@@ -29,6 +29,7 @@ from ripml.model.learning_curve import LearningCurve
 from ripml.model.left_out import row_numbers
 from ripml.model.multilabel import Multilabel
 from ripml.tagging.documents import DocumentModel, Why, check_texts, distinct, estimator_of
+from ripml.tagging.map import DocumentMap, map_features
 from ripml.tagging.rules import Rules, Suggestion
 from ripml.tagging.suggestions import Suggestions
 from ripml.text import Encoder
@@ -268,6 +269,15 @@ class Tagger(Estimator):
     def name(self, tag: str, *languages: str | None) -> str:
         """What people call a tag in the first of these languages that the vocabulary has; without one, the tag."""
         return self._fitted().names([tag], *languages).get(tag, tag)
+
+    def map(self, documents: Any, tags: Any = None, *, seed: int = 0, **columns: Any) -> DocumentMap:
+        """Documents in two dimensions, similar ones near each other; they are given as for `fit`.
+
+        `positions` (n, 2) are from 0 to 1, `regions` have names, and `doubt` (n,) says how little the most similar
+        documents speak for the tags of each. The same documents and seed give the same map; see `ripml.tagging.map`.
+        """
+        fitted, data = self._fitted(), documents_given(documents, tags, **columns)
+        return DocumentMap.of(map_features(fitted, data), data, seed, fitted.model.n_jobs)
 
     def suggest(self, text: str, **rules: Any) -> list[Suggestion]:
         """The tags suggested for a text with their scores, best first; `rules` hold for this call only, such as n=3."""

@@ -34,7 +34,7 @@ function askKey() {
   return asking;
 }
 
-/** A body is sent as JSON, a file as it is; `as`: "json" or "blob". */
+/** A body is sent as JSON, a file as it is; `as`: "json", "blob" or "arrayBuffer". */
 async function request(method, path, body, signal, as = "json") {
   const used = key;
   const isFile = body instanceof Blob;
@@ -138,6 +138,15 @@ export function store(name) {
     beginReport: () => request("POST", `${base}/report`),
     learningCurve: () => request("GET", `${base}/learning-curve`),
     beginLearningCurve: () => request("POST", `${base}/learning-curve`),
+    map: () => request("GET", `${base}/map`),
+    beginMap: () => request("POST", `${base}/map`),
+    /** Bytes; see the route. */
+    mapPoints: (signal) => request("GET", `${base}/map/points`, undefined, signal, "arrayBuffer"),
+    mapDocuments(map, points, signal) {
+      const query = new URLSearchParams([["map", map], ...points.map((point) => ["point", point])]);
+      return request("GET", `${base}/map/documents?${query}`, undefined, signal);
+    },
+    mapCarriers: (map, label, signal) => request("GET", `${base}/map/carriers?${new URLSearchParams({ map, label })}`, undefined, signal),
     refit: () => request("POST", `${base}/refit`),
     refitting: () => request("GET", `${base}/refit`),
   };
