@@ -8,7 +8,7 @@ SHELL_REFERENCE := .venv/bin/typer ripml.cli.app utils docs --name ripml
 ARCHITECTURE := .venv/bin/python docs/_site/architecture.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types pages docs site browser bench format lock vendor sbom audit fuzz
+.PHONY: help demo test check lint types pages docs pictures site browser bench format lock vendor sbom audit fuzz
 # Tests start hundreds of processes, and each would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -44,6 +44,9 @@ site: .venv/.installed ## build the documentation into site/
 docs: .venv/.installed ## regenerate the pages and pictures that come from the code
 	@$(SHELL_REFERENCE) > docs/shell.md
 	@$(ARCHITECTURE) > docs/architecture.svg
+
+pictures: .venv/.installed ## make the pictures of the page in docs/page/ with Chromium
+	@.venv/bin/python docs/_site/pictures.py docs/page
 
 # Without Chromium the tests of the page are skipped; under CI they fail.
 browser: ## install Debian's Chromium for the tests of the page

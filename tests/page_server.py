@@ -1,25 +1,21 @@
-"""A server with small stores and Chromium, for the tests and the screenshots of the page."""
+"""A server with small stores and Chromium, for the tests and the pictures of the page."""
 
 from __future__ import annotations
 
-import io
 import os
 import shutil
 import socket
-import sys
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pytest
 import uvicorn
-from PIL import Image
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect, sync_playwright
 from scipy.sparse import csr_array
 
@@ -138,67 +134,3 @@ def violations(page: Page) -> list[tuple[str, str]]:
     every = "Object.fromEntries(axe.getRules().map(({ ruleId }) => [ruleId, { enabled: true }]))"
     found: dict[str, Any] = page.evaluate(f"axe.run(document, {{ rules: {every}, resultTypes: ['violations'] }})")
     return [(one["id"], node["html"]) for one in found["violations"] for node in one["nodes"]]
-
-
-def pictures(folder: Path) -> None:
-    """Write the screenshots of docs/page.md, with few colours: `python tests/page_server.py docs/page`."""
-    text = (
-        "How do I multiply a large sparse matrix with a dense numpy array?\n\n"
-        "My Python loop over the rows is far too slow, and I would like to make it faster "
-        "without copying the memory of the array."
-    )
-    with tempfile.TemporaryDirectory() as stores, serving(stores_in(Path(stores))) as address, chromium() as browser:
-
-        def open_page(width: int, height: int, scheme: Literal["light", "dark"]) -> Page:
-            page = browser.new_page(
-                viewport={"width": width, "height": height}, color_scheme=scheme, reduced_motion="reduce"
-            )
-            page.goto(address)
-            page.fill("#text", text)
-            page.wait_for_selector(".tag")
-            return page
-
-        def save(page: Page, name: str) -> None:
-            page.wait_for_load_state("networkidle")
-            with Image.open(io.BytesIO(page.screenshot())) as image:
-                image.convert("RGB").quantize(64, dither=Image.Dither.NONE).save(folder / f"{name}.png", optimize=True)
-
-        for page, name in ((open_page(1280, 800, "light"), "evidence"), (open_page(360, 740, "light"), "phone")):
-            page.click(".tag .accept")
-            page.click(".tag:nth-child(3) .reject")
-            page.click(".tag .label")
-            page.wait_for_selector(".examples li")
-            save(page, name)
-        page = open_page(1280, 800, "dark")
-        for row, verdict in ((1, "accept"), (2, "accept"), (3, "reject")):
-            page.click(f".tag:nth-child({row}) .{verdict}")
-        page.keyboard.press("Control+s")
-        page.wait_for_selector(".decision")
-        save(page, "learnt")
-        page = open_page(1280, 800, "light")
-        page.click("#card-open")
-        page.wait_for_selector("#card[open]")
-        save(page, "card")
-    with tempfile.TemporaryDirectory() as place, chromium() as browser:
-        from test_quality import documents, learn
-
-        store = Store.create(Path(place) / "subjects", data_of(documents(400, noise=4)), RIPML(random_state=0))
-        for seed in (1, 2, 3):
-            learn(store, 100, seed, noise=4)
-            store.refit()
-        for i, (text, labels) in enumerate(documents(40, 4, noise=4)):
-            (found,) = store.model.suggest([text])
-            suggested = [label for label, _ in found]
-            accepted = [label for label in suggested if label in labels]
-            store.decide({"id": f"new {i}", "text": text}, accepted, [one for one in suggested if one not in labels])
-        with serving({"subjects": store}) as address:
-            page = browser.new_page(viewport={"width": 1280, "height": 1000}, reduced_motion="reduce")
-            page.goto(f"{address}#subjects/quality")
-            page.click("#quality-begin")
-            page.wait_for_selector("#quality-labels tbody th")
-            page.evaluate("scrollTo(0, 0)")
-            save(page, "quality")
-
-
-if __name__ == "__main__":
-    pictures(Path(sys.argv[1]))

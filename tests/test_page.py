@@ -636,7 +636,7 @@ def test_everything_can_be_done_by_keyboard(visit: Visitor, stores: dict[str, St
 
 def test_letters_are_shortcuts_outside_text_fields_only_and_can_be_turned_off(visit: Visitor) -> None:
     page = visit()
-    expect(page.locator("#size")).to_be_visible()
+    expect(page.locator("#text")).to_be_focused()
     page.keyboard.type("numpy jax? /array")
     expect(page.locator("#text")).to_have_value("numpy jax? /array")
     page.keyboard.press("Control+Enter")
