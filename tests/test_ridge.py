@@ -568,3 +568,14 @@ def test_sparse_features_without_a_nonzero_and_no_targets_at_all_have_a_solution
     empty = scipy.sparse.csr_array((6, 4))
     np.testing.assert_array_equal(solver.prepare(empty, np.ones((6, 3)))(1.0).Psi, np.zeros((4, 3)))
     assert solver.prepare(scipy.sparse.csr_array(np.eye(4)), np.ones((4, 0)))(1.0).Psi.shape == (4, 0)
+
+
+@pytest.mark.parametrize("solver", SOLVERS, ids=lambda solver: solver.word)
+def test_leaving_out_all_rows_is_a_fit_without_each_or_without_its_half(solver: RidgeSolver) -> None:
+    X, Z = worlds.regression(60, 20)
+    found = solver.left_out(X, Z, 2.0, 3, None)
+    half = np.random.default_rng(3).permutation(60) % 2 == 0
+    for row in (0, 17, 59):
+        seen = np.arange(60) != row if solver.exact else half != half[row]
+        Psi = np.linalg.solve(X[seen].T @ X[seen] + 2.0 * np.eye(20), X[seen].T @ Z[seen])
+        np.testing.assert_allclose(found[row], X[row] @ Psi, atol=1e-3)
