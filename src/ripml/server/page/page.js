@@ -98,7 +98,7 @@ async function choose() {
   $("store").value = info.name;
   document.title = `${wanted === "tag" ? "" : `${link.innerText.trim()} · `}${info.name} · ripml`;
   for (const one of links) {
-    one.href = page.address(one.dataset.view);
+    one.href = `./${page.address(one.dataset.view)}`; // `#…` alone, scrolled out of the strip, is taken for a skip link
     one.ariaCurrent = one === link ? "page" : null;
   }
   link.scrollIntoView({ block: "nearest", inline: "center" }); // on a phone, the links are a strip
