@@ -165,9 +165,12 @@ class LabelCompletion:
         wanted, some = 2 * n, places
         while True:
             own = frequency
-            if len(places) > wanted:  # sort only the most frequent, with all that tie with the last of them
-                common = frequency >= -np.partition(-frequency, wanted - 1)[wanted - 1]
-                some, own = places[common], frequency[common]
+            if len(places) > wanted:  # sort only the most frequent, and of those that tie with the last the first
+                least = -np.partition(-frequency, wanted - 1)[wanted - 1]
+                more, ties = frequency > least, places[frequency == least]
+                ties = np.partition(ties, wanted - 1)[:wanted] if len(ties) > wanted else ties
+                some = np.concatenate([places[more], ties])
+                own = np.concatenate([frequency[more], np.full(len(ties), least)])
             distinct, first = np.unique(some, return_index=True)  # a label may have several names with the prefix
             if len(distinct) >= n or len(places) <= wanted:
                 return [int(place) for place in distinct[np.argsort(-own[first], kind="stable")]]
