@@ -59,7 +59,8 @@ LONG := benchmarks/rivals.py benchmarks/losses.py benchmarks/missing_labels.py b
 	benchmarks/light_server.py benchmarks/server_faults.py benchmarks/decisions.py benchmarks/packages.py \
 	benchmarks/answers.py benchmarks/backup.py benchmarks/hostile.py benchmarks/large_store.py benchmarks/million.py \
 	benchmarks/eurlex57k.py benchmarks/review.py benchmarks/label_audit.py benchmarks/tag_jobs.py benchmarks/guarantees.py \
-	benchmarks/page.py benchmarks/learning_curve.py benchmarks/completion.py benchmarks/map.py
+	benchmarks/page.py benchmarks/learning_curve.py benchmarks/completion.py benchmarks/map.py \
+	benchmarks/page_search.py
 
 bench: .venv/.installed ## run every benchmark (long ones with --quick); figures go to benchmarks/results/
 	@mkdir -p benchmarks/results

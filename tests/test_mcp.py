@@ -154,7 +154,7 @@ def test_notifications_and_responses_get_no_answer_and_batches_get_one(store: St
 def test_a_reader_follows_the_writer_and_has_no_tool_that_changes_anything(store: Store, folder: Path) -> None:
     with Store.open(folder, readonly=True) as reader:
         tools = Tools(reader, readonly=True)
-        assert set(tools.by_name) == {"suggest", "explain", "search_labels", "read_document"}
+        assert set(tools.by_name) == {"suggest", "explain", "search_labels", "search_documents", "read_document"}
         (answer,) = asked(tools, request("tools/call", name="learn", arguments={}))
         assert answer["error"]["code"] == -32602
         store.relabel("e", ["sport"])

@@ -221,6 +221,7 @@ def test_decisions_that_cannot_be_made_change_nothing(tmp_path: Path) -> None:
 def test_a_store_of_the_format_before_decisions_is_read_and_brought_up_to_date(tmp_path: Path) -> None:
     created(tmp_path / "store").close()
     with sqlite3.connect(tmp_path / "store" / "store.db") as connection:
+        connection.execute("DROP TABLE words")
         connection.execute("DROP TABLE document_decisions")
         connection.execute("PRAGMA user_version=2")
     connection.close()

@@ -640,7 +640,11 @@ def test_what_can_be_read_of_a_damaged_database_is_salvaged(tmp_path: Path, part
     with Store.create(folder, example(2000), settings()) as store:
         documents = {document["id"]: document for document in documents_of(store)}
     content = bytearray((folder / "store.db").read_bytes())
-    middle = int(part * len(content)) // 4096 * 4096
+    (tmp_path / "smaller.db").write_bytes(content)
+    with closing(sqlite3.connect(tmp_path / "smaller.db", isolation_level=None)) as connection:
+        connection.execute("DROP TABLE words")  # the index, which comes after the documents
+        connection.execute("VACUUM")
+    middle = int(part * (tmp_path / "smaller.db").stat().st_size) // 4096 * 4096
     content[middle : middle + 3 * 4096] = bytes(3 * 4096)  # three pages
     (folder / "store.db").write_bytes(content)
     assert not maintenance.check(folder).ok
@@ -652,6 +656,22 @@ def test_what_can_be_read_of_a_damaged_database_is_salvaged(tmp_path: Path, part
     assert len(found) == n >= 1000
     assert all(row["text"] == documents[row["id"]]["text"] for row in found)
     assert all(set(row["labels"]) <= set(documents[row["id"]]["labels"]) for row in found)
+
+
+def test_a_damaged_index_of_words_takes_no_document_away_and_rebuild_makes_it_anew(tmp_path: Path) -> None:
+    folder = tmp_path / "store"
+    with Store.create(folder, example(200), settings()) as store:
+        documents = documents_of(store)
+        word = str(documents[0]["text"]).split()[0]
+        found = store.search(word).total
+    with closing(sqlite3.connect(folder / "store.db", isolation_level=None)) as connection:
+        connection.execute("UPDATE words_data SET block = zeroblob(length(block)) WHERE id > 10")
+    assert maintenance.export(folder, tmp_path / "documents.jsonl") == len(documents)
+    Store.rebuild(folder)
+    with Store.open(folder) as store:
+        assert store.search(word).total == found
+        store.forget([documents[0]["id"]])
+        assert store.search(word).total == found - 1
 
 
 def test_salvaging_an_intact_store_exports_everything(folder: Path, tmp_path: Path) -> None:

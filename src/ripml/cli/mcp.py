@@ -31,7 +31,8 @@ _VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")  # of the p
 _PARSE_ERROR, _INVALID_REQUEST, _NO_METHOD, _INVALID_PARAMS, _INTERNAL_ERROR = -32700, -32600, -32601, -32602, -32603
 _INSTRUCTIONS = (
     "Tags for texts, from a model that learns. suggest gives labels for a text, explain the reasons. search_labels "
-    "finds the labels that there are. To label what the model would learn most from: review, then relabel each."
+    "finds the labels that there are, search_documents documents. To label what the model would learn most "
+    "from: review, then relabel each."
 )
 
 
@@ -45,9 +46,9 @@ def mcp(
 ) -> None:
     """Serve a store to one agent by the Model Context Protocol (MCP) over standard input and output.
 
-    The tools are suggest, explain, search_labels and read_document, and, unless --read-only is given, learn, relabel,
-    review and release. An agent starts this command itself; in its settings, the command is ripml and the arguments are
-    mcp and the folder of the store. It ends when standard input does.
+    The tools are suggest, explain, search_labels, search_documents and read_document, and, unless --read-only is given,
+    learn, relabel, review and release. An agent starts this command itself; in its settings, the command is ripml and
+    the arguments are mcp and the folder of the store. It ends when standard input does.
 
     Example: ripml mcp store/ --read-only
     """

@@ -491,6 +491,60 @@ def refit(store: options.Store, json: options.Json = False) -> None:
     print_summary(f"Refitted {store}", summary, json)
 
 
+@app.command(short_help="Find documents of a store.")
+def search(
+    store: options.Store,
+    query: Annotated[str, Argument(help='Words, "phrases", beginnings* and words -not wanted.')] = "",
+    labels: Annotated[list[str] | None, Option("--label", "-l", help="Only documents that have this label.")] = None,
+    rejected: Annotated[list[str] | None, Option("--rejected", help="Only where this label was rejected.")] = None,
+    undecided: Annotated[
+        list[str] | None, Option("--undecided", help="Only where nothing is known of this label.")
+    ] = None,
+    state: Annotated[
+        str | None, Option(help="labelled (all labels are known), partly (some are decided) or unlabelled.")
+    ] = None,
+    since: Annotated[str | None, Option(metavar="TIME", help="The last change is not before this time.")] = None,
+    until: Annotated[str | None, Option(metavar="TIME", help="The last change is before this time.")] = None,
+    prefix: Annotated[str, Option(help="The beginning of the id.")] = "",
+    newest: Annotated[bool, Option("--newest", help="The newest first, not the most relevant.")] = False,
+    n: Annotated[int, Option("-n", min=1, help="Maximum number of documents.")] = 20,
+    language: options.Language = None,
+    json: options.Json = False,
+) -> None:
+    """Find the documents of a store that have all words of a query.
+
+    Put a query with quotes or a minus between single quotes, after -- if it begins with a minus. Without a query, the
+    newest documents are listed. With --json, one object per line: a part of the text and the places of the matches too.
+
+    Example: ripml search store/ 'invoice "late fee" -draft' --label billing
+    """
+    opened = open_store(store, readonly=True)
+    found = opened.search(
+        query, labels=labels or (), rejected=rejected or (), undecided=undecided or (), state=state, since=since,
+        until=until, prefix=prefix, sort="newest" if newest else "relevance", n=n,
+    )  # fmt: skip
+    if json:
+        for one in found:
+            output.print_json(vars(one))
+        return
+    from ripml.store.fulltext import RANKED
+
+    more = "or more " if found.total >= RANKED else ""
+    title = f"{found.total:,} {more}found in {store}"
+    rows = []
+    for one in found:
+        carried = [*one.labels, *one.accepted]
+        shown = opened.model.names(carried, *options.reader_languages(language))
+        rejected_too = [f"not {label}" for label in one.rejected]
+        excerpt = " ".join(one.excerpt.split())[:_SHOWN_TEXT]
+        cells = [one.id, excerpt, ", ".join([*(shown.get(label, label) for label in carried), *rejected_too])]
+        rows.append([output.printable(cell) for cell in cells])
+    if rows:
+        output.print_table(title, ["id", "text", "labels"], rows, n_left=3)
+    else:
+        print(title)
+
+
 @app.command(short_help="List the changes of a store.")
 def history(
     store: options.Store,

@@ -426,6 +426,34 @@ async def documents(
     return await store.look_up(caller, store.documents, after, limit)
 
 
+@read.get(_STORE + "/search", response_model=schemas.FoundDocuments)
+async def search(
+    request: Request,
+    store: ServedStoreParameter,
+    caller: CallerParameter,
+    languages: LanguagesParameter,
+    q: Annotated[str, Query(max_length=1000, description='Words, "phrases", beginnings* and words -not wanted.')] = "",
+    label: Annotated[list[str] | None, Query(max_length=20, description="Carried or accepted.")] = None,
+    rejected: Annotated[list[str] | None, Query(max_length=20, description="Rejected.")] = None,
+    undecided: Annotated[list[str] | None, Query(max_length=20, description="Nothing is known of them.")] = None,
+    state: Annotated[
+        Literal["labelled", "partly", "unlabelled"] | None, Query(description="Which of its labels are known.")
+    ] = None,
+    since: Annotated[str | None, Query(max_length=50, description="The last change is not before this time.")] = None,
+    until: Annotated[str | None, Query(max_length=50, description="The last change is before this time.")] = None,
+    prefix: Annotated[str, Query(max_length=1000, description="The beginning of the id.")] = "",
+    sort: Literal["relevance", "newest"] = "relevance",
+    after: Annotated[str | None, Query(max_length=100, description="The `next` of the page before.")] = None,
+    limit: Annotated[int, Query(ge=1, le=100)] = 20,
+) -> Response:
+    """Find documents by words and filters, a page at a time."""
+    filters = {
+        "labels": label or (), "rejected": rejected or (), "undecided": undecided or (),
+        "state": state, "since": since, "until": until, "prefix": prefix, "sort": sort, "n": limit, "after": after,
+    }  # fmt: skip
+    return _json(await store.look_up(caller, store.search, q, filters, languages))
+
+
 @read.get(_DOCUMENT, response_model_exclude_unset=True)
 async def document(
     store: ServedStoreParameter, caller: CallerParameter, languages: LanguagesParameter, id: schemas.DocumentId

@@ -555,6 +555,29 @@ class NumberedDocument(BaseModel):
     id: str
 
 
+class FoundDocument(NumberedDocument):
+    """A document that was found, with a part of its text and where matches begin and end in it."""
+
+    start: int = Field(description="Where the excerpt begins in the text.")
+    excerpt: str
+    marks: list[tuple[int, int]] = Field(description="Begin and end of each match in the excerpt, in code points.")
+    characters: int = Field(description="Of the whole text.")
+    labels: list[str]
+    accepted: list[str] = Field(description="Where not all labels are known.")
+    rejected: list[str]
+    changed: str | None = Field(description="The time of its last change; null if it never changed.")
+    relevance: float | None = Field(description="By BM25; null where documents come newest first.")
+
+
+class FoundDocuments(_Named):
+    """A page of documents that were found."""
+
+    version: int
+    documents: list[FoundDocument]
+    total: int = Field(description="How many there are on all pages; at 10,000, there may be more.")
+    next: str | None = Field(description="The `after` of the next page; null at the end.")
+
+
 class DocumentList(BaseModel):
     """Documents of a store, in the order in which they were added."""
 

@@ -496,6 +496,21 @@ class ServedStore:
         found = self.store.numbered_ids(limit, after).items()
         return DocumentList(documents=[NumberedDocument(number=number, id=id) for number, id in found])
 
+    def search(self, query: str, filters: Mapping[str, Any], languages: Languages = ()) -> bytes:
+        """Documents that are found, as the JSON of `FoundDocuments`."""
+        version, model = self._current()
+        try:
+            found = self.store.search(query, **filters)
+        except (DataError, ParameterError) as error:
+            raise Problem(422, str(error)) from None
+        shown = (label for one in found for label in (*one.labels, *one.accepted, *one.rejected))
+        names = self._names(model, shown, languages)
+        more = {} if names is None else {"names": names}
+        documents = [vars(one) for one in found]
+        return encode_json(
+            {"version": version, "documents": documents, "total": found.total, "next": found.next, **more}
+        )
+
     def history(self, limit: int, before: int | None = None, languages: Languages = ()) -> bytes:
         """The last changes, or those before one, newest first, as the JSON of `History`."""
         changes, n_labels = list[dict[str, Any]](), 0

@@ -2,6 +2,7 @@
 
 from ripml.base.errors import StoreError
 from ripml.store.forgetting import Certificate
+from ripml.store.fulltext import Found, Match
 from ripml.store.store import Review, Store
 
-__all__ = ["Certificate", "Review", "Store", "StoreError"]
+__all__ = ["Certificate", "Found", "Match", "Review", "Store", "StoreError"]

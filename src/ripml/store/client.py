@@ -14,14 +14,14 @@ import shutil
 import ssl
 from collections.abc import Iterable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import IO, Any, Literal
 from urllib.parse import quote, urlencode, urlsplit
 
 from ripml.base.errors import ParameterError, RipmlError
 
-__all__ = ["Changed", "Client", "Document", "Label", "Review", "ServerError", "Suggestion", "TagJob"]
+__all__ = ["Changed", "Client", "Document", "Found", "Label", "Match", "Review", "ServerError", "Suggestion", "TagJob"]
 
 _JSON = "application/json"
 
@@ -59,6 +59,28 @@ class Document:
     id: str
     text: str
     labels: list[str]
+
+
+@dataclass(frozen=True)
+class Match:
+    """A document that was found: a part of its text, and where matches begin and end in it."""
+
+    id: str
+    excerpt: str
+    marks: list[tuple[int, int]]
+    labels: list[str]
+    accepted: list[str]  # where not all labels are known
+    rejected: list[str]
+    changed: str | None  # the time of its last change
+
+
+@dataclass(frozen=True)
+class Found:
+    """A page of documents that were found; `next` is the `after` of the next one."""
+
+    documents: list[Match]
+    total: int
+    next: str | None
 
 
 @dataclass(frozen=True)
@@ -143,6 +165,17 @@ class Client:
         """A stored document."""
         found = self._ask("GET", f"/documents/{quote(id, safe='')}")
         return Document(found["id"], found["text"], found["labels"])
+
+    def search(self, query: str = "", n: int = 20, after: str | None = None, **filters: Any) -> Found:
+        """Documents with all words of a query; filters are label=[…], rejected=[…], undecided=[…], state, since, until,
+        prefix and sort, as in the API."""
+        given = _given({"q": query, "limit": n, "after": after, **filters})
+        answer = self._ask("GET", f"/search?{urlencode(given, doseq=True)}")
+        names = [field.name for field in fields(Match)]
+        documents = [Match(**{name: one[name] for name in names}) for one in answer["documents"]]
+        for one in documents:
+            one.marks[:] = [(begin, end) for begin, end in one.marks]
+        return Found(documents, answer["total"], answer["next"])
 
     # --------------------------------------------------------------------------------------------------------- changes
 

@@ -39,13 +39,14 @@ from urllib.parse import quote
 
 from ripml.base import platform
 from ripml.base.errors import ModelFolderError, RipmlError, StoreError, StoreLockedError
+from ripml.store import fulltext
 from ripml.store.journal import Snapshot, chain_entry
 from ripml.tagging.documents import DocumentModel
 
 FILE, PART, LOCK = "store.db", "store.db.part", "writer.lock"
 PRIVATE = 0o700  # the mode of a new store's folder
 _MODEL = re.compile(r"model-[0-9]{12}")
-_APPLICATION, _FORMAT = 0x5269704D, 3
+_APPLICATION, _FORMAT = 0x5269704D, 4
 _BUSY_SECONDS = 10.0  # how long to wait for other programs that lock the database; ripml has a single writer
 _ATTEMPTS = 20  # to read a file that writers keep changing
 SCHEMA = (
@@ -75,15 +76,17 @@ SCHEMA = (
     "actor TEXT, document INTEGER, labels TEXT, body BLOB, detail TEXT, certificate BLOB, nonce BLOB NOT NULL, "
     "chain BLOB NOT NULL)",
     "CREATE INDEX changes_document ON changes (document)",
+    fulltext.TABLE,
 )
 _CHANGES_1 = (
     "CREATE TABLE changes (number INTEGER PRIMARY KEY AUTOINCREMENT, time TEXT NOT NULL, kind TEXT NOT NULL, "
     "document INTEGER, labels TEXT, body BLOB, detail TEXT)"
 )
 # The statements of each format that can be read. A writer brings an older one to the newest.
-_SCHEMA_2 = tuple(statement for statement in SCHEMA if "document_decisions" not in statement)
+_SCHEMA_3 = tuple(statement for statement in SCHEMA if statement != fulltext.TABLE)
+_SCHEMA_2 = tuple(statement for statement in _SCHEMA_3 if "document_decisions" not in statement)
 _SCHEMA_1 = tuple(_CHANGES_1 if "TABLE changes" in statement else statement for statement in _SCHEMA_2)
-_SCHEMAS = {1: _SCHEMA_1, 2: _SCHEMA_2, 3: SCHEMA}
+_SCHEMAS = {1: _SCHEMA_1, 2: _SCHEMA_2, 3: _SCHEMA_3, 4: SCHEMA}
 
 T = TypeVar("T")
 
@@ -95,6 +98,7 @@ def _reason(error: sqlite3.Error) -> str:
         ("is full", "the disk is full"),
         ("not a database", f"{FILE} is not a database"),
         ("malformed", f"{FILE} is damaged"),
+        ("no such module", "this Python has an SQLite without full-text search (FTS5); use one that has it"),
         ("no such", f"{FILE} is not the database of a store ({message})"),
         ("locked", "another program has locked the database"),
         ("readonly", "the folder cannot be written"),
@@ -187,7 +191,9 @@ class Database:
             with self.transaction() as connection:
                 if format < 2:
                     _migrate_to_2(connection)
-                _migrate_to_3(connection)
+                if format < 3:
+                    _migrate_to_3(connection)
+                _migrate_to_4(connection)
 
     def read(self, query: Callable[[sqlite3.Connection], T]) -> T:
         """The result of a query on the database as it is at one moment. Readers never wait for the writer."""
@@ -334,7 +340,8 @@ def _check_schema(connection: sqlite3.Connection) -> None:
         raise sqlite3.DatabaseError("no such application id as that of ripml")
     if format > _FORMAT:
         raise sqlite3.DatabaseError(f"format {format} of a newer ripml; upgrade with `pip install -U ripml`")
-    found = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")}
+    rows = connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL")
+    found = {sql for name, sql in rows if format < 4 or name not in fulltext.SHADOWS}
     if found - {"CREATE TABLE sqlite_sequence(name,seq)"} != set(_SCHEMAS.get(format, ())):
         raise sqlite3.DatabaseError("no such tables as a store has")
 
@@ -373,6 +380,12 @@ def _migrate_to_3(connection: sqlite3.Connection) -> None:
         if "document_decisions" in statement:
             connection.execute(statement)
     connection.execute("PRAGMA user_version=3")
+
+
+def _migrate_to_4(connection: sqlite3.Connection) -> None:
+    """Make room for the index of words, which whoever knows the form of the documents fills; see `Store`."""
+    connection.execute(fulltext.TABLE)
+    connection.execute("PRAGMA user_version=4")
 
 
 def create_database(folder: Path, fill: Callable[[sqlite3.Connection], None], new_folders: Sequence[Path] = ()) -> None:

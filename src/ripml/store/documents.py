@@ -223,6 +223,11 @@ class Bodies:
             features[column] = json.loads(value)
         return {"features": features}
 
+    @property
+    def has_text(self) -> bool:
+        """Whether documents are texts."""
+        return self.form in ("text", "encoded")
+
     def text(self, body: bytes) -> str:
         """The text of a body."""
         return self.content(body).decode()

@@ -31,6 +31,7 @@ from ripml.model.estimator import RIPML
 from ripml.store import journal
 from ripml.store.database import SCHEMA
 from ripml.store.documents import Bodies, check_id, encoder_vectors, parse_documents
+from ripml.store.fulltext import words_of
 from ripml.store.journal import Entry, Label, Snapshot, State
 from ripml.store.maintenance import Finding
 from ripml.store.versions import Version
@@ -483,6 +484,7 @@ def _present(contents: Contents, version: Version) -> list[bytes]:
         *(state.body for state in states),
         *(rows.astype(dtype).tobytes() for dtype in (np.float32, np.float64)),
         *(statement.encode() for statement in SCHEMA),
+        words_of(Bodies.of(version.model), (state.body for state in states)).encode(),
     ]
 
 

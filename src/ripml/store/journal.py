@@ -23,13 +23,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ripml.base.errors import DataError, ModelFolderError, StoreError
 from ripml.labels.concepts import Concept, Concepts
 from ripml.labels.encoding import label_keys, names_array
+
+if TYPE_CHECKING:
+    from ripml.store.fulltext import WordIndex
 
 _IN_VOCABULARY = 2  # `declared` of labels that the vocabulary has a name for
 
@@ -635,8 +638,10 @@ class Draft:
     True
     """
 
-    def __init__(self, connection: sqlite3.Connection, actor: str | None = None) -> None:
-        self._connection, self._actor = connection, actor
+    def __init__(
+        self, connection: sqlite3.Connection, actor: str | None = None, index: WordIndex | None = None
+    ) -> None:
+        self._connection, self._actor, self._index = connection, actor, index
         self.store = store_id(connection)
         self.last = last_change(connection)  # the number of the last change
         self.chain = chain_at(connection, self.last) or b""  # the hash of the history up to it
@@ -663,6 +668,8 @@ class Draft:
             command = "INSERT INTO documents (id, body, labelset) VALUES (?, ?, ?)"
             number = int(self._connection.execute(command, (id, body, label_set)).lastrowid or 0)
             before, kind = None, "learn"
+            if self._index is not None:
+                self._index.add(number, body)
         else:
             number, before = found
             self.decided.append(number)
@@ -672,6 +679,8 @@ class Draft:
             command = "UPDATE documents SET body = ?, labelset = ? WHERE number = ?"
             self._connection.execute(command, (body, label_set, number))
             self._delete_labels(number)
+            if self._index is not None:
+                self._index.replace(number, before.body, body)
         if after.is_decided:
             kind = "decide"
         self._connection.executemany(
@@ -723,6 +732,8 @@ class Draft:
         self.decided.append(number)
         self._delete_labels(number)
         self._connection.execute("DELETE FROM documents WHERE number = ?", (number,))
+        if self._index is not None:
+            self._index.remove(number, before.body)
         certificate = None if digest is None else digest(before.body)
         self._record("forget", id if digest is None else None, Edit(number, before, None), certificate)
         (entry,) = Entry.read(self._connection, "number = ?", self.last)

@@ -25,7 +25,7 @@ from ripml.base import model_folder, platform
 from ripml.base.errors import DataError, ModelFolderError, ParameterError, RipmlError, StoreError
 from ripml.datasets import Dataset
 from ripml.datasets.formats import suffix_format, write_blocks
-from ripml.store import database, fits, journal
+from ripml.store import database, fits, fulltext, journal
 from ripml.store.database import FILE, PRIVATE, Database, WriterLock
 from ripml.store.documents import Bodies, check_actor
 from ripml.store.journal import Draft, Label, Snapshot, State
@@ -453,6 +453,7 @@ def rebuild_model(store: Database, folder: Path, encoder: Any, actor: str | None
     snapshot = database.save_model(folder, version.change, version.model)
     with store.transaction() as connection:
         Draft(connection, actor).note("rebuild")
+        fulltext.fill(connection, Bodies.of(version.model))
         refit.write(connection)
         fits.write(connection, fits.with_fit(fits.stored(connection), version.estimator, version.change))
         snapshot.write(connection)

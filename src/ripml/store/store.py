@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from math import prod
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,7 +50,7 @@ from ripml.model.explain import Example
 from ripml.model.learning_curve import LearningCurve
 from ripml.model.multilabel import Multilabel
 from ripml.model.quality import LabelQuality, Quality
-from ripml.store import database, dismissals, drift, fits, forgetting, journal, leases, maintenance, versions
+from ripml.store import database, dismissals, drift, fits, forgetting, fulltext, journal, leases, maintenance, versions
 from ripml.store.completion import LabelCompletion, LabelInfo, LabelOrder
 from ripml.store.database import Database, WriterLock
 from ripml.store.dismissals import Doubt
@@ -66,6 +66,7 @@ from ripml.store.documents import (
     parse_documents,
 )
 from ripml.store.forgetting import Certificate, Contents, Seal, Verification
+from ripml.store.fulltext import Filters, Found
 from ripml.store.journal import Delta, Draft, Label, Snapshot, State
 from ripml.store.label_list import LabelDetail, LabelOrders, LabelPage, Merging, Undone, measured_again
 from ripml.store.maintenance import Backup, Report
@@ -215,6 +216,9 @@ class Store:
             if self._database.read(Recipe.read) is None:  # the store was created by an early ripml
                 with self._database.transaction() as connection:
                     Recipe.of(self.model).write(connection)
+            if not self._database.read(fulltext.is_ready):  # it was created by an earlier ripml
+                with self._database.transaction() as connection:
+                    fulltext.fill(connection, self._bodies)
             if self._is_outdated(self._version):
                 self._refit(None)
                 reason = "does not have the features that its documents were learnt with, since it was created by an"
@@ -279,6 +283,7 @@ class Store:
                 if concepts:
                     journal.write_concepts(connection, concepts, 0)
                 fits.write(connection, fits.with_fit([], settings, 0))
+                fulltext.fill(connection, Bodies.of(fitted))
                 snapshot.write(connection)
                 Recipe.of(version.model).write(connection)
 
@@ -582,6 +587,32 @@ class Store:
             }
 
         return self._read(query)
+
+    def search(
+        self,
+        query: str = "",
+        *,
+        labels: Iterable[str] = (),
+        rejected: Iterable[str] = (),
+        undecided: Iterable[str] = (),
+        state: str | None = None,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
+        prefix: str = "",
+        sort: Literal["relevance", "newest"] = "relevance",
+        n: int = 20,
+        after: str | None = None,
+    ) -> Found:
+        """At most n documents with all words of a query, the most relevant first, or the newest.
+
+        A query has words, "phrases in quotes", beginnings of words (`auto*`), and words or phrases that must not occur
+        (`-draft`); every text is a query. Case, width and accents that are combined or not make no difference. Without
+        words, all documents are found, the newest first. The others say which documents are wanted: see `Filters`. The
+        `next` of what is found is where the page `after` it begins.
+        """
+        yes, no, open = (tuple(check_labels(some)) for some in (labels, rejected, undecided))
+        filters = Filters(yes, no, open, state, since, until, prefix)
+        return self._read(lambda c: fulltext.search(c, self._bodies, query, filters, sort, n, after))
 
     def decisions(self) -> Iterator[dict[str, Any]]:
         """The documents of which some labels are decided, each as `document` gives it and `decide` takes it."""
@@ -1233,7 +1264,8 @@ class Store:
 
         Another process may have written in spite of the lock: some network file systems grant every lock.
         """
-        draft = Draft(connection, actor)
+        index = fulltext.WordIndex(connection, self._bodies.text) if self._bodies.has_text else None
+        draft = Draft(connection, actor, index)
         if (draft.last, draft.chain) != (self._version.change, self._chain):
             self._stale = True
             raise StoreError(f"{self._folder}: another process has changed this store; nothing was changed, try again.")
@@ -1410,6 +1442,7 @@ class Store:
         def clean(connection: sqlite3.Connection) -> None:
             connection.executemany("DELETE FROM labels WHERE number = ?", [(label.number,) for label in labels])
             journal.redact(connection, since)
+            fulltext.erase(connection)
 
         self._save(version, "compact", clean, actor)
         with self._map_turn:

@@ -65,8 +65,8 @@ class Tools:
     ...     tools = Tools(store)
     ...     tools.call("suggest", {"text": "an apple", "n": 1})["labels"][0]["label"]
     'fruit'
-    >>> sorted(tools.by_name)
-    ['explain', 'learn', 'read_document', 'relabel', 'release', 'review', 'search_labels', 'suggest']
+    >>> sorted(name for name, tool in tools.by_name.items() if not tool.writes)
+    ['explain', 'read_document', 'search_documents', 'search_labels', 'suggest']
     """
 
     def __init__(self, store: Store, readonly: bool = False, actor: str | None = None) -> None:
@@ -77,6 +77,7 @@ class Tools:
     def _all(self) -> list[Tool]:
         n = _count(5, "The most labels.")
         document = _schema(["text", "labels"], id=_ID, text=_TEXT, labels=_LABELS)
+        found_labels = {"type": "array", "items": {"type": "string"}, "default": [], "description": "Labels to have."}
         many = {"type": "array", "items": document, "minItems": 1, "maxItems": 1000}
         labelled = {"type": "boolean", "default": False, "description": "Whether those with labels."}
         minutes = {"type": "number", "minimum": 1, "maximum": 10_080, "default": 30, "description": "How long."}
@@ -97,6 +98,13 @@ class Tools:
                 "Find labels by the beginning of a name or of a word in it; one typing mistake is forgiven. Use it "
                 "before learn or relabel, so that no second label with nearly the same name comes into being.",
                 _schema(["prefix"], prefix={"type": "string"}, n=_count(20, "The most labels.")), self._search,
+            ),
+            Tool(
+                "search_documents", "Search documents",
+                "Find stored documents by words, \"phrases in quotes\", beginnings (auto*) and words that must not "
+                "occur (-draft), and by labels that they have; the most relevant first. Empty: the newest.",
+                _schema(["query"], query={"type": "string"}, labels=found_labels, n=_count(10, "The most documents.")),
+                self._search_documents,
             ),
             Tool(
                 "read_document", "Read a document", "Show a stored document and its labels.",
@@ -181,6 +189,17 @@ class Tools:
                 | ({"name": names[label.name]} if label.name in names else {})
                 for label in found
             ]
+        }
+
+    def _search_documents(self, query: str, labels: list[str], n: int) -> dict[str, Any]:
+        found = self._store.search(query, labels=labels, n=n)
+        return {
+            "total": found.total,
+            "documents": [
+                {"id": one.id, "excerpt": one.excerpt, "labels": [*one.labels, *one.accepted]}
+                | ({"rejected": one.rejected} if one.rejected else {})
+                for one in found
+            ],
         }
 
     def _read(self, id: str) -> dict[str, Any]:
