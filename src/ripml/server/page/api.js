@@ -111,6 +111,8 @@ export function store(name) {
     /** `what`: "rename", "merge", "retire" or "reinstate". */
     changeLabel: (name, what, body) => request("POST", `${labelAt(name)}/${what}`, body),
     undoLabels: (change) => request("POST", `${base}/labels/undo`, { change }),
+    /** The documents of a page: parameters as in the API. */
+    search: (query, signal) => request("GET", `${base}/search?${query}`, undefined, signal),
     history: (limit) => request("GET", `${base}/history?limit=${limit}`),
     relabel: (id, labels) => request("PUT", `${at(id)}/labels`, { labels }),
     review: (query, signal) => request("POST", `${base}/review`, query, signal),
