@@ -12,6 +12,7 @@ from playwright.sync_api import Browser, Page, expect
 from test_quality import documents, learn
 
 from ripml import RIPML, Store
+from ripml.model.learning_curve import CurvePoint, LearningCurve
 from ripml.server import Settings, add_key
 
 pytestmark = needs_chromium
@@ -175,6 +176,27 @@ def test_every_chart_has_a_table_with_its_numbers(visit: Visitor, store: Store) 
     expect(page.locator("#quality-familiar-about")).to_contain_text("The newest 30 documents")
 
 
+def test_a_learning_curve_is_shown_and_too_few_documents_for_one_are_told(
+    visit: Visitor, browser: Browser, store: Store, tmp_path: Path
+) -> None:
+    page = visit()
+    expect(page.locator("#quality-learning-about")).to_contain_text("takes about two fits")
+    page.locator("#quality-learning-begin").click()
+    expect(page.locator("#quality-learning-about")).to_contain_text("too few for a learning curve")
+    figures = [{"P@1": 0.5 + i / 10, "micro-F1": 0.4 + i / 10} for i in range(4)]
+    *points, twice = [CurvePoint(100 * 2**i, one, dict.fromkeys(one, 0.01)) for i, one in enumerate(figures)]
+    curve = LearningCurve(200, tuple(points), twice, {"P@1": 0.0, "micro-F1": 0.0})
+    (tmp_path / "curve.html").write_text(store.quality().to_html("Subjects", curve), encoding="utf-8")
+    report = browser.new_page()
+    report.goto((tmp_path / "curve.html").as_uri())
+    expect(report.locator("#quality-learning-about")).to_contain_text("80.0% (+10 points)")
+    report.locator("#quality-learning summary").click()
+    expect(report.locator("#quality-learning tbody th")).to_have_text(["100", "200", "400", "800, expected"])
+    expect(report.locator("#quality-learning-begin")).to_be_hidden()
+    assert not violations(report)
+    report.close()
+
+
 def test_thousands_of_labels_make_few_rows(browser: Browser, tmp_path: Path) -> None:
     names = [f"label {i:04}" for i in range(900)]
     texts = [(f"text {i} about {names[i % 900]}", [names[i % 900]]) for i in range(1800)]
@@ -224,6 +246,7 @@ def test_a_reader_sees_everything_and_cannot_measure(browser: Browser, made: Pat
 def test_axe_finds_no_violation(visit: Visitor, scheme: str, phone: bool) -> None:
     page = visit(phone=phone, color_scheme=scheme)
     expect(page.locator("#quality-sentence b").first).to_be_visible()
+    page.evaluate("document.querySelector('#views').scrollTo(0, 0)")  # axe takes a first link outside for a skip link
     assert not violations(page)
     measured(page)
     page.locator("#quality-fits summary").click()

@@ -68,6 +68,7 @@ export class Figures {
     this.#apply(this.#applied);
     this.#drawFits();
     this.#drawDrift();
+    this.#drawLearning();
     if (!measured) return;
     this.#drawCalibration();
     this.#drawBands();
@@ -234,6 +235,40 @@ export class Figures {
       : "Nothing that could be compared was learnt since the last fit: familiarity shows here whether new texts are like the known ones.";
     const familiar = newest && Object.entries(newest.months);
     months($("quality-familiar"), familiar, "Familiarity of new documents by month", { name: "mean familiarity", value: ({ familiarity }) => familiarity, colour: "bar", write: score }, ["Month", "Documents", "Familiarity", "Unlike anything known"], ({ documents, familiarity, unfamiliar }) => [number(documents), score(familiarity), share(unfamiliar)]);
+  }
+
+  /** The learning curve, if it was measured. */
+  #drawLearning() {
+    const { curve } = this.#data;
+    $("quality-learning-part").hidden = !curve;
+    if (!curve) return;
+    const { points = [], twice, held_out: held } = curve;
+    const about = $("quality-learning-about");
+    if (!twice) {
+      about.textContent = "Models of an eighth, a quarter and half of the documents, and of all, tell what twice as many would bring. That takes about two fits.";
+      return clear($("quality-learning"));
+    }
+    const key = "P@1";
+    const gain = twice.figures[key] - points.at(-1).figures[key];
+    about.textContent = `On ${count(held, "held-out document")}. Twice as many documents, ${number(twice.rows)}, are expected to make the best tag right in ${precise(twice.figures[key])} (${gain < 0 ? "−" : "+"}${number(Math.abs(Math.round(1000 * gain)) / 10)} points).`;
+    const all = [...points, twice];
+    const known = (name) => all.map(({ figures }, i) => (i < points.length ? figures[name] : null));
+    const expected = (name) => all.map(({ figures }, i) => (i < points.length - 1 ? null : figures[name]));
+    const names = Object.keys(twice.figures);
+    const cells = ({ figures, errors }) => names.map((name) => `${precise(figures[name])} ± ${precise(errors[name])}`);
+    chart($("quality-learning"), {
+      title: "Figures by the number of documents",
+      x: all.map((_, i) => i),
+      names: all.map(({ rows }) => number(rows)),
+      xTitle: "documents",
+      series: [
+        { name: "best tag right", values: known(key), colour: "accent", points: true },
+        { name: "expected", values: expected(key), colour: "accent", dash: true },
+        { name: "micro-F1", values: known("micro-F1"), colour: "bar", points: true },
+        { name: "expected", values: expected("micro-F1"), colour: "bar", dash: true },
+      ].filter(({ values }) => values.some((value) => value != null)),
+      rows: [["Documents", ...names], all.map((one, i) => [`${number(one.rows)}${i < points.length ? "" : ", expected"}`, ...cells(one)])],
+    });
   }
 
   // What was measured.

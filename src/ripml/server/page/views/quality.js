@@ -40,6 +40,7 @@ export default class Quality {
     const labels = document.querySelector('#views [data-view="labels"]');
     this.#figures = new Figures({ link: (label) => labels && page.address("labels", { label }) });
     for (const id of ["quality-measure", "quality-begin"]) $(id).addEventListener("click", () => this.#begin());
+    $("quality-learning-begin").addEventListener("click", () => this.#beginCurve());
   }
 
   keys = { letters: { "/": () => $("quality-filter").focus(), r: () => this.#begin() } };
@@ -74,20 +75,20 @@ export default class Quality {
     const store = this.#store;
     clearTimeout(this.#timer);
     try {
-      const [overview, report] = await Promise.all([store.quality(), store.report(LABELS), loaded()]);
+      const [overview, report, curve] = await Promise.all([store.quality(), store.report(LABELS), store.learningCurve(), loaded()]);
       if (store !== this.#store || !this.#open) return;
       this.#page.calm();
       this.#overview = overview;
-      this.#draw(report);
+      this.#draw(report, curve);
     } catch (error) {
       if (store === this.#store) this.#page.failed(error, () => this.#load());
     }
   }
 
-  #draw(report) {
+  #draw(report, curve) {
     const { version, rows, enough, ...known } = this.#overview;
     const measured = report.version !== null;
-    this.#figures.draw({ ...report, ...known, enough, rows: measured ? report.rows : rows });
+    this.#figures.draw({ ...report, ...known, curve, enough, rows: measured ? report.rows : rows });
     this.#figures.seen();
     const running = report.status === "running";
     $("quality-measure").hidden = !measured || !enough;
@@ -95,15 +96,20 @@ export default class Quality {
     const changed = measured && version > report.version ? " The store has changed since." : "";
     const last = measured ? `Measured ${when(report.last)}.${changed}` : "";
     $("quality-state").textContent = { running: "Measuring; this page shows the result when it is there.", failed: report.detail }[report.status] ?? (enough ? last : "");
-    if (running && this.#open) this.#timer = setTimeout(() => this.#follow(), POLL);
+    const fitting = curve.status === "running";
+    const button = $("quality-learning-begin");
+    Object.assign(button, { hidden: false, textContent: fitting ? "Fitting …" : curve.twice ? "Measure the curve again" : "Measure the curve", ariaDisabled: String(fitting) });
+    if (curve.status === "failed") $("quality-learning-about").textContent = curve.detail;
+    if ((running || fitting) && this.#open) this.#timer = setTimeout(() => this.#follow(running, fitting), POLL);
   }
 
-  async #follow() {
+  /** Wait for the end of the work that is under way. */
+  async #follow(...under) {
     const store = this.#store;
     try {
-      const { status } = await store.report(1);
+      const jobs = await Promise.all([store.report(1), store.learningCurve()]);
       if (store !== this.#store || !this.#open) return;
-      if (status === "running") this.#timer = setTimeout(() => this.#follow(), POLL);
+      if (jobs.every(({ status }, i) => (status === "running") === under[i])) this.#timer = setTimeout(() => this.#follow(...under), POLL);
       else await this.#load();
     } catch (error) {
       this.#page.failed(error, () => this.#load());
@@ -112,11 +118,17 @@ export default class Quality {
 
   async #begin() {
     if (!this.#page.writes || !this.#overview?.enough || $("quality-begin").ariaDisabled === "true") return;
+    await this.#started(() => this.#store.beginReport());
+  }
+
+  async #beginCurve() {
+    if ($("quality-learning-begin").ariaDisabled !== "true") await this.#started(() => this.#store.beginLearningCurve());
+  }
+
+  async #started(call) {
     try {
-      await this.#store.beginReport();
-      $("quality-state").textContent = "Measuring; this page shows the result when it is there.";
-      $("quality-measure").ariaDisabled = $("quality-begin").ariaDisabled = "true";
-      this.#timer = setTimeout(() => this.#follow(), POLL);
+      await call();
+      await this.#load();
     } catch (error) {
       this.#page.failed(error);
     }
