@@ -145,7 +145,8 @@ def test_learning_is_fitting_and_forgetting_is_never_having_learnt() -> None:
     part.learn(texts[60:], tags[60:])
     assert part.n_documents_ == 80
     reference = frozen.without_rows().partial_fit(features.transform(texts), tags)
-    wanted = part.documents_.rules.suggestions(reference, reference.decision_function(features.transform(queries)))
+    asked = features.transform(queries)
+    wanted = part.documents_.rules.suggestions(reference, reference.decision_function(asked), asked)
     assert same(part.suggest_many(queries), wanted, 1e-4)
     assert not same(part.suggest_many(queries), before, 1e-4)
     assert same(part.forget(texts[60:]).suggest_many(queries), before, 1e-4)

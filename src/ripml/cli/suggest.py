@@ -264,7 +264,7 @@ def _predictions(
     model: Any = trained.model
     X = trained.features(rows)
     scores, calibrated = model.scores_and_probabilities(X) if probabilities else (model.decision_function(X), None)
-    best = rules.kept(model, scores)
+    best = rules.kept(model, scores, X)
     if calibrated is not None and best.nnz:  # the labels stay in the order of the scores, which have fewer ties
         best.data = calibrated[np.repeat(np.arange(best.shape[0]), np.diff(best.indptr)), best.indices]
     return list(zip(named(model, best), (np.diff(scores.indptr) > 0).tolist(), strict=True))
@@ -280,7 +280,8 @@ def automation(
 ) -> None:
     """Print which share of labels, or of rows, can be applied without being looked at, for a wanted precision.
 
-    The precision is that of training rows that were left out. Labels: all with a score of at least the threshold are
+    The precision is that of training rows that were left out; that of new rows is, with a confidence of 95 %, at least
+    what "at least" says, which is what reaches the wanted one. Labels: all with a score of at least the threshold are
     applied; the share is that of all right labels. Rows: a row gets all labels of its set (ripml predict --sets) if the
     mean of their probabilities is at least the threshold; the share is that of all rows.
 
@@ -303,10 +304,11 @@ def automation(
             print(f"{what} that can be applied unseen: too few left-out rows to promise a precision")
             continue
         lines = [
-            [f"{100 * one['precision']:.1f} %", f"{100 * one['share']:.1f} %", f"{one['threshold']:.3f}"]
+            [*(f"{100 * one[name]:.1f} %" for name in ("least", "precision", "share")), f"{one['threshold']:.3f}"]
             for one in curve
         ]
-        output.print_table(f"{what} that can be applied unseen", ["precision", "share", "threshold"], lines)
+        columns = ["at least", "precision", "share", "threshold"]
+        output.print_table(f"{what} that can be applied unseen", columns, lines)
 
 
 @app.command(short_help="Measure a model on labelled rows.")

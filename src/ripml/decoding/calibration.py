@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ripml import metrics
+from ripml.decoding.beyond import Others
 from ripml.decoding.guarantees import Guarantees
 from ripml.decoding.scores import outcomes
 
@@ -34,14 +35,17 @@ class Calibration:
     guarantees: Guarantees | None = None  # what these rows promise of sets; models of early versions have none
 
     @classmethod
-    def fit(cls, truth: Any, scores: Any, frequency: NDArray[np.int64]) -> Calibration:
-        """From the labels and the scores of left-out rows, both CSR (n, L); `frequency` (L,) counts these rows too."""
+    def fit(cls, truth: Any, scores: Any, frequency: NDArray[np.int64], others: Others | None = None) -> Calibration:
+        """From the labels and the scores of left-out rows, both CSR (n, L); `frequency` (L,) counts these rows too.
+
+        `others` says what is known of labels that were no candidates.
+        """
         outcome = outcomes(truth, scores)
         steps, probabilities = _calibrated(scores.data, outcome, np.diff(scores.indptr))
         error = expected_calibration_error(probabilities, outcome)
         errors = errors_by_frequency(probabilities, outcome, frequency[scores.indices] - outcome)
         threshold = best_threshold(truth, scores)
-        guarantees = Guarantees.fit(truth, scores, frequency, threshold, probabilities)
+        guarantees = Guarantees.fit(truth, scores, frequency, threshold, probabilities, others)
         return cls(steps, threshold, _precision(truth, scores), error, errors, guarantees)
 
     def kept(self, labels: NDArray[np.int64]) -> Calibration:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,14 +13,15 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from ripml.base.parallel import blocks, map_blocks, one_blas_thread
-from ripml.decoding.embedding import LabelEmbedding
+from ripml.decoding.embedding import LabelEmbedding, SketchEmbedding
 from ripml.decoding.evidence import Evidence
 from ripml.decoding.names import NameModel
+from ripml.decoding.scores import at_pairs
 from ripml.decoding.training_rows import TrainingRows
 from ripml.labels.vocabulary import Vocabulary
 from ripml.regression.regression import Regression
 
-__all__ = ["Choices", "Cluster", "Contributions", "FittedDecoder", "LeftOut"]
+__all__ = ["Choices", "Cluster", "Contributions", "FittedDecoder", "LeftOut", "Surroundings"]
 
 Ints = NDArray[np.int64]
 Arrays = dict[str, NDArray[Any]]
@@ -100,6 +102,32 @@ class Contributions:
 
 
 @dataclass(frozen=True)
+class Surroundings:
+    """What is known about all labels of a block of rows: ẑ, and the labels of what is near, see `decoding.beyond`."""
+
+    Z: NDArray[np.float32]
+    embedding: SketchEmbedding
+    near: Any = None  # CSR (n, L), weighed shares of the nearest examples that carry each label
+    wider: Any = None  # … and of more of them
+
+    @cached_property
+    def values(self) -> NDArray[np.float32]:
+        """⟨Φ_l, ẑ⟩ of all labels, (n, L)."""
+        if not self.embedding.own_dimensions:
+            values = self.embedding.columns.values(self.Z)
+            return np.asarray(values / np.float32(self.embedding.projection.n_learners))
+        out = np.zeros((len(self.Z), len(self.embedding.keys)), np.float32)
+        out[:, : self.Z.shape[1]] = self.Z
+        return out
+
+    def at(self, rows: Ints, labels: Ints) -> list[NDArray[Any]]:
+        """The value and the two shares of labels (p,) of these rows."""
+        nothing, shares = np.zeros(len(rows)), (self.near, self.wider)
+        found = [nothing if some is None else at_pairs(some, rows, labels) for some in shares]
+        return [self.embedding.values(self.Z, rows, labels), *found]
+
+
+@dataclass(frozen=True)
 class FittedDecoder(ABC):
     """A decoder with its choices, for the labels of its embedding."""
 
@@ -124,6 +152,13 @@ class FittedDecoder(ABC):
     @abstractmethod
     def functionals(self, labels: Ints, candidates: Ints | None) -> NDArray[Any] | None:
         """g (len(labels), M) with value = ⟨g_l, ẑ⟩; None where it is the label's own dimension of ẑ."""
+
+    def surroundings(self, cluster: Cluster, X: Any, left_out: LeftOut | None = None) -> Surroundings:
+        """What is known about all labels of a block of feature rows; `left_out` says which training rows these are.
+
+        Only of decoders that `leaves_out` says so of.
+        """
+        raise NotImplementedError(f"{type(self).__name__} says nothing of labels beyond the candidates")
 
     def arrays(self) -> Arrays:
         """What it learnt, beside its choices."""

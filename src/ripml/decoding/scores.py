@@ -13,6 +13,7 @@ from ripml.base.compiled import loops
 
 __all__ = [
     "as_scores",
+    "at_pairs",
     "best_of_rows",
     "carried",
     "keep_above",
@@ -102,16 +103,24 @@ def values_at(matrix: Any, labels: NDArray[np.int64]) -> NDArray[Any]:
     >>> values_at(scipy.sparse.csr_array([[0.5, 0, 0.25]]), np.array([[2, 1, -1]])).tolist()
     [[0.25, 0.0, 0.0]]
     """
+    row = np.broadcast_to(np.arange(len(labels))[:, None], labels.shape)
+    found = at_pairs(matrix, row.ravel(), labels.ravel()).reshape(labels.shape)
+    return np.where(labels >= 0, found, 0)
+
+
+def at_pairs(matrix: Any, rows: NDArray[np.int64], columns: NDArray[np.int64]) -> NDArray[Any]:
+    """The entries of a CSR matrix at pairs (rows[i], columns[i]); 0 where there is none.
+
+    >>> at_pairs(scipy.sparse.csr_array([[0.5, 0, 0.25]]), np.array([0, 0]), np.array([2, 1])).tolist()
+    [0.25, 0.0]
+    """
     L = max(matrix.shape[1], 1)
-    row = np.repeat(np.arange(matrix.shape[0], dtype=np.int64), np.diff(matrix.indptr))
-    places = row * L + matrix.indices
-    order = np.argsort(places, kind="stable")
-    asked = np.arange(len(labels))[:, None] * L + labels
-    found = np.minimum(np.searchsorted(places, asked, sorter=order), max(len(places) - 1, 0))
+    places = np.repeat(np.arange(matrix.shape[0], dtype=np.int64), np.diff(matrix.indptr)) * L + matrix.indices
+    order, asked = np.argsort(places, kind="stable"), rows * L + columns
     if not len(places):
-        return np.zeros(labels.shape, matrix.dtype)
-    there = (places[order[found]] == asked) & (labels >= 0)
-    return np.where(there, matrix.data[order[found]], 0)
+        return np.zeros(len(asked), matrix.dtype)
+    found = order[np.minimum(np.searchsorted(places, asked, sorter=order), len(places) - 1)]
+    return np.where(places[found] == asked, matrix.data[found], 0)
 
 
 def largest(values: NDArray[Any], k: int) -> NDArray[np.int64]:

@@ -38,7 +38,7 @@ from ripml.decoding import scores as scoring
 from ripml.decoding.blend import LEARNT, SLOPE, Candidates, Trees, steps_of
 from ripml.decoding.embedding import SketchEmbedding
 from ripml.decoding.evidence import Evidence, apart
-from ripml.decoding.fitted import Arrays, Cluster, Contributions, FittedDecoder, LeftOut
+from ripml.decoding.fitted import Arrays, Cluster, Contributions, FittedDecoder, LeftOut, Surroundings
 from ripml.decoding.names import RARE, NameModel, candidate_signals
 from ripml.decoding.names import proposed as proposed_by_names
 from ripml.decoding.sketch import least_squares, sketch_values
@@ -56,6 +56,7 @@ Result = TypeVar("Result")
 CLOSENESS = ("nearest", "tenth")
 OF_LABEL_AND_ROW = ("frequency", "rank", "best", "third", "total")  # the signals of `_standing`
 _TENTH = 10
+_NEAR, _WIDER, _WIDER_TEMPERATURE = 200, 1000, 0.3  # examples that speak of labels beyond the candidates
 _COOCCURRENCE_PRIOR = np.float32(0.05)  # weight of near rows in which a label occurs with no other
 _PARTS, _LEAST_BLOCK = 4, 4  # into which a batch is cut at least, but not smaller than so many rows
 _ROW_BLOCK = 256
@@ -329,6 +330,30 @@ class FittedSignals(FittedDecoder):
             offered[:, self._unseen[self._unseen < values.shape[1]]] = -np.inf
         best = scoring.largest(offered, min(self.choices.n_candidates + 1, values.shape[1]))
         return np.where(np.isfinite(np.take_along_axis(offered, best, axis=1)), best, -1)
+
+    # ------------------------------------------------------------------------------------------- beyond the candidates
+
+    def surroundings(self, cluster: Cluster, X: Any, left_out: LeftOut | None = None) -> Surroundings:
+        """ẑ, and the labels of many similar rows; or of many label sets near in the embedding, without such rows."""
+        X, _ = apart(X)
+        rows, sets = cluster.rows, cluster.index.sets
+        Z, likeness = self._predicted(cluster, X, None if left_out is None else left_out.Z, 1)
+        if rows is not None and rows.searched:
+            own = None if left_out is None else left_out.rows
+            found = rows.nearest(X, _WIDER, own) if likeness is None else rows.most_similar(likeness, _WIDER, own)
+            kernel = rows.kernel.of_likeness(found[1], squared_lengths(X)).astype(np.float64)
+            near, weights = rows.set_of_row[found[0]], np.where(np.isfinite(found[1]), np.maximum(kernel, 0), 0)
+        elif self.choices.n_neighbors:
+            queries = self.sketch.queries(Z, cluster.index.search_shape[1])
+            nearest = cluster.index.nearest(queries, _WIDER, 1, None if left_out is None else left_out.sets)
+            near, weights = nearest.sets, softmax(nearest.similarity, _WIDER_TEMPERATURE, nearest.rows)
+        else:
+            return Surroundings(Z, self.sketch)
+        shares = [
+            tally(some, weight / np.maximum(weight.sum(axis=1, keepdims=True), 1e-12), sets)
+            for some, weight in ((near[:, :_NEAR], weights[:, :_NEAR]), (near, weights))
+        ]
+        return Surroundings(Z, self.sketch, *shares)
 
     # ---------------------------------------------------------------------------------------------------- explanations
 

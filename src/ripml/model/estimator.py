@@ -462,14 +462,15 @@ class RIPML(Updatable):
         """
         if coverage is None:
             return super().predict(X)
-        sets = self.covered(self._raw_scores(X), coverage, per_label)
+        sets = self.covered(self._raw_scores(X), X, coverage, per_label)
         sets.data = np.ones(len(sets.data), np.float32)
         return sets
 
-    def covered(self, scores: Any, coverage: float, per_label: bool = False) -> Any:
-        """The label sets of rows by their scores, CSR (n, L), as `predict` gives them, with the scores of their labels.
+    def covered(self, scores: Any, X: Any, coverage: float, per_label: bool = False) -> Any:
+        """The label sets of rows X by their scores, CSR (n, L), as `predict` gives them, with scores of their labels.
 
-        Labels beyond the candidates of a row have the score 0.
+        Labels beyond the candidates of a row have the probability that they are right by what is near to the row, or
+        the score 0 where nothing is known about that, see `ripml.decoding.beyond`.
         """
         if self.tail:
             raise ParameterError(f"`coverage` is a guarantee for scores with tail=0; got tail={self.tail:g}.")
@@ -478,7 +479,11 @@ class RIPML(Updatable):
         if level is None:
             level = guarantees.level_for(coverage)[0]
         retired = model.vocabulary.retired
-        sets = sets_above(scores, level, model.frequency)
+        others = None
+        if len(guarantees.beyond) and model.n_rows:
+            rows = self._validated(X, reset=False)
+            others = lambda block: model.levels(rows[block], guarantees.beyond)  # noqa: E731
+        sets = sets_above(scores, level, model.frequency, others)
         return scoring.without_labels(sets, retired) if retired.any() else sets
 
     def guarantee(self, coverage: float) -> dict[str, Any]:
@@ -500,11 +505,13 @@ class RIPML(Updatable):
         }
 
     def automation(self, precision: Sequence[float] = AUTOMATION) -> dict[str, list[dict[str, float]]]:
-        """How much can be applied unseen at each of these precisions, by left-out rows.
+        """How much can be applied unseen with at least each of these precisions, by left-out rows.
 
         "labels": all labels with a score of at least `threshold` are applied; `share` is that of all right labels that
         are found so. "rows": a row gets all labels of its set (`predict`) if their mean probability is at least
-        `threshold`; `share` is that of all rows. A precision that too few left-out rows show is left out.
+        `threshold`; `share` is that of all rows. `precision` is that of left-out rows, and `least` what that of new
+        rows is at least with a confidence of 95 %: that is what reaches the precision that was asked for. One that too
+        few left-out rows show is left out.
         """
         guarantees = self._guarantees()
         curves = {"labels": guarantees.tags, "rows": guarantees.documents}

@@ -27,6 +27,7 @@ from ripml.base import progress
 from ripml.base.parallel import blocks, map_blocks
 from ripml.base.products import IndexedEmbedding, column_counts, dense, predict_embedding
 from ripml.base.workspace import RowBlocks, Workspace, read_rows, release, release_rows, row_slice
+from ripml.decoding.beyond import fit_others
 from ripml.decoding.calibration import Calibration, mean_precision
 from ripml.decoding.decoders import Decoder, DecoderParts
 from ripml.decoding.embedding import LabelEmbedding, SketchEmbedding
@@ -329,13 +330,14 @@ def assemble(
     clusters, left_out = [one.cluster for one in asked], [one.left_out for one in asked]
     decoder, scores = settings.decoder.fit(draft, settings.n_neighbors, clusters, left_out, settings.n_jobs)
     truth = scipy.sparse.vstack([rows.truth for rows in left_out], format="csr")
+    others = fit_others(decoder, clusters, left_out, truth, scores, decoder.frequency, settings.n_jobs)
     return Model(
         vocabulary=vocabulary,
         scaling=scaling,
         centres=centres,
         clusters=tuple(store_embeddings([one.cluster for one in fits], settings.index, workspace)),
         decoder=decoder,
-        calibration=Calibration.fit(truth, scores, decoder.frequency),
+        calibration=Calibration.fit(truth, scores, decoder.frequency, others),
         kernel=choice.kernel,
         relevance=choice.power,
         solutions=tuple(one.solution for one in fits),

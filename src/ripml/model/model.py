@@ -21,6 +21,7 @@ from ripml.base import registry
 from ripml.base.errors import DataError, ParameterError
 from ripml.base.workspace import release
 from ripml.decoding import scores as scoring
+from ripml.decoding.beyond import levels_of_labels
 from ripml.decoding.calibration import Calibration
 from ripml.decoding.evidence import FeatureRows, apart
 from ripml.decoding.fitted import FittedDecoder
@@ -135,6 +136,17 @@ class Model:
             scores = self.decisions.corrected(scores, self.clusters, apart(X)[0], nearest, n_jobs)
         retired = self.vocabulary.retired
         return scoring.without_labels(scores, retired) if retired.any() else scores
+
+    def levels(self, X: Any, weights: Any) -> NDArray[np.float64]:
+        """How likely each label is beyond the candidates of a few valid feature rows, (n, L); see `decoding.beyond`."""
+        X, _ = apart(self.features(X))
+        near = self.nearest_clusters(X, 1, 1)[:, 0]
+        levels = np.empty((X.shape[0], len(self.vocabulary)))
+        for c in np.unique(near):
+            rows = np.flatnonzero(near == c)
+            around = self.decoder.surroundings(self.clusters[c], X[rows])
+            levels[rows] = levels_of_labels(weights, around, self.frequency)
+        return levels
 
     def _undecided(self, X: Any, n_jobs: int | None, n_probe: int = 1) -> tuple[Any, Ints]:
         """The scores, CSR (n, L), of features as the regression sees them without decisions, and the nearest clusters.

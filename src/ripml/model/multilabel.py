@@ -187,8 +187,8 @@ class Multilabel(Estimator, ABC):
         """The label sets, CSR indicator (n, L): labels whose score reaches `threshold_`."""
         return scoring.keep_above(self._raw_scores(X), self.threshold_)
 
-    def covered(self, scores: Any, coverage: float, per_label: bool = False) -> Any:
-        """The label sets, with scores, that hold this share of the right labels; see `RIPML.predict`."""
+    def covered(self, scores: Any, X: Any, coverage: float, per_label: bool = False) -> Any:
+        """The label sets of rows X, with scores, that hold this share of the right labels; see `RIPML.predict`."""
         raise ParameterError(f"`coverage` needs a RIPML model; {type(self).__name__} keeps no scores of left-out rows.")
 
     def score(self, X: Any, Y: Any) -> float:

@@ -117,7 +117,7 @@ _TOGETHER = (
     ("decided_cluster", "decided_ends", "decided_labels", "decided_accepted", "decided_scores", "decided_weights",
      "decided_terms"),
     ("decided_names_ends", "decided_names_labels", "decided_names_signals"),
-    tuple(GUARANTEE_SPECS),
+    tuple(name for name in GUARANTEE_SPECS if name != "guarantee_beyond"),  # early folders have none of it
 )  # fmt: skip
 
 # Whole numbers, which are stored in as few bytes as hold them.

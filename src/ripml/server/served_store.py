@@ -332,11 +332,12 @@ class ServedStore:
         if len(groups) == 1:
             labels = model.suggest(texts, model.rules.but(**queries[0].overrides))
         else:
-            scores = model.model.decision_function(model.features_of(texts))
+            X = model.features_of(texts)
+            scores = model.model.decision_function(X)
             by_row: dict[int, list[Suggestion]] = {}
             for overrides, rows in groups.items():
                 rules = model.resolved(model.rules.but(**dict(overrides)))
-                chosen = rules.suggestions(model.model, scores[rows])
+                chosen = rules.suggestions(model.model, scores[rows], X[rows])
                 by_row.update(zip(rows, chosen, strict=True))
             labels = [by_row[row] for row in range(len(queries))]
         answers = zip(labels, self._familiarity(model, texts, labels), queries, strict=True)
@@ -351,9 +352,10 @@ class ServedStore:
 
         def results() -> Iterator[dict[str, Any]]:
             for block in blocks(len(texts), _SCORED_TOGETHER):
-                scores = model.model.decision_function(model.features_of(texts[block]))
+                X = model.features_of(texts[block])
+                scores = model.model.decision_function(X)
                 for few in blocks(scores.shape[0], _CHOSEN_TOGETHER):
-                    rows = rules.suggestions(model.model, scores[few])
+                    rows = rules.suggestions(model.model, scores[few], X[few])
                     for row, known in zip(rows, self._familiarity(model, texts[block][few], rows), strict=True):
                         if names is not None:
                             names.update(model.names((label for label, _ in row), *languages))

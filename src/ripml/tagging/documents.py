@@ -448,7 +448,7 @@ class DocumentModel:
             if (left := -(-(len(rows) - len(suggestions)) // _BLOCK)) > 1 or suggestions:
                 # One second for each block, until the first one says how long it takes.
                 progress.step(f"{len(suggestions):,} of {len(rows):,} texts are done", 1.0, left - 1.0)
-            suggestions += rules.suggestions(self.model, self.model.decision_function(X))
+            suggestions += rules.suggestions(self.model, self.model.decision_function(X), X)
         return suggestions
 
     def familiarity(self, rows: Dataset | Sequence[str]) -> list[float] | None:
@@ -473,7 +473,7 @@ class DocumentModel:
         shares = (None if self.text is None else self.text.shares) or {}
         explanations = Explained[list[Why]]()
         for X in self._feature_blocks(rows):
-            best = rules.kept(model, model.decision_function(X))
+            best = rules.kept(model, model.decision_function(X), X)
             # All features of a text are needed to mark the places where they occur.
             features, _ = apart(X)
             lengths = np.diff(features.indptr) if hasattr(features, "indptr") else np.array([features.shape[1]])

@@ -130,10 +130,10 @@ class Rules(_RuleValues):
         allowed = None if self.allowed_labels is None else concepts.resolved(self.allowed_labels)
         return self._replace(stop_labels=concepts.resolved(self.stop_labels), allowed_labels=allowed)
 
-    def kept(self, model: Multilabel, scores: Any) -> Any:
-        """The scores of the labels that are suggested, CSR (n, L), the best of each row first."""
+    def kept(self, model: Multilabel, scores: Any, X: Any) -> Any:
+        """The scores of the labels that are suggested for rows X, CSR (n, L), the best of each row first."""
         if self.coverage is not None:
-            scores = model.covered(scores, self.coverage, self.per_label)
+            scores = model.covered(scores, X, self.coverage, self.per_label)
         columns, places = np.unique(scores.indices, return_inverse=True)
         counts = model.frequency_[columns]
         hidden = counts < self.min_count
@@ -154,9 +154,9 @@ class Rules(_RuleValues):
             scores = decoding.only(scores, scores.data >= threshold)
         return decoding.top(scores, scores.shape[1] if self.n is None else self.n)
 
-    def suggestions(self, model: Multilabel, scores: Any) -> list[list[Suggestion]]:
-        """The names and scores of the labels that are suggested for each row of scores, CSR (n, L)."""
-        return named(model, self.kept(model, scores))
+    def suggestions(self, model: Multilabel, scores: Any, X: Any) -> list[list[Suggestion]]:
+        """The names and scores of the labels that are suggested for each row of X, by its scores, CSR (n, L)."""
+        return named(model, self.kept(model, scores, X))
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values."""
