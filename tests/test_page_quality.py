@@ -97,9 +97,13 @@ def test_the_slider_says_what_automation_says_without_a_request(visit: Visitor, 
     for what, name in (("rows", "Whole documents"), ("labels", "Single tags")):
         page.get_by_role("button", name=name).click()
         for precision in (0.9, 0.95):
-            (found,) = estimator.automation([precision])[what]
+            promised = estimator.automation([precision])[what]
             button = page.get_by_role("button", name=f"{100 * precision:.0f}% right")
             button.click()
+            if not promised:  # these few rows do not show it with confidence
+                expect(page.locator("#quality-rule")).to_contain_text(f"promises that {100 * precision:.0f}")
+                continue
+            (found,) = promised
             expect(button).to_have_attribute("aria-pressed", "true")
             numbers = page.locator("#quality-sentence b").all_inner_texts()
             assert numbers == [percent(found["share"]), percent(found["precision"])]

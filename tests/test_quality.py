@@ -85,9 +85,9 @@ def test_the_curves_of_automation_have_what_is_asked_of_them(store: Store) -> No
     for name, curve in curves.items():
         assert curve["threshold"] == sorted(curve["threshold"], reverse=True)
         assert curve["share"] == sorted(curve["share"])
-        assert len(asked[name]) == len([p for p in precisions if max(curve["precision"]) >= p]) > 0
+        assert len(asked[name]) == len([p for p in precisions if max(curve["least"]) >= p]) > 0
         for precision, found in zip(precisions, asked[name], strict=False):
-            place = max(i for i, value in enumerate(curve["precision"]) if value >= precision)
+            place = max(i for i, value in enumerate(curve["least"]) if value >= precision)
             assert {part: values[place] for part, values in curve.items()} == pytest.approx(found, abs=1e-6)
 
 

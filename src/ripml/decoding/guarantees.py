@@ -104,7 +104,7 @@ class Curve:
 
     def to_json(self) -> dict[str, list[float]]:
         """All of it as JSON values, confidence falling, rounded to what a reader of a chart can see."""
-        values = {"threshold": self.level, "precision": self.precision, "share": self.share}
+        values = {"threshold": self.level, "precision": self.precision, "least": self.least, "share": self.share}
         return {name: np.round(value, 6).tolist() for name, value in values.items()}
 
     def to_array(self) -> Floats:

@@ -518,7 +518,7 @@ class RIPML(Updatable):
         return {name: [found for p in precision if (found := curve.at(p))] for name, curve in curves.items()}
 
     def automation_curves(self) -> dict[str, dict[str, list[float]]]:
-        """`automation` at every threshold: lists of "threshold", falling, "precision" and "share".
+        """`automation` at every threshold: lists of "threshold", falling, "precision", "least" and "share".
 
         They end where fewer than 300 labels, or 100 rows, would be applied; of few left-out rows they are empty.
         """

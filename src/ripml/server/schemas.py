@@ -811,6 +811,7 @@ class AutomationCurve(BaseModel):
 
     threshold: list[float]
     precision: list[float]
+    least: Annotated[list[float], Field(description="What the precision is at least, with a confidence of 95 %.")]
     share: list[float]
 
 

@@ -26,7 +26,7 @@ function placeOf(levels, level) {
 }
 
 /** The place with the largest share of at least a precision, as `RIPML.automation` chooses it; −1 if there is none. */
-export const bestPlace = ({ precision }, wanted) => precision.findLastIndex((value) => value >= wanted);
+export const bestPlace = ({ least }, wanted) => least.findLastIndex((value) => value >= wanted);
 
 export class Figures {
   #data;
@@ -154,7 +154,7 @@ export class Figures {
   #want(wanted) {
     const curve = this.#curve;
     const place = bestPlace(curve, wanted);
-    this.#move(place < 0 ? curve.threshold[bestPlace(curve, Math.max(...curve.precision))] : curve.threshold[place]);
+    this.#move(place < 0 ? curve.threshold[bestPlace(curve, Math.max(...curve.least))] : curve.threshold[place]);
     if (place < 0) $("quality-rule").textContent = `No ${this.#applied === "rows" ? "confidence" : "score"} promises that ${percent(wanted)} are right; this is the highest share that any does.`;
   }
 
