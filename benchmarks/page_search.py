@@ -36,6 +36,7 @@ from ripml.datasets import documents_given
 from ripml.server import create_app
 from ripml.store import fulltext
 from ripml.store.documents import Bodies
+from ripml.text import TfIdf
 from ripml.text.tokens import tokens
 
 N_QUERIES, N_LEARNT = 200, 30
@@ -127,7 +128,9 @@ def main() -> None:
     some = texts(n)
     with tempfile.TemporaryDirectory() as folder:  # two labels: the model is small, and the search does not ask it
         data = documents_given(some, [["even" if i % 2 else "odd"] for i in range(len(some))])
-        with Store.create(Path(folder) / "s", data, RIPML.linear(random_state=0)) as store:
+        with Store.create(
+            Path(folder) / "s", data, RIPML.linear(random_state=0, solver="primal"), features=TfIdf(max_features=2000)
+        ) as store:
             rows.append(("documents", float(len(store)), ""))
             with serving(store) as port:
                 over_http(port, [{"q": "warm"}] * 5)
