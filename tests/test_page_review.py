@@ -155,6 +155,11 @@ def test_two_people_get_different_documents_and_one_who_comes_back_the_same(visi
 
 
 def test_doubtful_tags_are_found_and_corrected(visit: Visitor, store: Store) -> None:
+    store.learn([
+        {"id": f"{id}-{i}", "text": f"{text} (version {i})", "labels": labels}
+        for i in range(7)
+        for id, (text, labels) in enumerate(QUESTIONS)
+    ])  # fmt: skip
     store.relabel("6", ["pandas", "dates"])  # a legend of a plot
     page = visit("?queue=doubtful")
     page.get_by_role("button", name="Find doubtful tags").click()
@@ -171,6 +176,14 @@ def test_doubtful_tags_are_found_and_corrected(visit: Visitor, store: Store) -> 
     entry.get_by_role("button", name="Change").click()
     expect(page.locator("#review-last .decision")).to_have_count(0)
     assert store.version > version
+
+
+def test_a_store_that_is_too_small_to_doubt_tags_says_so(visit: Visitor) -> None:
+    page = visit("?queue=doubtful")
+    page.get_by_role("button", name="Find doubtful tags").click()
+    expect(page.get_by_role("heading", name="Too few documents to doubt a tag.")).to_be_visible()
+    expect(page.locator("#review-invite")).to_contain_text("fewer than 100 documents")
+    assert not violations(page)
 
 
 def test_a_swipe_answers(visit: Visitor) -> None:

@@ -202,38 +202,93 @@ def test_history_and_access_log_have_the_name_of_the_key(
 def test_an_audit_finds_labels_that_are_accepted_dismissed_and_taken_back(tmp_path: Path) -> None:
     words = {"fruit": "apple pear plum cherry grape peach", "weather": "rain snow wind storm cloud sleet"}
     rng = np.random.default_rng(0)
+    mistaken = {"fruit0": "weather", "fruit30": "weather", "weather59": "fruit"}
     documents = [
-        {"id": f"{label}{i}", "text": " ".join(rng.permutation(text.split())[:5]) + f" number{i}", "labels": [label]}
+        {
+            "id": f"{label}{i}",
+            "text": " ".join(rng.permutation(text.split())[:5]) + f" number{i}",
+            "labels": [mistaken.get(f"{label}{i}", label)],
+        }
         for label, text in words.items()
-        for i in range(30)
+        for i in range(60)
     ]
-    documents[0]["labels"], documents[59]["labels"] = ["weather"], ["fruit"]
     store = Store.create(tmp_path / "store", parse_documents(documents), RIPML(random_state=0))
     with TestClient(create_app({"tiny": store}), base_url="http://localhost:8000") as client:
         assert client.get(f"{STORE}/audit").json()["version"] is None
         assert client.post(f"{STORE}/audit").status_code == 202
-        found = done(client, "audit?limit=2")
-        assert {(one["document"], one["label"]) for one in found["wrong"]} == {
-            ("fruit0", "weather"),
-            ("weather29", "fruit"),
-        }
+        found = done(client, "audit?limit=3")
+        assert {(one["document"], one["label"]) for one in found["wrong"]} == {*mistaken.items()}
         assert found["wrong"][0]["others"][0]["similarity"] > 0
         findings = [
-            {name: one[name] for name in ("kind", "document", "label")} for one in (*found["wrong"], *found["missing"])
+            {name: one[name] for name in ("kind", "document", "label")}
+            for one in (*found["wrong"], *found["missing"])
+            if one["document"] != "fruit30"
         ]
         for decision, labels in (("accept", ["fruit"]), ("undo", ["weather"]), ("dismiss", ["weather"])):
             assert client.post(f"{STORE}/audit/{decision}", json={"findings": findings}).json()["version"] >= 2
             assert client.get(f"{STORE}/documents/fruit0").json()["labels"] == labels
-        assert {"fruit0", "weather29"}.isdisjoint(
-            one["document"] for one in client.get(f"{STORE}/audit").json()["wrong"]
-        )
+        assert [one["document"] for one in client.get(f"{STORE}/audit").json()["wrong"]] == ["fruit30"]
         client.post(f"{STORE}/audit")
         again = done(client, "audit?limit=2")
-        assert {"fruit0", "weather29"}.isdisjoint(one["document"] for one in again["wrong"])
-        client.delete(f"{STORE}/documents/{again['wrong'][0]['document']}")
-        assert json.dumps(again["wrong"][0]["document"]) not in client.get(f"{STORE}/audit?limit=1000").text
+        assert [one["document"] for one in again["wrong"]] == ["fruit30"]
+        client.delete(f"{STORE}/documents/fruit30")
+        assert '"fruit30"' not in client.get(f"{STORE}/audit?limit=1000").text
         unknown = {"findings": [{"kind": "wrong", "document": "x", "label": "fruit"}]}
         assert client.post(f"{STORE}/audit/accept", json=unknown).status_code == 422
+
+
+def test_a_store_that_is_too_small_to_audit_says_so_and_names_copies(tmp_path: Path) -> None:
+    documents = [
+        {"id": f"d{i}", "text": f"rain{i % 8} snow{i // 8}", "labels": ["fruit" if i % 7 == 0 else "weather"]}
+        for i in range(40)
+    ]
+    documents.append({**documents[3], "id": "copy", "labels": ["fruit"]})
+    store = Store.create(tmp_path / "store", parse_documents(documents), RIPML(random_state=0))
+    with TestClient(create_app({"tiny": store}), base_url="http://localhost:8000") as client:
+        assert client.get(f"{STORE}/audit").json()["enough"] is None
+        client.post(f"{STORE}/audit")
+        found = done(client, "audit")
+        assert (found["version"], found["enough"]) == (store.version, False)
+        assert (found["wrong_share"], found["missing_share"], found["wrong"], found["missing"]) == (None, None, [], [])
+        assert found["conflicts"] == [{"documents": ["d3", "copy"], "labels": ["fruit", "weather"]}]
+        assert client.post(f"{STORE}/review", json={"labelled": True}).json()["documents"] == []
+
+
+def test_what_an_audit_and_a_report_found_follows_labels_that_are_renamed_and_merged(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    topics = {"fruit": "apple pear plum cherry grape peach", "weather": "rain snow wind storm cloud sleet"}
+    documents = [
+        {
+            "id": f"{topic}{i}",
+            "text": " ".join(rng.permutation(words.split())[:4]) + f" number{i % 9}",
+            "labels": ["x", f"about {topic}"],
+        }
+        for topic, words in topics.items()
+        for i in range(60)
+    ]
+    documents += [{"id": f"other{i}", "text": f"violin piano number{i % 9}", "labels": ["y"]} for i in range(20)]
+    documents += [{**documents[0], "id": "copy", "labels": ["x", "y"]}]
+    store = Store.create(tmp_path / "store", parse_documents(documents), RIPML(random_state=0))
+    with TestClient(create_app({"tiny": store}), base_url="http://localhost:8000") as client:
+        for job in ("report", "audit"):
+            client.post(f"{STORE}/{job}")
+        assert {group["labels"][0][0] for group in done(client, "report")["splits"][0]["groups"]} == {
+            "about fruit",
+            "about weather",
+        }
+        assert {"about fruit", "y"} <= set(done(client, "audit")["conflicts"][0]["labels"])
+        client.post(f"{STORE}/labels/about fruit/rename", json={"to": "fruits"})
+        client.post(f"{STORE}/labels/about weather/merge", json={"into": "y"})
+        report, audit = (client.get(f"{STORE}/{job}").json() for job in ("report", "audit"))
+        assert [[name for name, _ in group["labels"]] for group in report["splits"][0]["groups"]] in (
+            [["fruits"], []],
+            [[], ["fruits"]],
+        )
+        assert {"fruits", "y"} <= set(audit["conflicts"][0]["labels"])
+        client.post(f"{STORE}/labels/x/merge", json={"into": "y"})
+        assert client.get(f"{STORE}/report").json()["splits"] == []
+        for job in ("report", "audit"):
+            assert '"about ' not in client.get(f"{STORE}/{job}").text
 
 
 def test_a_report_names_labels_that_may_be_two_and_forgets_documents_that_are_gone(tmp_path: Path) -> None:

@@ -62,8 +62,8 @@ def audit(
 
     Each document is scored by a model of all others, exactly and without copies of its text. `doubt` is the probability
     that the label is wrong or missing, `probability` that of the label by all other documents, `expected` what other
-    documents with the label get. Equal and nearly equal documents with different labels are listed at the end. Nothing
-    is changed.
+    documents with the label get. What is doubted less than 0.05 is not listed, and of fewer than 100 documents no doubt
+    is. Equal and nearly equal documents with different labels are listed at the end. Nothing is changed.
 
     Write the findings of a store with --csv, delete the lines that you do not agree with, and pass it to --accept;
     or pass those that are no mistakes to --dismiss. The history has every change, and --undo takes them back.
@@ -98,6 +98,7 @@ def audit(
         else:
             assert rows is not None
             found = model.audit_rows(rows, limit, examples)
+    found = found.worth_reading()
     if to_csv is not None:
         _write_csv(found, to_csv)
         if to_csv != "-":
@@ -310,11 +311,19 @@ def _print_pairs(found: Quality) -> None:
 
 
 def _print(found: Audit) -> None:
+    from ripml.model.left_out import ENOUGH_ROWS
+
+    shares = (found.wrong_share, found.missing_share)
     print(
-        f"{output.count(found.n_rows, 'document')} with {output.count(found.n_labels, 'label')}; about "
-        f"{100 * found.wrong_share:.1f} % of these are wrong at most, and {100 * found.missing_share:.1f} % missing"
+        f"{output.count(found.n_rows, 'document')} with {output.count(found.n_labels, 'label')}; "
+        + (
+            "about {} % of these are wrong at most, and {} % missing".format(*map(_percent, shares))
+            if found.enough
+            else f"too few to audit: fewer than {ENOUGH_ROWS} show mostly chance"
+        )
     )
-    for title, findings in (("Probably wrong", found.wrong), ("Probably missing", found.missing)):
+    kinds = (("Probably wrong", found.wrong), ("Probably missing", found.missing)) if found.enough else ()
+    for title, findings in kinds:
         branches = [
             (
                 f"{output.printable(str(finding.document))}: {output.printable(str(finding.label))}, doubt "

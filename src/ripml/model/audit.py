@@ -39,7 +39,7 @@ from ripml.decoding.boosting import Boosting
 from ripml.decoding.calibration import fit_steps, in_steps
 from ripml.decoding.evidence import Evidence
 from ripml.decoding.scores import outcomes, values_at
-from ripml.model.left_out import LeftOutRows, leave_out_rows
+from ripml.model.left_out import ENOUGH_ROWS, LeftOutRows, leave_out_rows
 from ripml.model.model import Model
 from ripml.regression.kernels import squared_lengths
 
@@ -49,6 +49,10 @@ _log = logging.getLogger("ripml")
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+# Findings that are doubted less say nothing to whoever reads them: of 3,000 rows of bibtex with one label in ten wrong
+# or missing, 6 % and 13 % of those between 0.02 and 0.05 were right, and 17 % and 25 % of those up to 0.1.
+_LEAST_DOUBT = 0.05
 
 _IMITATIONS = Boosting(n_trees=100, depth=5, leaf=100)
 # Of the signals of a pair, those of which more never makes a label more doubtful.
@@ -148,14 +152,33 @@ class Audit:
     n_labels: int  # pairs of a row and a label that it carries
     n_copies: int  # rows that were left out together with others of the same features
     conflicts: list[Conflict]  # copies that carry different labels
-    wrong_share: float  # about the share of carried labels that are wrong, at most
-    missing_share: float  # about the share of labels that are missing, at most
+    wrong_share: float | None  # about the share of carried labels that are wrong, at most
+    missing_share: float | None  # about the share of labels that are missing, at most
     near_copies: list[NearCopy] = field(default_factory=list)  # the most similar first; of models of texts alone
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values."""
         lists = ("wrong", "missing", "conflicts", "near_copies")
-        return asdict(self) | {name: [one.to_json() for one in getattr(self, name)] for name in lists}
+        found = {name: [one.to_json() for one in getattr(self, name)] for name in lists}
+        return asdict(self) | found | {"enough": self.enough}
+
+    @property
+    def enough(self) -> bool:
+        """Whether there are enough rows to doubt labels by: what fewer show is mostly chance."""
+        return self.n_rows >= ENOUGH_ROWS
+
+    def worth_reading(self) -> Audit:
+        """What people are shown: without findings that say nothing, and of too few rows without findings and shares.
+
+        Copies that carry different labels stay, which are so in any number of rows.
+        """
+        if not self.enough:
+            return replace(self, wrong=[], missing=[], wrong_share=None, missing_share=None)
+        wrong, missing = (
+            [finding for finding in findings if finding.doubt >= _LEAST_DOUBT]
+            for findings in (self.wrong, self.missing)
+        )
+        return replace(self, wrong=wrong, missing=missing)
 
     @property
     def rows(self) -> set[int]:

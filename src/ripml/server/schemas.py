@@ -714,9 +714,13 @@ class NearCopy(BaseModel):
 
 
 class AuditStatus(JobStatus):
-    """The status of the audit, and what the last one found, the most doubtful first; `version` is null if none did."""
+    """The status of the audit, and what the last one found, the most doubtful first; `version` is null if none did.
+
+    Where there were not `enough` documents to doubt labels by, the shares are null, and no label is doubted.
+    """
 
     version: int | None = None
+    enough: bool | None = None
     wrong_share: float | None = None
     missing_share: float | None = None
     wrong: list[DoubtfulLabel] = []

@@ -22,7 +22,7 @@ import heapq
 import logging
 import threading
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -52,6 +52,7 @@ from ripml.server.limits import Shares
 from ripml.server.metrics import Metrics
 from ripml.server.pools import FairPool
 from ripml.server.problems import Problem, problem_of, unavailable, unexpected
+from ripml.server.results import Now, audit_renamed, audit_without, report_renamed, report_without
 from ripml.server.schemas import (
     AuditStatus,
     BackupInfo,
@@ -620,8 +621,10 @@ class ServedStore:
                 certificates = self.store.forget(ids, certify=certify, actor=caller.key)
             except DataError as error:  # ids are distinct strings, so the only error is an unknown one
                 raise Problem(404, str(error)) from None
-            self._forget_findings(gone=frozenset(ids))
-            self._forget_examples(frozenset(ids))
+            gone = frozenset(ids)
+            self._update_found(
+                lambda audit: audit_without(audit, gone=gone), lambda report: report_without(report, gone)
+            )
             return certificates
 
         return await self._change("forget", work)
@@ -674,58 +677,20 @@ class ServedStore:
                 self.store.accept(findings, actor=caller.key)
             else:
                 self.store.undo(findings, actor=caller.key)
-            self._forget_findings({(one["kind"], one["document"], one["label"]) for one in findings})
+            decided = {(one["kind"], one["document"], one["label"]) for one in findings}
+            self._update_found(lambda audit: audit_without(audit, decided))
 
         version, _ = await self._change("audit", work)
         return version
 
-    def _forget_findings(
-        self, decided: Collection[tuple[str, str, str]] = (), gone: frozenset[str] = frozenset()
+    def _update_found(
+        self, audit: Callable[[AuditStatus], AuditStatus], report: Callable[[ReportStatus], ReportStatus] | None = None
     ) -> None:
-        """Do not show findings that were decided, and none that name documents that are gone."""
-        if self.audit.result is None:
-            return
-        found: AuditStatus = self.audit.result
-        kept: dict[str, list[Any]] = {
-            name: [one for one in getattr(found, name) if gone.isdisjoint(one.documents)]
-            for name in ("conflicts", "near_copies")
-        }
-        for kind in ("wrong", "missing"):
-            kept[kind] = [
-                one.model_copy(
-                    update={
-                        side: [near for near in getattr(one, side) if near.document not in gone]
-                        for side in ("carriers", "others")
-                    }
-                )
-                for one in getattr(found, kind)
-                if (one.kind, one.document, one.label) not in decided and one.document not in gone
-            ]
-        self.audit.result = found.model_copy(update=kept)
-
-    def _forget_examples(self, gone: frozenset[str]) -> None:
-        """Do not show documents that are gone as examples of a report."""
-        if self.report.result is None:
-            return
-        found: ReportStatus = self.report.result
-        kept = [
-            label.model_copy(
-                update={side: [id for id in getattr(label, side) if id not in gone] for side in ("missed", "mistaken")}
-            )
-            for label in found.labels
-        ]
-        splits = [
-            split.model_copy(
-                update={
-                    "groups": tuple(
-                        group.model_copy(update={"examples": [id for id in group.examples if id not in gone]})
-                        for group in split.groups
-                    )
-                }
-            )
-            for split in found.splits
-        ]
-        self.report.result = found.model_copy(update={"labels": kept, "splits": splits})
+        """Change what the last audit and the last report found, if there were any."""
+        if self.audit.result is not None:
+            self.audit.result = audit(self.audit.result)
+        if report is not None and self.report.result is not None:
+            self.report.result = report(self.report.result)
 
     async def add_label(self, caller: Caller, name: str, words: Sequence[str], language: str) -> ChangedLabel:
         """Declare a label by its name and other words."""
@@ -743,7 +708,7 @@ class ServedStore:
         def work(store: Store) -> None:
             self._require_label(name)
             store.rename_label(name, to, actor=caller.key)
-            self._rename_found({name: to})
+            self._rename_found(lambda label: to if label == name else label)
 
         return await self._change_label("rename label", to, work)
 
@@ -753,7 +718,7 @@ class ServedStore:
         def work(store: Store) -> None:
             self._require_label(name)
             store.merge_labels([name], into, actor=caller.key)
-            self._rename_found({name: None})
+            self._rename_found(lambda label: None if label == name else label)
 
         return await self._change_label("merge labels", into, work)
 
@@ -775,7 +740,7 @@ class ServedStore:
             except DataError as error:
                 raise Problem(409, str(error)) from None
             known = self.store.model.model.vocabulary_
-            self._rename_found({name: None for name in self._found_labels() if name not in known})
+            self._rename_found(lambda label: label if label in known else None)
             return done
 
         version, found = await self._change("undo labels", work)
@@ -795,44 +760,9 @@ class ServedStore:
         version, change = await self._change(kind, make)
         return ChangedLabel(version=version, label=name, change=change)
 
-    def _found_labels(self) -> set[str]:
-        """The labels that the findings of the last audit and the last report name."""
-        audit: AuditStatus = self.audit.result or AuditStatus(status="idle")
-        report: ReportStatus = self.report.result or ReportStatus(status="idle")
-        findings = [one.label for kind in (audit.wrong, audit.missing) for one in kind]
-        measured = [name for one in report.labels for name in (one.label, *(other for other, _ in one.confused_with))]
-        return {*findings, *measured, *(name for pair in report.pairs for name in (pair.label, pair.other))}
-
-    def _rename_found(self, renamed: Mapping[str, str | None]) -> None:
-        """Let the last audit and the last report follow labels that were renamed; None for those that are gone."""
-
-        def now(name: str) -> str | None:
-            return renamed.get(name, name)
-
-        if self.audit.result is not None:
-            audit: AuditStatus = self.audit.result
-            kept = {
-                kind: [
-                    one.model_copy(update={"label": now(one.label)})
-                    for one in getattr(audit, kind)
-                    if now(one.label) is not None
-                ]
-                for kind in ("wrong", "missing")
-            }
-            self.audit.result = audit.model_copy(update=kept)
-        if self.report.result is not None:
-            report: ReportStatus = self.report.result
-            labels = []
-            for one in report.labels:
-                confused = [(now(other), n) for other, n in one.confused_with if now(other) is not None]
-                if (name := now(one.label)) is not None:
-                    labels.append(one.model_copy(update={"label": name, "confused_with": confused}))
-            pairs = [
-                one.model_copy(update={"label": now(one.label), "other": now(one.other)})
-                for one in report.pairs
-                if None not in (now(one.label), now(one.other))
-            ]
-            self.report.result = report.model_copy(update={"labels": labels, "pairs": pairs})
+    def _rename_found(self, now: Now) -> None:
+        """Let the last audit and the last report follow labels that have other names or are gone."""
+        self._update_found(lambda audit: audit_renamed(audit, now), lambda report: report_renamed(report, now))
 
     async def set_vocabulary(self, caller: Caller, concepts: Callable[[], Concepts], add: bool) -> int:
         """Replace the vocabulary by these concepts, or add them to it; the version."""
@@ -957,7 +887,7 @@ class ServedStore:
 
     def _run_audit(self, actor: str | None) -> AuditStatus:
         """Find labels that are probably wrong or missing."""
-        version, found = self.store.version, self.store.audit(_FINDINGS).to_json()
+        version, found = self.store.version, self.store.audit(_FINDINGS).worth_reading().to_json()
         return AuditStatus.model_validate({**found, "status": "idle", "version": version})
 
     def audit_status(self, limit: int) -> AuditStatus:

@@ -708,8 +708,8 @@ class Store:
         """The labels of documents that are most probably wrong and missing, at most `limit` of each.
 
         Each document is scored by a model of all others but its copies. Documents are named by their ids. Findings that
-        were dismissed are left out until their document changes. See `ripml.RIPML.audit`. What is found is also what
-        `review(labelled=True)` offers.
+        were dismissed are left out until their document changes. See `ripml.RIPML.audit`. What of it is
+        `worth_reading` is also what `review(labelled=True)` offers.
         """
         check_count("limit", limit)
         version, model, hidden = self.version, self.model, self._read(dismissals.dismissed)
@@ -719,8 +719,10 @@ class Store:
             [finding for finding in findings if Doubt.of(finding) not in hidden][:limit]
             for findings in (found.wrong, found.missing)
         )
-        self._review_orders[True] = self._order_by_doubt(version, [*wrong, *missing])
-        return replace(found, wrong=wrong, missing=missing)
+        found = replace(found, wrong=wrong, missing=missing)
+        shown = found.worth_reading()
+        self._review_orders[True] = self._order_by_doubt(version, [*shown.wrong, *shown.missing])
+        return found
 
     def _order_by_doubt(self, version: int, findings: Iterable[Finding]) -> _ReviewOrder:
         """The documents of findings, those of which most labels are expected to be wrong or missing first."""

@@ -118,7 +118,8 @@ export default class Review {
     $("review-card").hidden = $("review-invite").hidden = true;
     $("review-waiting").textContent = "Choosing documents …";
     try {
-      if (labelled && (await this.#store.audit(1)).version === null) return await this.#follow();
+      const audit = labelled ? await this.#store.audit(1) : null;
+      if (audit?.version === null) return await this.#follow();
       const n = Math.min(BATCH + this.#skipped.size, MOST); // those that were skipped come again
       const answer = await this.#asking((signal) => this.#store.review({ n, caller: reviewer, labelled }, signal));
       if (!answer) return;
@@ -127,7 +128,8 @@ export default class Review {
       this.#coming = answer.documents.filter(({ id }) => !this.#skipped.has(id));
       this.#give(this.#store, answer.documents.filter(({ id }) => this.#skipped.has(id)));
       if (this.#coming.length) return;
-      if (labelled) this.#invite("No tag is in doubt.", "Nothing more was found. Look again after more documents have changed.", "Look again");
+      if (audit?.enough === false) this.#invite("Too few documents to doubt a tag.", "What fewer than 100 documents with tags say of each other is mostly chance. Look again when there are more.", "Look again");
+      else if (labelled) this.#invite("No tag is in doubt.", "Nothing more was found. Look again after more documents have changed.", "Look again");
       else this.#invite("Nothing waits for review.", "Documents without tags wait here, those first from which the model learns most. What others are looking at is not shown.", "", ["tag", "Open Tag"]);
     } catch (error) {
       $("review-waiting").textContent = "";
