@@ -821,6 +821,32 @@ def test_labels_have_names_in_the_language_of_the_browser(
         assert learnt["labels"] == ["weather"], "the store has ids"
 
 
+@pytest.mark.parametrize("width", [1440, 1280, 1024, 800, 360])
+def test_a_long_name_of_a_store_is_cut_after_the_counts_and_never_breaks(
+    browser: Browser, tmp_path: Path, width: int
+) -> None:
+    name = "questions-and-answers-of-the-last-ten-years"
+    with (
+        Store.create(tmp_path / name, data_of(NEWS), RIPML(random_state=0)) as store,
+        serving({name: store}) as address,
+    ):
+        page = browser.new_page(viewport={"width": width, "height": 800})
+        page.goto(address)
+        shown = page.locator("#store-name")
+        expect(shown).to_have_text(name)
+        expect(shown).to_have_attribute("title", name)
+        assert page.evaluate(
+            """() => {
+                const [name, size] = ["store-name", "size"].map((id) => document.getElementById(id));
+                const cut = (node) => node.scrollWidth > node.clientWidth || node.clientWidth === 0;
+                const oneLine = name.getClientRects().length === 1 && name.offsetHeight < 30;
+                const inside = document.documentElement.scrollWidth <= innerWidth;
+                return oneLine && inside && (!cut(name) || cut(size));
+            }"""
+        )
+        page.context.close()
+
+
 def test_the_first_view_is_small(visit: Visitor) -> None:
     page = visit()
     expect(page.locator("#text")).to_be_visible()

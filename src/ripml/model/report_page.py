@@ -21,7 +21,7 @@ from typing import Any
 __all__ = ["report_page"]
 
 _STYLES = ("page.css", "vendor/uPlot.min.css", "views/quality.css")
-_MODULES = ("dom.js", "charts.js", "figures.js", "report.js")  # each imports from those before it only
+_MODULES = ("dom.js", "charts.js", "relations.js", "figures.js", "report.js")  # each imports from those before it only
 _IMPORT = re.compile(r"^import .*?;\n", re.MULTILINE | re.DOTALL)
 
 

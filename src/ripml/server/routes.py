@@ -729,9 +729,11 @@ async def begin_audit(store: ServedStoreParameter, caller: CallerParameter) -> s
 
 
 @read.get(_STORE + "/audit")
-async def audit(store: ServedStoreParameter, limit: LimitParameter = 20) -> schemas.AuditStatus:
+async def audit(
+    store: ServedStoreParameter, caller: CallerParameter, languages: LanguagesParameter, limit: LimitParameter = 20
+) -> schemas.AuditStatus:
     """Show the status of the audit, and the most doubtful labels that the last one found, so many of each kind."""
-    return store.audit_status(limit)
+    return await store.look_up(caller, store.audit_status, limit, languages)
 
 
 @write.post(_STORE + "/audit/accept")

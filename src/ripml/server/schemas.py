@@ -713,7 +713,7 @@ class NearCopy(BaseModel):
     only: tuple[list[str], list[str]]
 
 
-class AuditStatus(JobStatus):
+class AuditStatus(_Named, JobStatus):
     """The status of the audit, and what the last one found, the most doubtful first; `version` is null if none did.
 
     Where there were not `enough` documents to doubt labels by, the shares are null, and no label is doubted.

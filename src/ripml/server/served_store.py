@@ -890,11 +890,15 @@ class ServedStore:
         version, found = self.store.version, self.store.audit(_FINDINGS).worth_reading().to_json()
         return AuditStatus.model_validate({**found, "status": "idle", "version": version})
 
-    def audit_status(self, limit: int) -> AuditStatus:
+    def audit_status(self, limit: int, languages: Languages = ()) -> AuditStatus:
         """The status of the audit, and the first findings of each kind of the last one."""
         result = self.audit.result or AuditStatus(status="idle")
         first = {kind: getattr(result, kind)[:limit] for kind in ("wrong", "missing", "conflicts", "near_copies")}
-        return result.model_copy(update={**first, **dict(self.audit.status)})
+        shown = [one.label for one in (*first["wrong"], *first["missing"])]
+        shown += [name for one in first["conflicts"] for name in one.labels]
+        shown += [name for one in first["near_copies"] for only in one.only for name in only]
+        names = self._names(self.store.model, set(shown), languages)
+        return result.model_copy(update={**first, "names": names, **dict(self.audit.status)})
 
     def _run_report(self, actor: str | None) -> ReportStatus:
         """Measure how well labels are predicted."""

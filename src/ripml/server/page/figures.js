@@ -2,6 +2,7 @@
 
 import { chart, clear, seen } from "./charts.js";
 import { $, count, element, nameOf, number, percent, precise, score, show } from "./dom.js";
+import { Relations } from "./relations.js";
 
 const WANTED = [0.9, 0.95, 0.98, 0.99]; // precisions to choose
 const START = 0.95;
@@ -35,9 +36,10 @@ export class Figures {
   #plot; // the chart
   #line; // that shows it there
 
-  /** `link(label)`: the address of a label, or null. */
+  /** `link(view, query)`: the address of a view, or null. */
   constructor({ link = () => null } = {}) {
-    this.table = new LabelTable(link);
+    this.table = new LabelTable((label) => link("labels", { label }));
+    this.relations = new Relations(link);
     $("quality-confidence").addEventListener("input", ({ target }) => this.#move(Number(target.value)));
     for (const button of document.querySelectorAll("[data-applied]"))
       button.addEventListener("click", () => this.#apply(button.dataset.applied));
@@ -69,6 +71,7 @@ export class Figures {
     this.#drawFits();
     this.#drawDrift();
     this.#drawLearning();
+    this.relations.draw(data);
     if (!measured) return;
     this.#drawCalibration();
     this.#drawBands();

@@ -144,8 +144,8 @@ async function start() {
 function render() {
   const { store, info } = page;
   $("store").hidden = stores.length < 2;
-  $("store-name").textContent = stores.length === 1 ? store?.name : "";
-  $("size").textContent = info ? `${count(info.documents, "document")} · ${count(info.labels, "label")}` : "";
+  $("store-name").textContent = $("store-name").title = stores.length === 1 ? (store?.name ?? "") : ""; // may be cut
+  $("size").replaceChildren(...(info ? [count(info.documents, "document"), element("span", ` · ${count(info.labels, "label")}`)] : []));
   $("card-open").hidden = !store;
 }
 

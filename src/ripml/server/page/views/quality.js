@@ -6,6 +6,7 @@ import { Figures } from "../figures.js";
 const POLL = 1000; // milliseconds between looks at a report
 const LIBRARY = "page/vendor/uPlot";
 const LABELS = 1000;
+const COPIES = 100;
 
 /** The library of charts, once. */
 let library;
@@ -37,8 +38,7 @@ export default class Quality {
 
   constructor(place, page) {
     this.#page = page;
-    const labels = document.querySelector('#views [data-view="labels"]');
-    this.#figures = new Figures({ link: (label) => labels && page.address("labels", { label }) });
+    this.#figures = new Figures({ link: page.address });
     for (const id of ["quality-measure", "quality-begin"]) $(id).addEventListener("click", () => this.#begin());
     $("quality-learning-begin").addEventListener("click", () => this.#beginCurve());
   }
@@ -75,20 +75,20 @@ export default class Quality {
     const store = this.#store;
     clearTimeout(this.#timer);
     try {
-      const [overview, report, curve] = await Promise.all([store.quality(), store.report(LABELS), store.learningCurve(), loaded()]);
+      const [overview, report, curve, audit] = await Promise.all([store.quality(), store.report(LABELS), store.learningCurve(), store.audit(COPIES), loaded()]);
       if (store !== this.#store || !this.#open) return;
       this.#page.calm();
       this.#overview = overview;
-      this.#draw(report, curve);
+      this.#draw(report, curve, audit);
     } catch (error) {
       if (store === this.#store) this.#page.failed(error, () => this.#load());
     }
   }
 
-  #draw(report, curve) {
+  #draw(report, curve, { near_copies }) {
     const { version, rows, enough, ...known } = this.#overview;
     const measured = report.version !== null;
-    this.#figures.draw({ ...report, ...known, curve, enough, rows: measured ? report.rows : rows });
+    this.#figures.draw({ ...report, ...known, curve, near_copies, enough, rows: measured ? report.rows : rows });
     this.#figures.seen();
     const running = report.status === "running";
     $("quality-measure").hidden = !measured || !enough;

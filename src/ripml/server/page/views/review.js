@@ -139,7 +139,8 @@ export default class Review {
 
   /** The audit that has to be made first: begin it, or wait for its end. */
   async #follow() {
-    const { status, detail } = await this.#store.audit(1);
+    const { status, detail, version } = await this.#store.audit(1);
+    if (status === "idle" && version !== null) return this.#next(); // of a small store, it is done at once
     if (status === "running") {
       $("review-card").hidden = $("review-invite").hidden = true;
       $("review-waiting").textContent = "Comparing every document with all others … this takes seconds to minutes.";
