@@ -987,6 +987,25 @@ def test_a_store_that_is_replaced_while_open_is_not_written_to(folder: Path) -> 
         assert_is_that_of_its_documents(restored)
 
 
+@pytest.mark.parametrize("preset", [RIPML, RIPML.linear])
+def test_a_store_of_many_texts_keeps_the_features_with_which_it_can_learn_exactly(
+    preset: Callable[..., RIPML], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("ripml.regression", "ripml.model.fitting"):
+        monkeypatch.setattr(f"{module}.CLOSED_FORM_LIMIT", 30)
+    monkeypatch.setattr("ripml.model.fitting._KERNEL_ROWS", 30)
+    with Store.create(folder, example(70), preset(random_state=0, n_jobs=1)) as store:
+        assert store.model.text is not None
+        assert sum(store.model.text.views) < 30
+        store.learn([{"id": "new", "text": "a text of new words", "labels": ["new"]}])
+        assert_is_that_of_its_documents(store, 1e-4)  # scores are float32
+        store.refit()
+        assert store.model.model.model_.exact
+    rows = Dataset(X=csr_array(np.eye(60, dtype=np.float32)), Y=csr_array(np.ones((60, 1))), label_names=["a"], name="")
+    with pytest.raises(ParameterError, match=r"got 60 rows with 60 features\. Use n_clusters, or fewer features\."):
+        Store.create(folder.parent / "rows", rows, preset(random_state=0, n_jobs=1))
+
+
 def test_a_creation_that_fails_leaves_an_empty_folder_empty(folder: Path) -> None:
     folder.mkdir()
     with pytest.raises(ParameterError, match=r"stops short of the exact solution"):

@@ -57,8 +57,18 @@ from ripml.regression.kernel_ridge import require_kernel_memory, solve_kernel
 from ripml.regression.kernels import Kernel, Linear, Local, Rows, squared_lengths
 from ripml.regression.regression import KernelRegression, LinearRegression, with_ones
 from ripml.regression.signatures import RowSignatures
+from ripml.regression.solver import CLOSED_FORM_LIMIT
 
-__all__ = ["ClusterFit", "Settings", "VotesFitting", "assemble", "choose_embedding", "fit", "kernel_for"]
+__all__ = [
+    "ClusterFit",
+    "Settings",
+    "VotesFitting",
+    "assemble",
+    "choose_embedding",
+    "fit",
+    "kernel_for",
+    "most_features",
+]
 
 _log = logging.getLogger("ripml")
 
@@ -528,6 +538,12 @@ def kernel_for(settings: Settings, n: int) -> Kernel:
     if settings.kernel is not None:
         return settings.kernel
     return settings.decoder.default_kernel(n <= _KERNEL_ROWS * settings.n_clusters)
+
+
+def most_features(settings: Settings, n: int) -> int | None:
+    """The most features with which a fit on n rows can learn and forget exactly; None if there may be any number."""
+    closed = n // settings.n_clusters <= CLOSED_FORM_LIMIT or not kernel_for(settings, n).linear
+    return None if closed or settings.solver != "auto" else CLOSED_FORM_LIMIT - 1  # one is the intercept
 
 
 def choose_embedding(settings: Settings, kernel: Kernel, shape: tuple[int, int], L: int) -> tuple[Ensemble, int]:

@@ -7,6 +7,7 @@ same values, but no other command reads them from there.
 from __future__ import annotations
 
 import json
+import logging
 import sqlite3
 from collections.abc import Container, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -15,10 +16,12 @@ from typing import Any
 import numpy as np
 
 from ripml.base import registry
-from ripml.base.errors import RipmlError, StoreError
+from ripml.base.errors import ParameterError, RipmlError, StoreError
 from ripml.datasets import Dataset
 from ripml.labels.concepts import Concepts
 from ripml.model.estimator import RIPML
+from ripml.model.fitting import most_features
+from ripml.regression.solver import CLOSED_FORM_LIMIT
 from ripml.store.documents import Bodies
 from ripml.store.journal import Delta, Label, State, pack_key
 from ripml.store.versions import Version, with_decisions
@@ -27,6 +30,8 @@ from ripml.tagging.rules import Rules
 from ripml.text.views import TEXT_KINDS
 
 __all__ = ["Recipe", "Refit", "fit_documents", "suggestable"]
+
+_log = logging.getLogger("ripml")
 
 Documents = Sequence[tuple[int, State]]
 
@@ -183,9 +188,19 @@ def fit_documents(
     """The model of documents, which must be able to learn and forget exactly, and the vectors of an encoder, if any.
 
     Those vectors must be kept: they may depend on the other texts of a batch, or on chance. `known` are those that
-    texts have already. `unseen` is as for `DocumentModel.fit`.
+    texts have already. `unseen` is as for `DocumentModel.fit`. Of many texts, the most frequent words are the features,
+    as many as can be learnt and forgotten exactly.
     """
     text = text_features(features, model) if data.X is None and data.texts is not None else None
+    most = most_features(model.stages(), int(np.count_nonzero(np.diff(data.Y.indptr))))
+    if most is not None and text is not None:
+        _log.info("the features are at most %s, so that texts are learnt and forgotten exactly", f"{most:,}")
+        text = text.narrowed(most)
+    elif most is not None and data.X is not None and data.X.shape[1] > most:
+        raise ParameterError(
+            f"rows cannot be learnt or forgotten exactly where more than {CLOSED_FORM_LIMIT:,} of them have as many "
+            f"features; got {len(data):,} rows with {data.X.shape[1]:,} features. Use n_clusters, or fewer features."
+        )
     vectors = None if text is None else text.fit_encoders(data.texts or [], known)
     fitted = DocumentModel.fit(
         data, first_feature, model, features=text or "auto", rules=rules, always_named=True, concepts=concepts,

@@ -125,6 +125,10 @@ class TextFeatures(ABC):
         """The places of a text, [start, end), that have features, and these."""
         return []
 
+    def narrowed(self: Self, most: int) -> Self:
+        """Unfitted, with at most so many features where they are words that are counted; otherwise as it is."""
+        return self
+
     def without(self: Self, removed: NDArray[np.bool_]) -> Self:
         """The same columns, of which the removed ones, a mask (d,), match no text."""
         return self

@@ -14,7 +14,7 @@ import functools
 import threading
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from typing import Any, ClassVar, Final, NamedTuple
 
@@ -111,6 +111,15 @@ class TfIdf(TextFeatures):
     def fit(self, texts: Iterable[str]) -> TfIdf:
         """Learn words and their weights from the texts."""
         return self.fit_blocks([texts])
+
+    def narrowed(self, most: int) -> TfIdf:
+        """With at most so many words and groups of letters, the most frequent ones.
+
+        >>> TfIdf(letters=4).narrowed(9000).max_features
+        6000
+        """
+        words = max(2 * most // 3 if self.letters else most, 1)
+        return replace(self, max_features=words if self.max_features is None else min(self.max_features, words))
 
     def learn(self, texts: list[str], vectors: Any = None) -> Any:
         """`fit_transform`."""

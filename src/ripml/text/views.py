@@ -114,6 +114,11 @@ class Views(TextFeatures):
         own = dict(zip(places, given, strict=True))
         return Views([part.with_encoder(own[i]) if i in own else part for i, part in enumerate(self.parts)])
 
+    def narrowed(self, most: int) -> Views:
+        """Three times as many features of the first part as of each other one, with encoders among them."""
+        share = most // (len(self.parts) + 2)
+        return Views([part.narrowed(share if i else 3 * share) for i, part in enumerate(self.parts)])
+
     def __copy__(self) -> Views:
         return Views([copy.copy(part) for part in self.parts])
 
