@@ -62,8 +62,8 @@ def audit(
 
     Each document is scored by a model of all others, exactly and without copies of its text. `doubt` is the probability
     that the label is wrong or missing, `probability` that of the label by all other documents, `expected` what other
-    documents with the label get. What is doubted less than 0.05 is not listed, and of fewer than 100 documents no doubt
-    is. Equal and nearly equal documents with different labels are listed at the end. Nothing is changed.
+    documents with the label get. Findings of a doubt below 0.05 are left out, and no label is doubted in fewer than 100
+    documents. Equal and nearly equal documents with different labels are listed at the end. Nothing is changed.
 
     Write the findings of a store with --csv, delete the lines that you do not agree with, and pass it to --accept;
     or pass those that are no mistakes to --dismiss. The history has every change, and --undo takes them back.

@@ -459,11 +459,8 @@ class ServedStore:
 
     def merging(self, name: str, into: str) -> MergePreview:
         """What it would change to merge a label into another one."""
-        try:
-            found = self.store.merging([name], into)
-        except DataError as error:
-            raise Problem(404, str(error)) from None
-        return MergePreview(label=name, into=into, **vars(found))
+        self._require_label(name)
+        return MergePreview(label=name, into=into, **vars(self.store.merging([name], into)))
 
     def vocabulary(self) -> VocabularySummary:
         """The size and the languages of the vocabulary."""

@@ -83,7 +83,7 @@ async def save_table(request: Request, path: Path, limit: int, seconds: float) -
         async for chunk in body_chunks(request, limit, seconds):
             file.write(chunk)
         if not file.tell():
-            raise Problem(400, "the body is empty; send the table as the body.")
+            raise Problem(400, "the body is empty; send the file as the body.")
         file.flush()
         os.fsync(file.fileno())
 

@@ -17,6 +17,7 @@ FTS5 keeps the words of deleted documents until it merges its parts; `erase`, wh
 
 from __future__ import annotations
 
+import math
 import re
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -256,17 +257,13 @@ class Filters:
 
 def _moment(name: str, time: datetime | str | None) -> str | None:
     """A time as the journal has it."""
-    if isinstance(time, str):
-        try:
-            time = datetime.fromisoformat(time.replace("Z", "+00:00"))
-        except ValueError:
-            raise ParameterError(f"`{name}` must be a date or time such as 2026-01-31; got {time!r}.") from None
     if time is None:
         return None
     try:
-        zoned = time if time.tzinfo else time.replace(tzinfo=timezone.utc)
+        moment = datetime.fromisoformat(time.replace("Z", "+00:00")) if isinstance(time, str) else time
+        zoned = moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
         return zoned.astimezone(timezone.utc).isoformat(timespec="milliseconds")
-    except (AttributeError, OverflowError):
+    except (AttributeError, OverflowError, ValueError):
         raise ParameterError(f"`{name}` must be a date or time such as 2026-01-31; got {time!r}.") from None
 
 
@@ -319,7 +316,7 @@ class _Place:
             place = cls(int(number), float(score) if score else None)
         except ValueError:
             place = cls(-1)
-        if not 0 <= place.number < 1 << 62:
+        if not (0 <= place.number < 1 << 62 and math.isfinite(place.score or 0)):
             raise ParameterError(f"`after` must be the `next` of a page; got {text[:80]!r}.")
         return place
 

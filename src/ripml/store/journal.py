@@ -19,7 +19,7 @@ import json
 import os
 import sqlite3
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -380,8 +380,10 @@ def label_facts(connection: sqlite3.Connection, name: str, n: int) -> tuple[bool
     return bool(declared), decided[1], decided[0], ids
 
 
-def carrying(connection: sqlite3.Connection, names: Iterable[str], into: str) -> tuple[int, int, int]:
+def carrying(connection: sqlite3.Connection, names: Collection[str], into: str) -> tuple[int, int, int]:
     """How many documents carry one of these labels, how many of them another one too, and how many have decisions."""
+    if into in names:
+        raise DataError(f"the label {into!r} cannot be merged into itself.")
     numbers = json.dumps([require_label(connection, name) for name in names])
     some = "label IN (SELECT value FROM json_each(?))"
     query = f"SELECT count(DISTINCT document) FROM document_labels WHERE {some}"
@@ -787,6 +789,8 @@ class Draft:
     def rename_label(self, old: str, new: str) -> None:
         """Rename a label."""
         number = require_label(self._connection, old)
+        if old == new:
+            raise DataError(f"the label is called {new!r} already.")
         if find_label(self._connection, new) is not None:
             raise DataError(f"there is a label {new!r} already; merge the two labels instead.")
         self._connection.execute("UPDATE labels SET name = ? WHERE number = ?", (new, number))

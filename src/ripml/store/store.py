@@ -1198,6 +1198,8 @@ class Store:
         changes stand in the way of, or `compact` deleted the details of, cannot be taken back.
         """
         check_count("change", change)
+        if change > self.version:
+            raise DataError(f"there is no change {change:,}.")
         counted: list[tuple[int, int]] = []
         returning = self._read(lambda connection: journal.kind_of(connection, change)) == "merge labels"
         self._write(lambda draft: counted.append(draft.undo_labels(change)), actor, returning=returning)
