@@ -15,6 +15,7 @@ from ripml import RIPML, Tagger, datasets, load
 from ripml.base.errors import ModelFolderError, ParameterError
 from ripml.baselines.popularity import Popularity
 from ripml.cli import main
+from ripml.decoding.beyond import N_WEIGHTS, logistic
 from ripml.decoding.guarantees import Curve, Guarantees, sets_above
 from ripml.lab.generated import generate
 
@@ -181,6 +182,33 @@ def test_labels_beyond_the_candidates_are_taken_by_what_is_near_before_what_is_f
     assert sets.nnz < 0.2 * by_frequency.nnz
 
 
+def test_the_levels_of_a_row_are_by_weights_that_were_learnt_without_it() -> None:
+    rng = np.random.default_rng(0)
+    n, table = 400, np.hstack([np.ones((8000, 1)), rng.standard_normal((8000, N_WEIGHTS - 1))])
+    row, right = rng.integers(0, n, 8000), rng.random(8000) < 1 / (1 + np.exp(1 - table[:, 1] + table[:, 2] / 2))
+    weight = np.where(right, 1.0, 30.0)
+    weights, without = logistic(table, right, weight, row, n)
+    for i in (0, 17, 399):
+        rest = row != i
+        refitted, _ = logistic(table[rest], right[rest], weight[rest], row[rest], n)
+        assert np.abs(without[i] - refitted).max() < 0.1 * np.abs(weights - refitted).max()
+
+
+def test_labels_without_a_near_row_have_weights_of_their_own() -> None:
+    X, Y = topics(1, 2500)
+    model = RIPML(random_state=0).fit(X, Y)
+    weights = np.zeros(N_WEIGHTS)
+    weights[8:10] = -3, 2
+    levels = model.model_.levels(X[:20], weights)
+    features = model.model_.features(SPARSE(X[:20]))
+    shares = model.model_.decoder.surroundings(model.model_.clusters[0], features).wider.toarray()
+    far = (shares <= 0) & (model.frequency_ > 0)
+    assert far.any()
+    frequency = np.broadcast_to(model.frequency_, far.shape)[far]
+    assert np.exp(levels[far]) == pytest.approx(1 / (1 + np.exp(3) / frequency**2), abs=1e-5)
+    assert np.exp(levels[shares > 0]) == pytest.approx(0.5)
+
+
 def test_a_folder_of_an_earlier_version_orders_other_labels_by_frequency() -> None:
     X, Y = topics(1, 1500)
     model = RIPML.linear(random_state=0).fit(X, Y)
@@ -195,6 +223,10 @@ def test_a_folder_of_an_earlier_version_orders_other_labels_by_frequency() -> No
     scores = early.decision_function(X[:20])
     by_frequency = sets_above(scores, guarantees.level_for(0.9)[0], early.frequency_)
     assert (early.predict(X[:20], coverage=0.9) != indicator(by_frequency)).nnz == 0
+    # At first there were no weights for labels without a near row.
+    eight = RIPML.from_state(parameters, {**arrays, "guarantee_beyond": np.arange(8.0)}).model_.calibration.guarantees
+    assert eight is not None
+    assert eight.beyond.tolist() == [*range(8), *[0] * 4]
     with pytest.raises(ModelFolderError, match="5 weights of labels beyond the candidates"):
         RIPML.from_state(parameters, {**arrays, "guarantee_beyond": np.zeros(5)})
 

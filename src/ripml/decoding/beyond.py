@@ -9,9 +9,17 @@ right where it is no candidate, by a logistic regression on what costs little fo
     near       the share of the 200 and of the 1,000 training rows most similar to the query that carry it, weighed by
                the kernel; where no rows are kept, of the label sets of nearest direction
 
-each of the last three also as its logarithm, as most of the difference is between little and nothing. The regression
-is learnt on left-out rows: their right labels that were no candidates, and labels at random. It is learnt on each half
-of these rows, the levels of each half are those by the weights of the other, and answers use the mean of both.
+each of the last three also as its logarithm, as most of the difference is between little and nothing. Where none of the
+1,000 carries a label, only its frequency and its value are left, and these mean more than elsewhere: such labels have
+an intercept and weights of log f and of the value of their own, which put them on one scale with all others.
+
+**Which rows learn, and which calibrate.** The regression is learnt once, on all left-out rows: their right labels that
+were no candidates, and labels at random; answers use its weights. The levels that sets are calibrated on are those of
+the same rows, but each row's by weights that were learnt without it: one Newton step from the weights of all, which for
+a dozen weights and some thousands of rows is the regression without the row but for terms of the second order. So a
+left-out row meets an order that all other left-out rows chose, and a new row one that all of them chose: the same
+difference of one row as between the models that predict the two. (Weights of the one half for the other put labels that
+nothing speaks for at two different levels, and a threshold that suits both takes nearly all labels.)
 """
 
 from __future__ import annotations
@@ -22,19 +30,21 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from ripml.base.arrays import csr_of
 from ripml.base.parallel import blocks, map_blocks
 from ripml.decoding.fitted import Cluster, FittedDecoder, LeftOut, Surroundings
 
-__all__ = ["N_WEIGHTS", "Others", "fit_others", "levels_of_labels"]
+__all__ = ["N_WEIGHTS", "Others", "fit_others", "levels_of_labels", "logistic"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-N_WEIGHTS = 8  # of the intercept, log f, and three signals with their logarithms
+N_WEIGHTS = 12  # of 1, log f, three signals with their logarithms, and the first four again without a near row
 _LEAST = 1e-5  # below which a signal is as good as nothing
-_FEWEST = 50  # right labels beyond the candidates of half the rows, from which weights are learnt
+_FEWEST = 100  # right labels beyond the candidates, from which weights are learnt
+_PENALTY = 10.0  # C of scikit-learn
 _AT_RANDOM = 20  # labels at random for each of these
 _ROW_BLOCK = 256
 _COUNTED, _COUNTED_LEVELS = 300, 6_000_000  # left-out rows, and labels of them, that sizes of sets are counted on
@@ -56,19 +66,22 @@ class Others:
 
 def levels_of_labels(weights: Floats, around: Surroundings, frequency: Ints) -> Floats:
     """The levels of all labels for a block of rows, (n, L); −∞ for those that no row carries."""
-    f = frequency.astype(np.float32)
     w = weights.astype(np.float32)
-    total = around.values * w[2]
-    total += w[3] * np.log(np.maximum(around.values, np.float32(_LEAST)))
-    total += w[0] + w[1] * np.log(np.maximum(f, 1))
+    log_f, values = np.log(np.maximum(frequency.astype(np.float32), 1)), around.values
+    logs = np.log(np.maximum(values, np.float32(_LEAST)))
+    total = w[0] + w[1] * log_f + w[2] * values + w[3] * logs
+    far = w[8] + w[9] * log_f + w[10] * values + w[11] * logs
     for place, near in ((4, around.near), (6, around.wider)):
         # Of most labels no near row has any, so only what differs from that is added.
         total += w[place + 1] * np.float32(np.log(_LEAST))
         if near is not None:
             row = np.repeat(np.arange(near.shape[0]), np.diff(near.indptr))
-            logs = np.log(np.maximum(near.data, _LEAST)) - np.log(_LEAST)
-            total[row, near.indices] += w[place] * near.data + w[place + 1] * logs
-    levels: Floats = np.where(f > 0, -np.logaddexp(0, -total.astype(np.float64)), -np.inf)
+            more = np.log(np.maximum(near.data, _LEAST)) - np.log(_LEAST)
+            total[row, near.indices] += w[place] * near.data + w[place + 1] * more
+            if place == 6:
+                far[row, near.indices] *= near.data <= 0
+    total += far
+    levels: Floats = np.where(frequency > 0, -np.logaddexp(0, -total.astype(np.float64)), -np.inf)
     return levels
 
 
@@ -86,14 +99,13 @@ def fit_others(
         return None
     starts = np.cumsum([0, *(rows.truth.shape[0] for rows in left_out)])
     n, L = truth.shape
-    half = np.arange(n) % 2
     # Right labels that were no candidates, and labels at random, most of which are wrong.
     row = np.repeat(np.arange(n), np.diff(truth.indptr))
     stored = np.repeat(np.arange(n, dtype=np.int64), np.diff(scores.indptr)) * L + scores.indices
     carried = row * L + truth.indices
     missing = ~np.isin(carried, stored) & (frequency[truth.indices] > 1)  # labels that no other row carries are unknown
     row, label = row[missing], truth.indices[missing].astype(np.int64)
-    if np.bincount(half[row], minlength=2).min() < _FEWEST:
+    if len(row) < _FEWEST:
         return None
     random = np.random.default_rng(0)
     drawn = _AT_RANDOM * len(row)
@@ -120,14 +132,12 @@ def fit_others(
             table[mine, 2 + 2 * i], table[mine, 3 + 2 * i] = signal, np.log(np.maximum(signal, _LEAST))
 
     map_blocks(fill, tasks, n_jobs)
-    # The share of labels at random among all there are makes levels of both halves comparable.
-    weight = np.where(right, 1.0, n * L / drawn)
-    learnt = [_logistic(table[half[rows] == h], right[half[rows] == h], weight[half[rows] == h]) for h in (0, 1)]
-    crossed = np.where(half[row][:, None] == 0, learnt[1], learnt[0])
-    levels = -np.logaddexp(0, -(table[right] * crossed).sum(axis=1))
-    weights = (learnt[0] + learnt[1]) / 2
+    table[:, 8:] = table[:, :4] * (table[:, 6:7] <= 0)
+    # Labels at random stand for all there are, so that levels are logarithms of probabilities.
+    weights, without = logistic(table, right, np.where(right, 1.0, n * L / drawn), rows, n)
+    levels = -np.logaddexp(0, -(table[right] * without[row]).sum(axis=1))
     ends = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=n))])
-    # Sizes are counted on rows of the largest cluster, with the weights of the other half.
+    # Sizes are counted on rows of the largest cluster.
     c = int(np.argmax(np.diff(starts)))
     n_counted = min(_COUNTED, max(1, _COUNTED_LEVELS // L), left_out[c].truth.shape[0])
     counted = []
@@ -140,15 +150,27 @@ def fit_others(
     return Others(weights, csr_of(levels, label, ends, L), np.sort(np.concatenate(counted)), n_counted)
 
 
-def _logistic(table: Floats, right: NDArray[np.bool_], weight: Floats) -> Floats:
-    """The weights of a logistic regression; those of signals that are the same for all labels are 0."""
+def logistic(table: Floats, right: NDArray[np.bool_], weight: Floats, row: Ints, n: int) -> tuple[Floats, Floats]:
+    """The weights of a logistic regression, and those without each of n rows, (n, N_WEIGHTS).
+
+    Weights of what is the same for all labels are 0.
+    """
     from sklearn.linear_model import LogisticRegression
 
     mean, spread = table.mean(axis=0), table.std(axis=0)
     varied = spread > 0
-    fitted = LogisticRegression(C=10.0, max_iter=500)
-    fitted.fit((table[:, varied] - mean[varied]) / spread[varied], right, sample_weight=weight / weight.mean())
-    weights = np.zeros(table.shape[1])
-    weights[varied] = fitted.coef_[0] / spread[varied]
-    weights[0] = fitted.intercept_[0] - weights @ mean
-    return weights
+    scaled, weight = (table[:, varied] - mean[varied]) / spread[varied], weight / weight.mean()
+    fitted = LogisticRegression(C=_PENALTY, max_iter=500, solver="newton-cholesky")
+    fitted.fit(scaled, right, sample_weight=weight)
+    # Without a row, the gradient at these weights is that of its labels with the opposite sign.
+    scaled = np.column_stack([scaled, np.ones(len(scaled))])
+    found = np.append(fitted.coef_[0], fitted.intercept_)
+    share = 1 / (1 + np.exp(-scaled @ found))
+    curvature = (scaled * (weight * share * (1 - share))[:, None]).T @ scaled
+    curvature[np.diag_indices(varied.sum())] += 1 / _PENALTY
+    pull = csr_array((weight * (right - share), (row, np.arange(len(row)))), shape=(n, len(row))) @ scaled
+    every = np.vstack([found, found - np.linalg.solve(curvature, pull.T).T])
+    weights = np.zeros((1 + n, table.shape[1]))
+    weights[:, varied] = every[:, :-1] / spread[varied]
+    weights[:, 0] = every[:, -1] - weights @ mean
+    return weights[0], weights[1:]

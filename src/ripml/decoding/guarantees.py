@@ -272,8 +272,9 @@ class Guarantees:
         level, mean_found, size = found["guarantee_sets"]
         tags, documents = (Curve.from_array(found[f"guarantee_{name}"]) for name in ("tags", "documents"))
         beyond = found.get("guarantee_beyond", np.zeros(0))  # folders of earlier versions have none
-        if len(beyond) not in (0, N_WEIGHTS):
+        if len(beyond) not in (0, 8, N_WEIGHTS):  # early ones have none for labels without a near row
             raise ValueError(f"there are {len(beyond)} weights of labels beyond the candidates, and not {N_WEIGHTS}")
+        beyond = np.pad(beyond, (0, N_WEIGHTS - len(beyond))) if len(beyond) else beyond
         return cls(rows, level, mean_found, size, found["guarantee_levels"], ends, tags, documents, beyond)
 
 
