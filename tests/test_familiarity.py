@@ -56,7 +56,9 @@ def test_training_texts_are_measured_as_by_a_model_that_was_fitted_without_them(
     familiar = Familiarity.fit(vectorizer, known)
     assert familiar is not None
     left_out = familiar.measured(vectorizer, known, left_out=True)
-    assert np.allclose(np.sort(left_out[1]), np.sort(familiar.levels[1]), atol=1e-6)
+    whole = familiar.levels[:, familiar.levels[0] == 30]  # the others are beginnings
+    assert np.allclose(np.sort(left_out[1]), np.sort(whole[1]), atol=1e-6)
+    assert familiar.levels.shape[1] == 300
     for i in (0, 17, 149):
         rest = known[:i] + known[i + 1 :]
         without = TfIdf(min_df=2, max_features=None).fit(rest)
@@ -86,6 +88,28 @@ def test_known_words_in_random_order_are_strange_where_texts_have_an_order() -> 
     mixed = [" ".join(rng.permutation(text.split())) for text in own]
     assert max(familiar.of(vectorizer, mixed)) <= UNFAMILIAR
     assert np.mean(familiar.of(vectorizer, own)) == pytest.approx(0.5, abs=0.06)
+
+
+def test_beginnings_of_long_texts_are_not_strange_by_their_length() -> None:
+    rng = np.random.default_rng(0)
+
+    def long(n: int) -> list[str]:
+        """A heading of rare words, and a hundred words in a common order."""
+        heads = (rng.permutation(200)[:8] + 200 for _ in range(n))
+        bodies = ((rng.integers(20) + np.arange(100)) % 100 for _ in range(n))
+        return [" ".join(WORDS[i] for i in (*head, *body)) for head, body in zip(heads, bodies, strict=True)]
+
+    known, new = long(400), long(300)
+    vectorizer = TfIdf().fit(known)
+    familiar = Familiarity.fit(vectorizer, known)
+    assert familiar is not None
+    whole = familiar.levels[:, familiar.levels[0] == 108]
+    without = Familiarity(vectorizer, whole, familiar.pairs, familiar.n_texts)
+    short = [" ".join(text.split()[:n]) for text in new for n in (12, 30)]
+    assert np.mean(np.array(without.of(vectorizer, short)) <= UNFAMILIAR) > 0.4
+    assert np.mean(np.array(familiar.of(vectorizer, short)) <= UNFAMILIAR) < 0.03
+    assert np.mean(np.array(familiar.of(vectorizer, new)) <= UNFAMILIAR) < 0.03
+    assert max(familiar.of(vectorizer, ["qwertz", "qwertz asdf yxcv"])) <= UNFAMILIAR
 
 
 def test_saved_and_loaded_it_says_the_same(tagger: Tagger, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -159,7 +183,7 @@ def test_few_texts_cannot_call_one_strange() -> None:
     vectorizer = TfIdf(min_df=1).fit(known)
     familiar = Familiarity.fit(vectorizer, known)
     assert familiar is not None
-    assert familiar.of(vectorizer, ["qwertz"]) == [UNFAMILIAR]
+    assert familiar.of(vectorizer, ["qwertz"]) == [0.005]  # of 99 texts and as many beginnings
 
 
 @needs_data

@@ -4,12 +4,15 @@ Two things are measured on the words of a text, in their order. How many of its 
 known words: letters at random and other languages have few. And how much more often these pairs stand in training texts
 than words as frequent would by chance: the mean of log((1 + r)/2), where r is the ratio of the two, at most 100. Words
 in random order, and texts of familiar words about something else, have pairs that nobody wrote. Words and pairs in
-fewer than two training texts count as unknown. The ties between neighbours are compared with those of training texts of
-about the same length, because short texts vary more.
+fewer than two training texts count as unknown. Both are compared with texts of about the same length, because short
+texts vary more: training texts, and a beginning of each, whose lengths are spread evenly on a logarithmic scale between
+ten words and the whole text. Without these a question of ten words, to a store of long texts, would often be strange by
+its length alone. Texts of fewer words are compared with beginnings of ten: letters at random must stay strange, and in
+two words they look like a heading. A text without a known word is strange, however short.
 
-The less familiar of the two decides: a text's familiarity is the share of training texts, each left out, for which it
-is at most that. Texts like those are uniform in [0, 1], and about one in a hundred of them is called unlike anything
-known.
+The less familiar of the two decides: a text's familiarity is the share of training texts and their beginnings, each
+left out, for which it is at most that. Texts like those are uniform in [0, 1], and about one in a hundred of them is
+called unlike anything known.
 """
 
 from __future__ import annotations
@@ -34,7 +37,9 @@ _TEXTS = 2000  # that are left out
 _PAIR_TEXTS = 10_000  # whose pairs are counted …
 _PAIR_LETTERS = 20_000_000  # … or fewer, of so many letters in all
 _MOST = 100.0  # times as often as by chance; more says no more
-_ALIKE = 200  # texts of about the same length
+_ALIKE = 400  # texts and beginnings of about the same length
+_SHORTEST = 10  # words of beginnings
+_GOLDEN = 0.6180339887498949  # whose multiples are spread evenly
 # Chosen on left-out texts of three sets against training texts with words in random order, words of other letters, rare
 # words, or some words replaced by others.
 _KNOWN = 2  # few known words must be this many times as rare as weak ties to be as strange
@@ -51,9 +56,9 @@ SPECS = {
 class Familiarity:
     """The pairs of neighbouring words in training texts, and what such texts have of them when they are left out.
 
-    `levels` (3, t) are the numbers of words of left-out texts, rising, the strengths of the ties between their
-    neighbouring words, and the shares of pairs of known words. `pairs` (2, p) are a·2³² + b for words in columns a and
-    b, rising, and the numbers of texts that have them. `n_texts` are those of the fit and those whose pairs were
+    `levels` (3, t) are the numbers of words of left-out texts and beginnings, rising, the strengths of the ties between
+    their neighbouring words, and the shares of pairs of known words. `pairs` (2, p) are a·2³² + b for words in columns
+    a and b, rising, and the numbers of texts that have them. `n_texts` are those of the fit and those whose pairs were
     counted.
     """
 
@@ -64,15 +69,14 @@ class Familiarity:
         counts = np.fromiter(shares.values(), np.float64, len(shares)) * (1 + n_texts[0]) - 1
         self._counts = np.round(counts).astype(np.int64)
         self._total = float(_rate(self._counts, n_texts[0]).sum())
-        # The mean and the deviation of ties among texts that are as long as the i-th or, if none are, nearly.
-        t = levels.shape[1]
+        # The means and the deviations of both among texts that are as long as the i-th or, if none are, nearly.
+        t, rows = levels.shape[1], levels.astype(np.float64)
         width = min(_ALIKE, t)
-        ties = np.concatenate([[[0.0, 0.0]], np.cumsum(np.stack([levels[1], levels[1] ** 2], axis=1, dtype=float), 0)])
+        sums = np.cumsum(np.pad(np.concatenate([rows[1:], rows[1:] ** 2]), ((0, 0), (1, 0))), axis=1)
         first = np.clip(np.arange(t + 1) - width // 2, 0, t - width)
-        mean, square = ((ties[first + width] - ties[first]) / max(width, 1)).T
-        self._mean, self._deviation = mean, np.sqrt(np.maximum(square - mean**2, 1e-6))
-        rows = levels.astype(np.float64)
-        self._ties, self._known = np.sort(self._tie(rows)), np.sort(rows[2])
+        means = (sums[:, first + width] - sums[:, first]) / max(width, 1)
+        self._mean, self._deviation = means[:2], np.sqrt(np.maximum(means[2:] - means[:2] ** 2, 1e-6))
+        self._ties, self._known = np.sort(self._compared(rows), axis=1)
         self._least = np.sort(self._less(rows))
 
     @classmethod
@@ -86,14 +90,16 @@ class Familiarity:
         pairs = np.stack(words.pair_counts())
         bare = cls(text, np.zeros((3, 0), np.float32), pairs[:, pairs[1] > 1], (len(texts), len(chosen)))
         some = _spread(len(chosen), _TEXTS)
-        rows = bare.measured(text, [texts[i] for i in chosen[some]], left_out=True)
+        words = _Words.of(text, [texts[i] for i in chosen[some]])
+        rows = np.concatenate([bare._measured(part, True) for part in (words, words.beginnings())], axis=1)
         levels = rows[:, np.argsort(rows[0], kind="stable")].astype(np.float32)
         return cls(text, levels, bare.pairs, bare.n_texts)
 
     def of(self, text: TextFeatures, texts: Sequence[str]) -> list[float]:
         """The familiarity of texts, in (0, 1]."""
-        rows = self.measured(text, texts).astype(np.float32).astype(np.float64)
-        less = np.searchsorted(self._least, self._less(rows), "right")
+        words = _Words.of(text, texts)
+        rows = self._measured(words).astype(np.float32).astype(np.float64)
+        less = np.where(words.any_known(), np.searchsorted(self._least, self._less(rows), "right"), 0)
         return [round(float(share), 4) for share in (1 + less) / (1 + len(self._least))]
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
@@ -122,17 +128,22 @@ class Familiarity:
 
     def _less(self, rows: Floats) -> Ints:
         """How many left-out texts have ties as weak, or twice as many as have as few known words, if that is less."""
-        ties = np.searchsorted(self._ties, self._tie(rows), "right")
-        return np.asarray(np.minimum(ties, _KNOWN * np.searchsorted(self._known, rows[2], "right")), np.int64)
+        ties, known = self._compared(rows)
+        less = np.searchsorted(self._ties, ties, "right"), _KNOWN * np.searchsorted(self._known, known, "right")
+        return np.asarray(np.minimum(*less), np.int64)
 
-    def _tie(self, rows: Floats) -> Floats:
-        """The strengths of ties in deviations from those of texts of about the same length; 0 without a known pair."""
+    def _compared(self, rows: Floats) -> Floats:
+        """Ties, 0 without a known pair, and shares, (2, n), in deviations from those of texts as long."""
         place = np.searchsorted(self.levels[0], rows[0])
-        return np.where(rows[2] > 0, (rows[1] - self._mean[place]) / self._deviation[place], 0.0)
+        compared = (rows[1:] - self._mean[:, place]) / self._deviation[:, place]
+        compared[0, rows[2] <= 0] = 0.0
+        return np.asarray(compared)
 
     def measured(self, text: TextFeatures, texts: Sequence[str], left_out: bool = False) -> Floats:
         """What `levels` has, of texts in their order; with `left_out`, of counted texts, each without itself."""
-        words = _Words.of(text, texts)
+        return self._measured(_Words.of(text, texts), left_out)
+
+    def _measured(self, words: _Words, left_out: bool = False) -> Floats:
         counts = np.append(self._counts, 0) - left_out
         known = np.append(counts[:-1] >= self._counts.min(initial=2), False)  # texts with a word that has a feature
         of_text, before, after = words.neighbours()
@@ -176,6 +187,20 @@ class _Words:
         of_word = np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
         same = of_word[1:] == of_word[:-1]
         return of_word[1:][same], self.columns[:-1][same], self.columns[1:][same]
+
+    def any_known(self) -> NDArray[np.bool_]:
+        """Whether each text has a known word."""
+        known = np.concatenate([[0], np.cumsum(self.columns >= 0)])
+        return np.asarray(known[self.starts[1:]] > known[self.starts[:-1]])
+
+    def beginnings(self) -> _Words:
+        """The first words of each text, ten or more; the logarithms of how many are spread evenly up to that of all."""
+        lengths = np.diff(self.starts)
+        spread = np.arange(len(lengths)) * _GOLDEN % 1
+        kept = _SHORTEST * np.maximum(lengths / _SHORTEST, 1) ** spread
+        kept = np.minimum(np.floor(kept).astype(np.int64), lengths)
+        place = np.arange(len(self.columns)) - np.repeat(self.starts[:-1], lengths)
+        return _Words(self.columns[place < np.repeat(kept, lengths)], np.concatenate([[0], np.cumsum(kept)]))
 
     def pair_counts(self) -> tuple[Ints, Ints]:
         """The keys of pairs of known words, rising, and how many texts have each."""
