@@ -397,6 +397,23 @@ def test_labels_are_listed_by_name(store: Path, capfd: pytest.CaptureFixture[str
     ]
 
 
+def test_documents_are_found_as_in_python(form: str, store: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with Store.open(store) as opened:
+        if form == "text":
+            opened.learn([{"id": "odd", "text": "a tab\there and a zebra", "labels": ["cat"]}])
+        query = "zebra" if form == "text" else ""
+        expected = list(opened.search(query, labels=["cat"]))
+    out, _ = run(capfd, "search", store, query, "--label", "cat", "--json")
+    found = [json.loads(line) for line in out.splitlines()]
+    assert [one["id"] for one in found] == [one.id for one in expected]
+    assert found
+    out, _ = run(capfd, "search", store, "--label", "cat", "-n", "1", "--newest")
+    with Store.open(store, readonly=True) as opened:
+        (newest,) = opened.search(labels=["cat"], sort="newest", n=1)
+    assert [one["id"] for one in found if f" {one['id']} " in out] == [newest.id] or form == "text"
+    assert f" {newest.id} " in out
+
+
 # -------------------------------------------------------------------------------------------------------------- upkeep
 
 

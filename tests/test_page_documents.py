@@ -95,6 +95,42 @@ def test_every_script_is_found_and_odd_queries_are_no_errors(visit: Visitor) -> 
     expect(page.locator("#banner")).to_be_hidden()
 
 
+def test_several_documents_are_changed_at_once_and_taken_back_by_one_undo(visit: Visitor, store: Store) -> None:
+    page = visit("?q=pandas")
+    shown = ["bare", "half", "3", "4"]
+    expect(page.locator(".documents-row")).to_have_count(4)
+    before = {id: store.document(id) for id in shown}
+    page.locator(".documents-open").first.focus()
+    page.keyboard.press("x")
+    expect(page.locator("#documents-picked")).to_have_text("1 document selected")
+    page.get_by_role("button", name="Select all shown").click()
+    expect(page.locator("#documents-picked")).to_have_text("4 documents selected")
+    assert not violations(page)
+    page.locator("#documents-bulk-tag").press_sequentially("numpy")
+    page.locator("#documents-bulk-options li").first.click()
+    expect(page.locator("#toast-text")).to_have_text("Added numpy: 4 documents.")
+    assert set(store.document("3")["labels"]) == {*before["3"]["labels"], "numpy"}
+    assert set(store.document("half")["accepted"]) == {"pandas", "numpy"}
+    assert store.document("bare")["accepted"] == ["numpy"]  # the others stay open
+    page.get_by_role("button", name="Undo").click()
+    expect(page.locator("#say")).to_have_text("Undone.")
+    for id in shown:
+        for name in ("labels", "accepted", "rejected"):
+            assert set(store.document(id).get(name, ())) == set(before[id].get(name, ()))
+    page.select_option("#documents-bulk-what", "remove")
+    page.locator("#documents-bulk-tag").press_sequentially("data-fr")
+    page.locator("#documents-bulk-options li").first.click()
+    expect(page.locator("#toast-text")).to_have_text("Removed data-frame: 2 documents.")
+    assert "data-frame" not in store.document("3")["labels"]
+    page.locator("#documents-bulk-forget").click()
+    expect(page.locator("#toast-text")).to_have_text("Forgot: 4 documents.")
+    expect(page.locator("#documents-bulk")).to_be_hidden()
+    assert not set(shown) & set(store.ids())
+    page.get_by_role("button", name="Undo").click()
+    expect(page.locator(".documents-row")).to_have_count(4)
+    assert set(shown) <= set(store.ids())
+
+
 def test_filters_are_chips_that_can_be_taken_away(visit: Visitor) -> None:
     page = visit()
     page.get_by_role("button", name="Some decided").click()

@@ -101,6 +101,18 @@ def test_the_map_is_computed_at_the_first_visit_and_shows_points_and_names(visit
     assert store.known_map() is not None
 
 
+def test_names_near_an_edge_are_inside_the_map(visit: Visitor) -> None:
+    page = visit(phone=True)
+    view(page)
+    stage = page.locator("#map-stage")
+    expect(stage).to_have_attribute("data-names", re.compile("[1-9]"))
+    expect(stage).to_have_attribute("data-inside", "true")
+    stage.focus()
+    for _ in range(6):
+        page.keyboard.press("ArrowRight")
+        expect(stage).to_have_attribute("data-inside", "true")
+
+
 def test_keys_move_and_zoom_the_map_while_it_has_the_focus(visit: Visitor) -> None:
     page = visit()
     view(page)

@@ -75,7 +75,9 @@ def test_a_new_document_is_decided_by_keys_and_can_be_changed(visit: Visitor, st
     page = visit()
     question(page, "belong to this text?")
     text = page.locator("#review-text").inner_text()
-    expect(page.locator("#review-why")).to_contain_text("probability")
+    expect(page.locator("#review-why")).to_contain_text("The model learns most from this document")
+    expect(page.locator("#review-about")).to_have_text(re.compile(r"^The model gives it \d+%\.$"))
+    assert page.locator("#review-card").inner_text().count("%") == 1  # one number for a tag
     first = page.locator("#review-question bdi").inner_text()
     page.keyboard.press("y")
     expect(page.locator("#review-chips")).to_have_text(first)

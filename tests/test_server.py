@@ -22,7 +22,7 @@ from store_writer import LABELS, WORDS, example
 from store_writer import settings as quick
 
 from ripml import RIPML
-from ripml.base.errors import ParameterError, StoreError
+from ripml.base.errors import ParameterError, StoreError, StoreFullError
 from ripml.cli import main
 from ripml.server import Settings, add_key, create_app, list_keys, remove_key, run
 from ripml.server.process import store_folders
@@ -597,6 +597,17 @@ def test_a_failed_write_is_reported_without_the_path(
     assert problem(refused, 503)["number"] in caplog.text
     assert "disk is full" in caplog.text
     assert refused.headers["retry-after"] == "5"
+
+
+def test_a_full_disk_is_told_with_what_to_do(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, actor: str | None) -> None:
+        raise StoreFullError("/data/store: the disk is full; nothing was changed.")
+
+    monkeypatch.setattr(Store, "learn", full)
+    refused = client.post(f"{STORE}/documents", json={"documents": [{"text": "a", "labels": []}]})
+    detail = problem(refused, 507)["detail"]
+    assert "the disk of the server is full, so nothing was saved; free some room there" in detail
+    assert "/data" not in refused.text
 
 
 _JSON = st.recursive(

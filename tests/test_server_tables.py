@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import signal
+import threading
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -13,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from broken_files import PICTURE, xlsx
+from broken_files import PICTURE, docx, pdf, xlsx
 from fastapi.testclient import TestClient
 from served import ServerProcess
 from store_writer import example
 from store_writer import settings as quick
 from test_server import TEXTS, client_of
 
-from ripml.server import Settings
+from ripml.server import Settings, tables
 from ripml.store import Store
 from ripml.tagging.batch import tag_file
 
@@ -188,6 +189,32 @@ def test_the_rows_of_a_job_can_be_read_and_downloaded_in_every_format(client: Te
     assert again["columns"][1]["example"] == ROWS[0][1]
 
 
+def test_the_rows_of_a_running_job_are_those_that_are_tagged(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go = threading.Event(), threading.Event()
+
+    def paused(*arguments: Any, progress: Any, **options: Any) -> Any:
+        def step(n: int) -> None:
+            progress(n)
+            if n:
+                begun.set()
+                assert go.wait(60)
+
+        return tag_file(*arguments, progress=step, **options)
+
+    monkeypatch.setattr(tables, "tag_file", paused)
+    id = client.post(f"{PATH}/tag", params={"name": "rows.csv", "to": "jsonl"}, content=table()).json()["id"]
+    assert begun.wait(60)
+    part = client.get(f"{PATH}/tag/{id}/rows", params={"limit": 1000}).json()
+    job = client.get(f"{PATH}/tag/{id}").json()
+    assert job["status"] == "running"
+    assert 0 < part["done"] < len(ROWS)
+    assert [row["cells"]["nr"] for row in part["rows"]] == [str(number) for number in range(len(part["rows"]))]
+    go.set()
+    assert wait(client, id)["rows"] == len(ROWS)
+
+
 def test_rows_and_other_formats_need_a_job_that_keeps_lists(client: TestClient) -> None:
     id = client.post(f"{PATH}/tag", params={"name": "rows.csv"}, content=table(ROWS[:2])).json()["id"]
     wait(client, id)
@@ -201,6 +228,9 @@ def test_the_text_of_a_document_is_read(client: TestClient) -> None:
     found = client.post(f"{PATH}/read", params={"name": "notice.html"}, content=page)
     assert (found.status_code, found.json()["name"]) == (200, "notice.html")
     assert found.json()["text"].split("\n") == ["Notice", "It rains."]
+    for name, content in (("a.pdf", pdf("It rains today.", "Again.")), ("a.docx", docx("It rains today.", "Again."))):
+        read = client.post(f"{PATH}/read", params={"name": name}, content=content)
+        assert (read.status_code, read.json()["text"].split("\n")) == (200, ["It rains today.", "Again."])
     damaged = client.post(f"{PATH}/read", params={"name": "a.pdf"}, content=b"no")
     assert damaged.status_code == 422
     assert damaged.json()["detail"] == "a.pdf: this is not a PDF file, although it is called so."

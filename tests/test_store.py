@@ -22,7 +22,7 @@ import pytest
 from scipy.sparse import csr_array, hstack
 from store_writer import LABELS, WORDS, Ledger, Server, difference_from_reference, example, settings
 
-from ripml.base.errors import DataError, ParameterError
+from ripml.base.errors import DataError, ParameterError, StoreFullError
 from ripml.baselines import PLST
 from ripml.datasets import Dataset
 from ripml.datasets.formats import read
@@ -648,7 +648,7 @@ def test_a_full_database_is_reported_and_the_old_model_still_answers(small: Stor
     pages = writer.execute("PRAGMA page_count").fetchone()[0]
     writer.execute(f"PRAGMA max_page_count={pages + 2}")
     before = dense_scores(small)
-    with pytest.raises(StoreError, match="the disk is full; nothing was changed"):
+    with pytest.raises(StoreFullError, match="the disk is full; nothing was changed"):
         small.learn([{"id": "big", "text": "word1 " * 10_000, "labels": ["label 1", "unheard of"]}])
     np.testing.assert_array_equal(dense_scores(small), before)
     assert "unheard of" not in small.model.model.classes_

@@ -73,6 +73,30 @@ def test_a_table_is_tagged_as_in_the_shell(client: Client, folder: Path) -> None
     model = Store.open(folder / "store", readonly=True).model
     tag_file(model, folder / "rows.csv", folder / "own.jsonl", text=["Title", "Body"])
     assert (folder / "answers.jsonl").read_bytes() == (folder / "own.jsonl").read_bytes()
+    client.answers(job.id, folder / "answers.csv", to="csv")
+    assert (folder / "answers.csv").read_text().splitlines()[0] == "Title,Body,tags,scores"
+    columns = client.columns(folder / "rows.csv")
+    assert [(one.name, one.filled, one.example) for one in columns] == [("Title", 1, "red"), ("Body", 1, "apple")]
+    assert any(one.has_text for one in columns)
+    (row,) = client.rows(job.id, after=1)
+    assert (row.number, row.cells) == (1, {"Title": "grey", "Body": "rain"})
+    expected = model.suggest([row.text])[0]
+    assert [one.label for one in row.labels] == [label for label, _ in expected]
+    assert [one.score for one in row.labels] == pytest.approx([score for _, score in expected], abs=1e-4)
+
+
+def test_a_search_finds_what_the_store_finds(client: Client, folder: Path) -> None:
+    with Store.open(folder / "store", readonly=True) as store:
+        for query, label, state in (("red", [], None), ("app*", ["fruit"], None), ("", [], "unlabelled")):
+            expected = store.search(query, labels=label, state=state)
+            found = client.search(query, label=label, state=state)
+            assert [one.id for one in found.documents] == [one.id for one in expected]
+            assert found.total == expected.total
+    first = client.search("", n=1)
+    assert first.next is not None
+    assert client.search("", n=1, after=first.next).documents[0].id != first.documents[0].id
+    (apple,) = client.search("apple").documents
+    assert [apple.excerpt[begin:end] for begin, end in apple.marks] == ["apple"]
 
 
 def test_refusals_have_the_status_and_the_sentence_of_the_server(client: Client, server: tuple[str, str]) -> None:

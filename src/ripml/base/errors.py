@@ -17,6 +17,7 @@ __all__ = [
     "ParameterError",
     "RipmlError",
     "StoreError",
+    "StoreFullError",
     "StoreLockedError",
     "check_count",
     "check_positive",
@@ -51,6 +52,10 @@ class NewerFormatError(ModelFolderError):
 
 class StoreError(RipmlError):
     """A store is missing, damaged, in use by another writer, or could not be written; nothing was changed."""
+
+
+class StoreFullError(StoreError):
+    """The disk of a store is full; nothing was changed, and the store can be read."""
 
 
 class StoreLockedError(StoreError):

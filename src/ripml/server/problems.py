@@ -20,7 +20,7 @@ from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
-from ripml.base.errors import DataError, ParameterError, RipmlError, StoreError
+from ripml.base.errors import DataError, ParameterError, RipmlError, StoreError, StoreFullError
 
 __all__ = ["MEDIA_TYPE", "Problem", "install_handlers", "problem_of", "unavailable", "unexpected"]
 
@@ -28,6 +28,10 @@ MEDIA_TYPE = "application/problem+json"
 _MAX_ERRORS = 20
 _MAX_CHARACTERS = 200  # of a value from the request that is quoted
 _INNERMOST_FRAMES = -10
+_FULL = (
+    "the disk of the server is full, so nothing was saved; free some room there, then try again. Suggestions, search "
+    "and downloads go on meanwhile."
+)
 _log = logging.getLogger("ripml.server")
 
 
@@ -73,6 +77,8 @@ def problem_of(error: Exception) -> Problem:
     if isinstance(error, StoreError):  # its message has the store's path
         number = secrets.token_hex(4)
         _log.error("error %s: %s", number, error)
+        if isinstance(error, StoreFullError):
+            return Problem(507, _FULL, extra={"number": number})
         detail = f"the store cannot do this now; the server's log has the reason under number {number}."
         return unavailable(detail, 5, {"number": number})
     if isinstance(error, DataError | ParameterError):

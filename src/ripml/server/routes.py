@@ -38,7 +38,7 @@ from ripml.store.completion import LabelOrder
 
 __all__ = ["SuggestShortcut", "public", "read", "write"]
 
-_STATUSES = (400, 401, 403, 404, 408, 409, 413, 415, 421, 422, 429, 500, 503)
+_STATUSES = (400, 401, 403, 404, 408, 409, 413, 415, 421, 422, 429, 500, 503, 507)
 _CONTENT = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
     status: {"description": "The problem, in one sentence.", "content": _CONTENT} for status in _STATUSES

@@ -107,6 +107,27 @@ class Review:
 
 
 @dataclass(frozen=True)
+class Column:
+    """A column of a table: the share of cells that are not empty, their mean length, and the first of them."""
+
+    name: str
+    filled: float
+    characters: float
+    example: str
+    has_text: bool  # whether it was chosen as (a part of) the text
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a table that was tagged; `number` counts from 0."""
+
+    number: int
+    text: str
+    cells: dict[str, Any]
+    labels: list[Suggestion]
+
+
+@dataclass(frozen=True)
 class TagJob:
     """A table that the server tags in the background."""
 
@@ -215,27 +236,44 @@ class Client:
 
     def tag(self, table: str | os.PathLike[str], **options: Any) -> TagJob:
         """Send a table to be tagged in the background; options are text=[…], encoding, sheet, n, threshold and to."""
-        path = Path(table)
-        query = urlencode({"name": path.name, **options}, doseq=True)
-        with path.open("rb") as file:
-            length = str(path.stat().st_size)
-            headers = {"Content-Type": "application/octet-stream", "Content-Length": length}
-            return _job(self._request("POST", f"/tag?{query}", file, headers, _read_json))
+        return _job(self._send("/tag", table, options))
+
+    def columns(self, table: str | os.PathLike[str], **options: Any) -> list[Column]:
+        """The columns of a table, and which have the texts; options are encoding and sheet. Nothing is kept."""
+        found = self._send("/table-columns", table, options)
+        return [Column(**one, has_text=one["name"] in found["text"]) for one in found["columns"]]
+
+    def rows(self, id: str, after: int = 0, n: int = 20) -> list[Row]:
+        """Rows that are tagged already, also while the others are not; of a job with to="jsonl"."""
+        answer = self._ask("GET", f"/tag/{quote(id, safe='')}/rows?{urlencode({'after': after, 'limit': n})}")
+        return [
+            Row(one["number"], one["text"], one["cells"], _suggestions(one, answer.get("names")))
+            for one in answer["rows"]
+        ]
 
     def tag_job(self, id: str) -> TagJob:
         """How far the tagging of a table is."""
         return _job(self._ask("GET", f"/tag/{quote(id, safe='')}"))
 
-    def answers(self, id: str, target: str | os.PathLike[str]) -> None:
-        """Write the tagged table to a file."""
+    def answers(self, id: str, target: str | os.PathLike[str], to: str | None = None) -> None:
+        """Write the tagged table to a file; a job with to="jsonl" can be had as "csv", "tsv" and "xlsx" too."""
 
         def write(response: http.client.HTTPResponse) -> None:
             with Path(target).open("wb") as file:
                 shutil.copyfileobj(response, file)
 
-        self._request("GET", f"/tag/{quote(id, safe='')}/answers", None, {}, write)
+        query = f"?{urlencode({'to': to})}" if to else ""
+        self._request("GET", f"/tag/{quote(id, safe='')}/answers{query}", None, {}, write)
 
     # -------------------------------------------------------------------------------------------------------- requests
+
+    def _send(self, path: str, table: str | os.PathLike[str], options: Mapping[str, Any]) -> Any:
+        """Send a file."""
+        given = Path(table)
+        query = urlencode({"name": given.name, **options}, doseq=True)
+        with given.open("rb") as file:
+            headers = {"Content-Type": "application/octet-stream", "Content-Length": str(given.stat().st_size)}
+            return self._request("POST", f"{path}?{query}", file, headers, _read_json)
 
     def _ask(self, method: str, path: str, body: Any = None) -> Any:
         raw = None if body is None else json.dumps(body).encode()

@@ -38,7 +38,7 @@ from typing import TypeVar
 from urllib.parse import quote
 
 from ripml.base import platform
-from ripml.base.errors import ModelFolderError, RipmlError, StoreError, StoreLockedError
+from ripml.base.errors import ModelFolderError, RipmlError, StoreError, StoreFullError, StoreLockedError
 from ripml.store import fulltext
 from ripml.store.journal import Snapshot, chain_entry
 from ripml.tagging.documents import DocumentModel
@@ -310,7 +310,8 @@ class Database:
             reason = _reason(error)
             if "unable to open" in str(error) and (self._folder / f"{FILE}-wal").exists():
                 reason = f"{FILE} was not closed and the folder cannot be written; make a writable copy and open that"
-            raise StoreError(f"{self._folder}: {reason}{f'; {outcome}' if outcome else ''}.") from error
+            kind = StoreFullError if "is full" in str(error) else StoreError
+            raise kind(f"{self._folder}: {reason}{f'; {outcome}' if outcome else ''}.") from error
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:

@@ -23,6 +23,7 @@ export default class Documents {
   #next = null; // the place of the next page
   #total = 0;
   #rows = new Map(); // id → {document, row}
+  #picked = new Set(); // the ids of selected documents
   #editing = null; // the row whose tags are edited
   #opened = null; // the id of the document that was opened
   #scrolled = 0;
@@ -51,6 +52,15 @@ export default class Documents {
       failed: page.failed,
     });
     $("documents-next").addEventListener("click", () => this.#more(true));
+    new Completion($("documents-bulk-tag"), $("documents-bulk-options"), {
+      search: (prefix, signal) => this.#store.labels(prefix, signal),
+      pick: (label) => this.#tagPicked(label, $("documents-bulk-what").value === "add"),
+      failed: page.failed,
+      fresh: true,
+    });
+    $("documents-bulk-forget").addEventListener("click", () => this.#forgetPicked());
+    $("documents-pick-all").addEventListener("click", () => this.#pick([...this.#rows.keys()], true));
+    $("documents-pick-none").addEventListener("click", () => this.#pick([...this.#picked], false));
     $("documents-clear").addEventListener("click", () => this.#go(new URLSearchParams()));
     document.addEventListener("click", (event) => event.composedPath().includes($("documents-more")) || ($("documents-more").open = false));
     new IntersectionObserver(([{ isIntersecting }]) => isIntersecting && this.#more(), { rootMargin: "600px" }).observe($("documents-next"));
@@ -83,6 +93,7 @@ export default class Documents {
       k: () => this.#step(-1),
       e: () => this.#page.writes && this.#current && this.#edit(this.#current),
       f: () => this.#page.writes && this.#current && this.#forget(this.#current),
+      x: () => this.#page.writes && this.#current && this.#pick([this.#current], !this.#picked.has(this.#current)),
       u: () => this.#takeBack(),
       n: () => this.#set("sort", this.#query.get("sort") ? "" : "newest"),
     },
@@ -103,6 +114,7 @@ export default class Documents {
     ["Enter", "Open the document in Tag"],
     ["e", "Edit its tags here", "writes"],
     ["f", "Forget it", "writes"],
+    ["x", "Select it, to change several at once", "writes"],
     ["u", "Undo (also Ctrl Z)", "writes"],
     ["n", "Newest first, or by relevance"],
   ];
@@ -156,6 +168,7 @@ export default class Documents {
       if (!answer) return;
       this.#page.calm();
       this.#stopEditing();
+      this.#pick([...this.#picked], false);
       this.#rows = new Map();
       this.#total = answer.total;
       list.replaceChildren();
@@ -245,6 +258,7 @@ export default class Documents {
     at(".documents-facts bdi").textContent = id;
     at(".documents-facts span").textContent = characters > 10 * excerpt.length ? count(characters, "character") : "";
     const name = excerpt.slice(0, 60);
+    Object.assign(at(".documents-pick"), { ariaLabel: `Select: ${name}`, checked: this.#picked.has(id), onchange: ({ target }) => this.#pick([id], target.checked) });
     Object.assign(at(".edit"), { ariaLabel: `Edit tags: ${name}`, onclick: () => this.#edit(id) });
     Object.assign(at(".forget"), { ariaLabel: `Forget: ${name}`, onclick: () => this.#forget(id) });
     this.#fill(row, document);
@@ -321,6 +335,7 @@ export default class Documents {
     const held = entry.row.contains(document.activeElement);
     const all = [...this.#rows.values()];
     const at = all.indexOf(entry);
+    this.#pick([id], false);
     this.#rows.delete(id);
     entry.row.remove();
     this.#total -= this.#total < MANY;
@@ -379,6 +394,81 @@ export default class Documents {
         this.#focus(entry);
       };
     });
+  }
+
+  // Several at once.
+
+  #pick(ids, yes) {
+    for (const id of ids) {
+      yes ? this.#picked.add(id) : this.#picked.delete(id);
+      const box = this.#rows.get(id)?.row.querySelector(".documents-pick");
+      if (box) box.checked = yes;
+    }
+    const n = this.#picked.size;
+    const held = $("documents-bulk").contains(document.activeElement);
+    $("documents-bulk").hidden = !n;
+    $("documents-picked").textContent = n ? `${count(n, "document")} selected` : "";
+    if (!n && held) this.#focus(this.#rows.values().next().value);
+  }
+
+  /** Add a tag to all selected documents, or remove it. */
+  #tagPicked(label, adds) {
+    const without = (labels) => labels.filter((one) => one !== label);
+    return this.#changePicked(adds ? `Added ${nameOf(label)}` : `Removed ${nameOf(label)}`, (before) => {
+      if (before.accepted.includes(label) === adds) return before;
+      const accepted = adds ? [...before.accepted, label] : without(before.accepted);
+      return { ...before, accepted, rejected: without(before.rejected), complete: before.complete && accepted.length > 0 };
+    });
+  }
+
+  #forgetPicked() {
+    return this.#changePicked("Forgot", () => null);
+  }
+
+  /** Change all selected documents, or none, with one undo; `wanted`: what is to be known of a document, null to forget it. */
+  async #changePicked(verb, wanted) {
+    const store = this.#store;
+    const changes = [];
+    try {
+      for (const id of this.#picked) {
+        const before = await store.document(id);
+        const after = wanted(before);
+        if (after !== before) changes.push({ before, after, changed: this.#rows.get(id)?.document.changed });
+      }
+    } catch (error) {
+      return this.#page.failed(error);
+    }
+    if (!changes.length) return this.#page.toast("Nothing to change: that is so already.");
+    const done = [];
+    const back = async () => {
+      for (const change of done.toReversed()) {
+        await store.change(change.after, change.before);
+        done.pop();
+        const entry = this.#rows.get(change.before.id);
+        if (entry && store === this.#store) this.#keep(entry, change.before, change.changed);
+      }
+      if (changes.some(({ after }) => !after) && store === this.#store) await this.#search(); // forgotten ones come back to their places
+    };
+    await this.#change(`${verb}: ${count(changes.length, "document")}.`, async () => {
+      try {
+        for (const change of changes) {
+          await store.change(change.before, change.after);
+          done.push(change);
+          $("documents-picked").textContent = `${number(done.length)} of ${count(changes.length, "document")} …`;
+        }
+      } catch (error) {
+        await back().catch(() => {});
+        throw error;
+      }
+      const now = new Date().toISOString();
+      for (const { before, after } of changes) {
+        const entry = this.#rows.get(before.id);
+        if (entry && after) this.#keep(entry, after, now);
+        else if (entry) this.#drop(before.id);
+      }
+      return back;
+    });
+    this.#pick([], true); // what is selected still
   }
 
   async #edit(id) {

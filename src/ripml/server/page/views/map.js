@@ -322,18 +322,20 @@ export default class MapView {
       if (taken.length >= NAMES) break;
       if (cells > 9 * this.#view.zoom) continue;
       const size = Math.max(11, Math.min(17, 19 - 2 * Math.log2(cells / this.#view.zoom)));
-      const [u, v] = [x * scale - left, y * scale - top];
-      if (u < 0 || v < 0 || u > width || v > height) continue;
+      const [at, over] = [x * scale - left, y * scale - top];
+      if (at < 0 || over < 0 || at > width || over > height) continue;
       pen.font = `${cells <= 3 * this.#view.zoom ? 600 : 400} ${size}px ${serif}`;
       const name = nameOf(label);
       const text = name.length > 36 ? `${name.slice(0, 35)}…` : name;
       const half = [pen.measureText(text).width / 2 + 8, size * 0.75 + 3];
+      const inside = (value, room, end) => Math.max(Math.min(value, end - room), room); // near an edge, not cut by it
+      const [u, v] = [inside(at, half[0], width), inside(over, half[1], height)];
       if (taken.some(([a, b, w, h]) => Math.abs(a - u) < w + half[0] && Math.abs(b - v) < h + half[1])) continue;
       taken.push([u, v, ...half]);
       pen.strokeText(text, u, v);
       pen.fillText(text, u, v);
     }
-    $("map-stage").dataset.names = taken.length;
+    Object.assign($("map-stage").dataset, { names: taken.length, inside: taken.every(([u, , half]) => u >= half && (u + half <= width || 2 * half > width)) });
   }
 
   // Documents.

@@ -343,7 +343,7 @@ export default class Review {
   // Drawing.
 
   #draw() {
-    const { questions, at, answers, carried, probability, n_like: like } = this.#current;
+    const { questions, at, answers, carried, n_like: like } = this.#current;
     const { label, kind, score, probability: left, doubt } = this.#question;
     const all = label === ALL;
     const isNew = this.#queue === "new";
@@ -353,13 +353,13 @@ export default class Review {
     this.#drawText();
     const shown = isNew ? [...answers].filter(([, yes]) => yes).map(([one]) => one) : carried;
     $("review-chips").replaceChildren(...chips(shown));
-    const waiting = like ? `, and ${count(like, "similar document")} may gain from it` : "";
-    $("review-why").textContent = isNew ? `Chosen because its first tag is right with a probability of ${percent(probability)}${waiting}.` : "";
+    const waiting = like ? `: ${count(like, "similar document")} may gain from it` : "";
+    $("review-why").textContent = isNew ? `The model learns most from this document${waiting}.` : "";
     $("review-place").textContent = all ? "Last question" : `Tag ${number(at + 1)} of ${number(questions.length - isNew)}`;
     if (all) $("review-question").textContent = shown.length ? "Are these all its tags?" : "Is it right that no tag fits?";
     else $("review-question").replaceChildren("Does ", show(label), " belong to this text?");
     const about = { wrong: `The document has this tag; it is wrong with a probability of ${percent(doubt ?? 0)}.`, missing: `The document does not have this tag; it is missing with a probability of ${percent(doubt ?? left ?? 0)}.` };
-    $("review-about").textContent = all ? "Yes: all other tags are wrong. No: nothing is learnt of the others." : kind ? about[kind] : `The model says ${percent(Math.min(1, score))}.`;
+    $("review-about").textContent = all ? "Yes: all other tags are wrong. No: nothing is learnt of the others." : kind ? about[kind] : `The model gives it ${percent(Math.min(1, score))}.`;
     $("review-skip").querySelector("span").textContent = "Not sure";
     $("review-skip").hidden = all;
     $("review-adding").hidden = !isNew;
