@@ -103,6 +103,12 @@ def test_a_table_fills_is_corrected_row_by_row_and_downloaded(visit: Visitor, fo
     expect(page.locator("#text")).to_have_value(TEXTS[119 % len(TEXTS)])
     page.get_by_role("button", name="Back to the table").click()
     expect(page.locator("#tables-title")).to_have_text("tickets.csv")
+    with page.expect_download() as download:
+        page.get_by_role("button", name="CSV").click()
+    reviewed = list(csv.reader(io.StringIO(Path(download.value.path()).read_text("utf-8"))))
+    assert reviewed[119][3].split("|")[0] == "1.0"
+    assert reviewed[119][2] == lines[119][2]  # the first tag was right, and nothing was said of the others
+    assert [*reviewed[:119], reviewed[120]] == [*lines[:119], lines[120]]
 
 
 def test_a_table_is_found_again_after_a_reload_and_deleted(visit: Visitor) -> None:

@@ -21,6 +21,7 @@ from store_writer import example
 from store_writer import settings as quick
 from test_server import TEXTS, client_of
 
+from ripml.datasets.documents import parse_labels
 from ripml.server import Settings, tables
 from ripml.store import Store
 from ripml.tagging.batch import tag_file
@@ -213,6 +214,36 @@ def test_the_rows_of_a_running_job_are_those_that_are_tagged(
     assert [row["cells"]["nr"] for row in part["rows"]] == [str(number) for number in range(len(part["rows"]))]
     go.set()
     assert wait(client, id)["rows"] == len(ROWS)
+
+
+def test_what_was_decided_on_rows_is_in_the_table_that_is_downloaded(client: TestClient) -> None:
+    content = table(ROWS[:4])
+    options = {"name": "a.csv", "text": "text", "to": "jsonl"}
+    id = client.post(f"{PATH}/tag", params=options, content=content).json()["id"]
+    wait(client, id)
+    before = client.get(f"{PATH}/tag/{id}/rows").json()["rows"]
+    suggested = [[label["label"] for label in row["labels"]] for row in before]
+    texts = [row["text"] for row in before]
+    decision = {"id": f"{id}-2", "text": texts[1], "accepted": ["new"], "rejected": suggested[1][:1], "complete": False}
+    assert client.post(f"{PATH}/decisions", json=decision).status_code in (200, 201)
+    known = {"id": f"{id}-3", "text": texts[2], "labels": ["label 1"]}
+    client.post(f"{PATH}/documents", json={"documents": [known, {**known, "id": f"{id}-x", "labels": ["no row"]}]})
+    expected = [suggested[0], ["new", *suggested[1][1:]], ["label 1"], suggested[3]]
+    after = client.get(f"{PATH}/tag/{id}/rows").json()["rows"]
+    assert [[label["label"] for label in row["labels"]] for row in after] == expected
+    assert (after[0], after[2]["labels"]) == (before[0], [{"label": "label 1", "score": 1.0}])
+    part = client.get(f"{PATH}/tag/{id}/rows", params={"after": 1, "limit": 1}).json()["rows"]
+    assert part == after[1:2]
+    lines = client.get(f"{PATH}/tag/{id}/answers?to=jsonl").text.splitlines()
+    assert [json.loads(line)["tags"] for line in lines] == expected
+    rows = list(csv.DictReader(io.StringIO(client.get(f"{PATH}/tag/{id}/answers?to=csv").text)))
+    assert [parse_labels(row["tags"]) for row in rows] == expected
+    assert client.get(f"{PATH}/tag/{id}/answers?to=xlsx").status_code == 200
+    assert [json.loads(line)["tags"] for line in client.get(f"{PATH}/tag/{id}/answers").text.splitlines()] == suggested
+    client.delete(f"{PATH}/documents/{id}-2")
+    client.delete(f"{PATH}/documents/{id}-3")
+    rows = list(csv.DictReader(io.StringIO(client.get(f"{PATH}/tag/{id}/answers?to=csv").text)))
+    assert [parse_labels(row["tags"]) for row in rows] == suggested
 
 
 def test_rows_and_other_formats_need_a_job_that_keeps_lists(client: TestClient) -> None:

@@ -591,12 +591,13 @@ async def answers(
         Query(description="The format; default: that of the job. A job with `to=jsonl` can be had in all of them."),
     ] = None,
 ) -> FileResponse:
-    """Download the tagged table."""
-    jobs = store.tag_jobs()
+    """Download the tagged table. In a format that is asked for, it has what was decided on its rows, which are the
+    documents `{id}-1`, `{id}-2` and so on.
+    """
     if to is None:
-        path = await store.look_up(caller, jobs.answers, id)
+        path = await store.look_up(caller, store.tag_jobs().answers, id)
     else:
-        path = await store.work(caller, partial(_is_gone, request), jobs.converted, id, to)
+        path = await store.work(caller, partial(_is_gone, request), store.table_answers, id, to)
     return FileResponse(path, filename=f"{id}{path.suffix}")
 
 

@@ -90,9 +90,10 @@ from ripml.server.schemas import (
     UndoneLabels,
     VocabularySummary,
 )
-from ripml.server.tables import TagJobs
+from ripml.server.tables import Review, TagJobs
 from ripml.store import Certificate, Store
 from ripml.store.completion import LabelOrder
+from ripml.store.fulltext import Match
 from ripml.store.label_list import Undone
 from ripml.tagging.documents import DocumentModel, Why
 from ripml.tagging.map import DocumentMap
@@ -108,6 +109,7 @@ T = TypeVar("T")
 _LONG_TEXT = 50_000  # characters; longer texts would delay a whole batch
 _SCORED_TOGETHER = 1000  # texts, as in `DocumentModel.suggest`: other blocks would round differently
 _CHOSEN_TOGETHER = 16  # texts whose labels are chosen at once, which other threads wait for
+_ROWS_AT_A_TIME = 1000  # of a table that were decided
 _LABEL_EXAMPLES = 5  # documents shown of those that carry a label
 _MAX_CARRIERS = 3  # documents shown of those with the labels of an example
 _EXCERPT = 300  # characters
@@ -805,10 +807,47 @@ class ServedStore:
         except RipmlError as error:
             raise Problem(422, str(error).replace(str(path), name)) from None
 
+    def table_answers(self, id: str, to: str) -> Path:
+        """The complete table of a job as `to`, with what was decided on its rows."""
+        return self.tag_jobs().converted(id, to, self._review_of(id))
+
+    def _review_of(self, id: str) -> Review | None:
+        """What was decided on rows of a table, which are the documents `id-1`, `id-2` and so on; None if nothing was.
+
+        The tags that are right come first, then those that are suggested and not decided, unless all are known.
+        """
+        known: dict[int, Match] = {}
+        page = self.store.search(prefix=f"{id}-", n=_ROWS_AT_A_TIME)
+        while True:
+            known |= {int(number) - 1: one for one in page if (number := one.id.rpartition("-")[2]).isdecimal()}
+            if page.next is None:
+                break
+            page = self.store.search(prefix=f"{id}-", n=_ROWS_AT_A_TIME, after=page.next)
+        model = self.store.model
+
+        def review(number: int, row: dict[str, Any]) -> dict[str, Any]:
+            if (one := known.get(number)) is None:
+                return row
+            prefix = "suggested " if "suggested tags" in row else ""
+            right, scores = (
+                one.labels or one.accepted,
+                dict(zip(row[f"{prefix}tags"], row[f"{prefix}scores"], strict=True)),
+            )
+            open_tags = [] if one.labels else [tag for tag in scores if tag not in {*right, *one.rejected}]
+            tags = [*right, *open_tags]
+            names = model.names(tags)
+            found = {"tags": tags, "scores": [1.0] * len(right) + [scores[tag] for tag in open_tags]}
+            found |= {"names": [names.get(tag, tag) for tag in tags]} if f"{prefix}names" in row else {}
+            return row | {f"{prefix}{name}": values for name, values in found.items()}
+
+        return review if known else None
+
     def table_rows(self, id: str, after: int, limit: int, languages: Languages = ()) -> TaggedRows:
         """Rows of a table that are tagged already."""
         jobs, model = self.tag_jobs(), self.store.model
         records, done = jobs.rows(id, after, limit)
+        if review := self._review_of(id):
+            records = [review(number, record) for number, record in enumerate(records, after)]
         columns = jobs.job(id).options.get("text") or ["text"]
         rows: list[TaggedRow] = []
         for number, record in enumerate(records, after):

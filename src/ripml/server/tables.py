@@ -22,7 +22,7 @@ import shutil
 import threading
 import uuid
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from itertools import chain, islice
@@ -44,6 +44,8 @@ from ripml.tagging.batch import tag_file
 from ripml.tagging.documents import DocumentModel
 
 __all__ = ["TagJobs", "document_suffix", "save_table", "table_suffix"]
+
+Review = Callable[[int, dict[str, Any]], dict[str, Any]]  # what becomes of a row, by its number from 0 on
 
 _STATE, _ID = "job.json", re.compile(r"[0-9a-f]{32}")
 _NOT_TABLES: Final = (None, "files", "annif", "xmc", "svmlight", "arff")
@@ -184,21 +186,29 @@ class TagJobs:
                 return [json.loads(line) for line in lines], done
         return [], 0
 
-    def converted(self, id: str, to: str) -> Path:
-        """The complete table of a job, written as `to`: all from "jsonl", and every other only as it was begun."""
+    def converted(self, id: str, to: str, review: Review | None = None) -> Path:
+        """The complete table of a job, written as `to`: all from "jsonl", and every other only as it was begun.
+
+        With `review`, each row is what that makes of it, as it was decided by now.
+        """
         path, job = self.answers(id), self.job(id)
-        if to == job.to:
+        if to == job.to and (review is None or to != "jsonl"):
             return path
         if job.to != "jsonl":
             raise Problem(409, f"the answers of job {id!r} are {job.to}; a job with to=jsonl can be had as {to}, too.")
-        target = path.with_name(f"download.{to}")
-        if not target.exists():
+        target = path.with_name(f"download.{to}" if review is None else f"reviewed.{to}")
+        if review is not None or not target.exists():
             fresh = path.with_name(f"download-{uuid.uuid4().hex}.new")
             with path.open("rb") as lines, fresh.open("xb") as file:
                 names = list(dict.fromkeys(name for line in lines for name in json.loads(line)))
                 lines.seek(0)
-                cells = ([_cell(name, record.get(name)) for name in names] for record in map(json.loads, lines))
-                if to == "xlsx":
+                rows: Iterator[dict[str, Any]] = map(json.loads, lines)
+                if review is not None:
+                    rows = (review(number, row) for number, row in enumerate(rows))
+                cells = ([_cell(name, row.get(name)) for name in names] for row in rows)
+                if to == "jsonl":
+                    file.writelines(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in rows)
+                elif to == "xlsx":
                     write_sheet(chain([names], cells), file)
                 else:
                     text = io.TextIOWrapper(file, "utf-8", errors="replace", newline="")

@@ -22,7 +22,7 @@ export default class Tag {
   #page;
   #store = null;
   #stored = null; // {id, text, accepted, rejected, complete}, if the text is a document of the store
-  #row = null; // {table, number, last}, if the text is a row of a table
+  #row = null; // {table, number, text, last}, if the text is a row of a table
   #n = null; // number of tags to request; null: the store's rules
   #undo = []; // for Ctrl+Z: {run, then, id}, latest last; with an id if it changed the store
   #busy = false; // a change is in progress
@@ -202,7 +202,7 @@ export default class Tag {
     const [row] = found.rows;
     if (!row) throw new Error(`${job.name} has no row ${number + 1} yet.`);
     this.#editor.set(row.text, `${job.name} · row ${number + 1}`);
-    this.#row = { table, number, last: number + 1 >= found.done };
+    this.#row = { table, number, text: row.text, last: number + 1 >= found.done };
     this.#page.go("tag", { table, row: number }, { replace: true });
     this.#render();
   }
@@ -365,7 +365,8 @@ export default class Tag {
       const store = this.#store;
       const stored = this.#stored;
       const editor = this.#editor;
-      const learnt = { ...this.#said(), id: stored?.id };
+      const row = this.#row; // the server finds what was decided on a row by the id of its document
+      const learnt = { ...this.#said(), id: stored?.id ?? (row?.text === editor.text ? `${row.table}-${row.number + 1}` : undefined) };
       const lacks = this.#missing(learnt);
       if (lacks) return this.#note(lacks);
       if (this.#task() === "Learnt") return;
