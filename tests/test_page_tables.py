@@ -111,6 +111,24 @@ def test_a_table_fills_is_corrected_row_by_row_and_downloaded(visit: Visitor, fo
     assert [*reviewed[:119], reviewed[120]] == [*lines[:119], lines[120]]
 
 
+def test_what_looks_wrong_in_a_table_is_said_before_it_is_tagged(visit: Visitor) -> None:
+    page = visit("tables")
+    rain = "It rains in the north"
+    lines = ["nr,Body,Other", f"1,{rain},a b", "2,,c d", f"3,{rain},e f", "4,Dry roads and sunshine,g h", ""]
+    choose(page, payload("odd.csv", "\n".join(lines).encode()))
+    findings = page.locator("#tables-findings li")
+    expect(findings).to_have_text([
+        "1 text is empty. They get no tags: is this the column of the texts?",
+        "1 row repeats the text of another row. Each copy gets the same tags.",
+    ])  # fmt: skip
+    assert not violations(page)
+    page.get_by_role("checkbox", name="Body").uncheck()
+    page.get_by_role("checkbox", name="Other").check()
+    expect(page.locator("#tables-findings")).to_be_hidden()
+    begin(page)
+    expect(page.locator("#tables-state")).to_contain_text("4 rows")
+
+
 def test_a_table_is_found_again_after_a_reload_and_deleted(visit: Visitor) -> None:
     page = visit("tables")
     choose(page, payload("a.csv", csv_table(3)), payload("b.xlsx", xlsx([["Title", "Body"], ["x", TEXTS[0]]])))

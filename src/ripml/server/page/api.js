@@ -125,6 +125,7 @@ export function store(name) {
     /** The text of a document. */
     read: async (file) => (await request("POST", `${base}/read?${named(file)}`, file)).text,
     columns: (file) => request("POST", `${base}/table-columns?${named(file)}`, file),
+    checkTable: (file, columns, signal) => request("POST", `${base}/check-table?${named(file)}&${new URLSearchParams(columns.map((one) => ["text", one]))}`, file, signal),
     tables: (signal) => request("GET", `${base}/tag`, undefined, signal),
     table: (id, signal) => request("GET", `${base}/tag/${id}`, undefined, signal),
     tagTable(file, columns, n) {

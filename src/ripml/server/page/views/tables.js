@@ -6,7 +6,11 @@ import { $, count, element, number, percent, say, score, show } from "../dom.js"
 const POLL = 1000; // milliseconds between looks at what is running
 const PART = 50; // rows of one request
 const HEAD = 2 ** 20; // bytes that show the columns of a table of lines
+const MOST = 5 * HEAD; // bytes that are checked before
 const LINES = /\.(csv|tsv|jsonl|ndjson)$/i;
+// What a finding means for tagging; others keep the advice of the check.
+const MEANS = { empty: "They get no tags: is this the column of the texts?", copies: "Each copy gets the same tags." };
+const LABELS = ["missing", "alike", "separator", "labels in texts", "giveaways"]; // findings about given labels, which tagging does not read
 const STATES = { waiting: "waits for its turn", running: "is being tagged", done: "done", failed: "failed" };
 
 export default class Tables {
@@ -19,7 +23,7 @@ export default class Tables {
   #more = PART; // rows that should be shown
   #timer;
   #end; // watches the end of the list
-  #asking = { jobs: latest(), rows: latest() };
+  #asking = { jobs: latest(), rows: latest(), check: latest() };
 
   constructor(place, page) {
     this.#page = page;
@@ -39,6 +43,7 @@ export default class Tables {
       this.#begin();
     });
     for (const button of place.querySelectorAll("[data-to]")) button.addEventListener("click", () => this.#download(button.dataset.to));
+    $("tables-columns").addEventListener("change", () => this.#check());
     // The next rows are there before the end of the list is seen.
     this.#end = new IntersectionObserver(([entry]) => entry.isIntersecting && this.#showMore(), { rootMargin: "600px" });
   }
@@ -207,6 +212,7 @@ export default class Tables {
     $("tables-name").textContent = file.name;
     $("tables-found").textContent = "Looking at its columns …";
     $("tables-columns").replaceChildren();
+    $("tables-findings").hidden = true;
     this.#draw();
     try {
       const found = await this.#store.columns(LINES.test(file.name) ? await head(file) : file);
@@ -216,9 +222,35 @@ export default class Tables {
       $("tables-columns").replaceChildren(...found.columns.map((column) => this.#column(column, found.text.includes(column.name))));
       $("tables-columns").querySelector("input:checked")?.focus();
       say(`${file.name}: ${found.text.join(", ")} was chosen as the text.`);
+      await this.#check();
     } catch (error) {
       $("tables-found").textContent = "";
       $("tables-wrong").textContent = error.message;
+    }
+  }
+
+  get #chosen() {
+    return [...$("tables-columns").querySelectorAll("input:checked")].map(({ value }) => value);
+  }
+
+  /** Say what looks wrong in the chosen columns, of a long file at its beginning; tagging can begin without that. */
+  async #check() {
+    const [file] = this.#files;
+    const list = $("tables-findings");
+    const columns = this.#chosen;
+    list.hidden = true;
+    if (!columns.length) return;
+    try {
+      const part = LINES.test(file.name) ? await head(file) : file;
+      if (part.size > MOST) return; // a large spreadsheet would be sent and read once more
+      const report = await this.#asking.check((signal) => this.#store.checkTable(part, columns, signal));
+      if (!report || file !== this.#files[0]) return;
+      const wrong = report.findings.filter(({ is_warning: warns, name }) => warns && !LABELS.includes(name));
+      const where = part.size < file.size ? `In the first ${number(report.rows)} rows: ` : "";
+      list.replaceChildren(...wrong.map(({ name, message, remedy }) => element("li", `${where}${message.replace(/, [\d,]+ of them .*/, "")}. ${MEANS[name] ?? `${remedy.charAt(0).toUpperCase()}${remedy.slice(1)}.`}`)));
+      list.hidden = !wrong.length;
+    } catch {
+      // What is wrong with the file is told when it is tagged.
     }
   }
 
@@ -232,7 +264,7 @@ export default class Tables {
 
   async #begin() {
     const [file] = this.#files;
-    const columns = [...$("tables-columns").querySelectorAll("input:checked")].map(({ value }) => value);
+    const columns = this.#chosen;
     if (!columns.length) return ($("tables-wrong").textContent = "Choose the column of the texts.");
     try {
       const job = await this.#store.tagTable(file, columns, $("tables-n").value);
