@@ -174,6 +174,21 @@ def test_a_store_without_an_index_is_searched_and_a_writer_adds_it(tmp_path: Pat
         assert every(reader, "red", sort="newest") == scan(reader, "red")
 
 
+def test_a_writer_that_was_killed_before_it_filled_the_index_leaves_a_store_that_is_searched_and_filled(
+    tmp_path: Path,
+) -> None:
+    create(tmp_path / "store", texts(30)).close()
+    with sqlite3.connect(tmp_path / "store" / "store.db") as connection:  # of the new format, whose index is empty
+        connection.execute("INSERT INTO words (words) VALUES ('delete-all')")
+        connection.execute("DELETE FROM meta WHERE key = 'words'")
+    connection.close()
+    with Store.open(tmp_path / "store", readonly=True) as reader:
+        assert every(reader, "red", sort="newest") == scan(reader, "red")
+    with Store.open(tmp_path / "store") as store:
+        assert store._database.read(fulltext.is_ready)
+        assert every(store, "red", sort="newest") == scan(store, "red")
+
+
 def test_an_index_that_another_rule_made_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     create(tmp_path / "store", texts(30)).close()
     monkeypatch.setattr(fulltext, "_RULE", 99)

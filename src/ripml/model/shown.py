@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ripml.base import notebook
 from ripml.base.notebook import text
+from ripml.model.left_out import ENOUGH_ROWS
 
 if TYPE_CHECKING:
     from ripml.model.estimator import RIPML
@@ -25,7 +26,6 @@ _LEAST_TONE = 0.04  # of the strongest place in a text: weaker ones are not mark
 _MOST_CHARACTERS = 20_000  # of a text that are shown
 _MOST_LABELS = 12  # of an example
 _MOST_ROWS = 50
-_ENOUGH_ROWS = 100  # fewer say little of new rows
 _ALWAYS = ("documents", "rows", "labels", "tags")  # counts that are shown even where they are 0
 
 _brief = reprlib.Repr()
@@ -151,7 +151,7 @@ def fitted_html(title: str, estimator: RIPML, counts: Mapping[str, int], paramet
         plots.append(_line("What a score means", "score", calibration.steps))
     figures = [(name, f"{count:,}") for name, count in counts.items() if count or name in _ALWAYS]
     figures += [("calibration error", f"{calibration.error:.3f}"), ("threshold", f"{calibration.threshold:.3f}")]
-    few = model.n_rows < _ENOUGH_ROWS
+    few = model.n_rows < ENOUGH_ROWS
     return notebook.card(
         title,
         notebook.figures(figures),
