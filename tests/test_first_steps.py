@@ -1,4 +1,4 @@
-"""What goes wrong for a new user, and how it is told: the README's own steps, empty texts, unknown labels, evidence."""
+"""What goes wrong for a new user, and how it is told: the steps of the first pages, empty texts, unknown labels, evidence."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def model() -> DocumentModel:
     )
 
 
-def test_the_documents_that_the_readme_names_are_in_the_file_that_it_makes() -> None:
-    readme = (ROOT / "README.md").read_text()
-    made = re.search(r"cat > tickets\.jsonl <<'END'\n(.*?)\nEND", readme, re.DOTALL)
+def test_the_documents_that_the_tour_names_are_in_the_file_that_it_makes() -> None:
+    tour = (ROOT / "docs/tour.md").read_text()
+    made = re.search(r"cat > tickets\.jsonl <<'END'\n(.*?)\nEND", tour, re.DOTALL)
     assert made is not None
     ids = {json.loads(line)["id"] for line in made[1].splitlines()}
-    named = [shlex.split(line, comments=True)[3:] for line in readme.splitlines() if line.startswith("ripml forget")]
+    named = [shlex.split(line, comments=True)[3:] for line in tour.splitlines() if line.startswith("ripml forget")]
     assert named
     assert all(ids.issuperset(forgotten) for forgotten in named)
 
