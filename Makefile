@@ -45,8 +45,9 @@ docs: .venv/.installed ## regenerate the pages and pictures that come from the c
 	@$(SHELL_REFERENCE) > docs/shell.md
 	@$(ARCHITECTURE) > docs/architecture.svg
 
-pictures: .venv/.installed ## make the pictures of the page in docs/page/ with Chromium
+pictures: .venv/.installed ## make the pictures and the film of the page in docs/page/ with Chromium
 	@.venv/bin/python docs/_site/pictures.py docs/page
+	@.venv/bin/python docs/_site/film.py docs/page/film.webp
 
 # Without Chromium the tests of the page are skipped; under CI they fail.
 browser: ## install Debian's Chromium for the tests of the page
