@@ -1,16 +1,22 @@
-"""Write the pictures of docs/page.md: `make pictures`, or `python docs/_site/pictures.py docs/page [NAME …]`.
+"""Write the pictures of the page: `make pictures`, or `pictures.py FOLDER [--stores STORES] [NAME …]`.
 
-A store of numpydoc docstrings is made and served, and Chromium shows it. A picture is one line of `PICTURES`: its name,
-the address of a view, the steps until it is worth seeing, and how it looks: light, dark, or on a phone.
+Stores are made and served, and Chromium shows them. A picture is one line of `PICTURES`: its name, the address of a
+view, the steps until it is worth seeing, and how it looks: light, dark, or on a phone. A store that is in STORES is
+copied from there, because those of laws and of library records take minutes; they need RIPML_DATA.
 """
 
 from __future__ import annotations
 
 import csv
+import gzip
 import io
+import json
+import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
@@ -18,7 +24,7 @@ from PIL import Image
 from playwright.sync_api import Browser, Page
 
 from ripml import RIPML, Store
-from ripml.datasets import load
+from ripml.datasets import documents_given, load
 from ripml.server import Settings
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
@@ -30,6 +36,12 @@ TEXT: Final = (
     "Compute the singular value decomposition of a sparse matrix.\n\n"
     "The largest singular values are found with an iterative eigensolver, so that the matrix is never made dense. "
     "Returns the left and right singular vectors as arrays."
+)
+RECIPE: Final = (
+    "Lemon sponge\n\nWhisk three eggs with sugar until pale and fluffy, then fold in the flour, and the grated zest. "
+    "Pour the batter into a buttered tin and bake it for half an hour, until a skewer comes out clean. "
+    "Let it cool on a rack, drizzle the juice over it, dust it with icing sugar, and serve thick slices "
+    "with whipped cream and ripe strawberries."
 )
 DOCUMENTS: Final = 1500
 NEW: Final = 20  # documents that wait for review
@@ -86,6 +98,55 @@ def _table(page: Page) -> None:
     page.locator("#tables-rows li").first.wait_for()
 
 
+def _doubtful(page: Page) -> None:
+    page.locator("#review-begin").click()
+    page.locator("#review-near li").first.wait_for()
+
+
+def _unlike(page: Page) -> None:
+    page.fill("#text", RECIPE)
+    page.locator("#unlike").wait_for()
+
+
+def _document(page: Page) -> None:
+    page.locator(".documents-row mark").first.wait_for()
+
+
+def _merge(page: Page) -> None:
+    page.locator("#labels-card").wait_for()
+    page.click('#labels-actions [data-do="merge"]')
+    page.fill("#labels-into", "fishing")
+    page.locator("#labels-options li").first.click()
+    page.locator("#labels-preview", has_text="document").wait_for()
+
+
+def _map(page: Page) -> None:
+    page.locator("#map-legend li").first.wait_for(timeout=300_000)
+    page.wait_for_timeout(1000)  # until the names are drawn
+
+
+def _unseen(page: Page) -> None:
+    page.locator("#quality-confidence").wait_for()
+
+
+def _record(page: Page) -> None:
+    with _new_records().open(encoding="utf-8") as file:
+        record = list(csv.DictReader(file))[2]
+    page.fill("#text", f"{record['title']}\n\n{record['abstract']}")
+    page.locator(".tag").first.wait_for()
+    page.click(".tag .label")
+    page.locator(".because").wait_for()
+
+
+def _records(page: Page) -> None:
+    page.locator("#tables-choose").wait_for()
+    page.set_input_files("#tables-files", _new_records())
+    page.locator("#tables-columns input[value=title]").check()
+    page.click("#tables-setup .main")
+    page.locator("#tables-formats button").first.wait_for()
+    page.locator("#tables-rows li").first.wait_for()
+
+
 def _report(page: Page) -> None:
     page.click("#quality-begin")
     page.locator("#quality-labels tbody th").first.wait_for()
@@ -115,6 +176,44 @@ def _subjects(folder: Path) -> Store:
     return store
 
 
+def laws(folder: Path) -> Store:
+    """4,000 laws of the European Union with concepts of EuroVoc, and 300 without, from RIPML_DATA."""
+    train, test = load("eurlex")
+    texts, new = ([text[:4000] for text in (part.texts or [])[:n]] for part, n in ((train, 4000), (test, 300)))
+    store = Store.create(
+        folder / "laws", documents_given(texts, [train.row_labels(i) for i in range(4000)]), RIPML(random_state=0)
+    )
+    store.learn(documents_given(new, [[]] * len(new)))
+    return store
+
+
+def library(folder: Path) -> Store:
+    """Library records with subjects of the GND, from RIPML_DATA: the store of docs/library.md, with English names."""
+    home = Path(os.environ["RIPML_DATA"]) / "tibkat"
+    with gzip.open(home / "docs.jsonl.gz", "rt", encoding="utf-8") as file:
+        rows = [row for row in map(json.loads, file) if row["split"] == "train"]
+    with gzip.open(home / "names-en.tsv.gz", "rt", encoding="utf-8") as file:
+        names = [line.rstrip("\n").split("\t") for line in file]
+    with (folder / "subjects.csv").open("w", encoding="utf-8", newline="") as table:
+        csv.writer(table).writerows([("id", "name_en"), *names])
+    records = documents_given([{key: row[key] for key in ("id", "text", "labels")} for row in rows])
+    return Store.create(folder / "library", records, RIPML(random_state=0), vocabulary=folder / "subjects.csv")
+
+
+@cache
+def _new_records() -> Path:
+    """A table of 200 English records that the store has not."""
+    path = Path(tempfile.mkdtemp()) / "new.csv"
+    with gzip.open(Path(os.environ["RIPML_DATA"]) / "tibkat" / "docs.jsonl.gz", "rt", encoding="utf-8") as file:
+        rows = [row for row in map(json.loads, file) if row["split"] == "test" and row["lang"] == "en"]
+    with path.open("w", encoding="utf-8", newline="") as table:
+        some = rows[:: len(rows) // 200][:200]
+        csv.writer(table).writerows(
+            [("id", "title", "abstract"), *((row["id"], *row["text"].split("\n", 1)) for row in some)]
+        )
+    return path
+
+
 PICTURES: Final[dict[Callable[[Path], Store], list[Picture]]] = {
     _numpydoc: [
         Picture("evidence", "", _evidence, "light"),
@@ -125,22 +224,47 @@ PICTURES: Final[dict[Callable[[Path], Store], list[Picture]]] = {
         Picture("learnt", "", _learnt, "dark"),
     ],
     _subjects: [Picture("quality", "/quality", _report, "tall")],
+    laws: [
+        Picture("documents", "/documents?q=fishing+licence", _document, "light"),
+        Picture("labels", "/labels?label=fishery+resources", _merge, "light"),
+        Picture("map", "/map", _map, "light"),
+        Picture("map-dark", "/map", _map, "dark"),
+        Picture("map-phone", "/map", _map, "phone"),
+        Picture("review-dark", "/review", _question, "dark"),
+        Picture("review-phone", "/review", _question, "phone"),
+        Picture("doubtful", "/review?queue=doubtful", _doubtful, "light"),
+        Picture("unseen", "/quality", _unseen, "light"),
+        Picture("unlike", "", _unlike, "light"),
+    ],
+    library: [
+        Picture("library-tag", "", _record, "light"),
+        Picture("library-tables", "/tables", _records, "light"),
+        Picture("library-quality", "/quality", _unseen, "light"),
+        Picture("library-map", "/map", _map, "light"),
+    ],
 }
 SIZES: Final = {"phone": (360, 740), "tall": (1280, 1000)}  # others are 1280 × 800
 
 
-def main(folder: Path, names: list[str]) -> None:
+def main(folder: Path, names: list[str], made: Path | None) -> None:
     """Write all pictures, or those with these names."""
     for make, pictures in PICTURES.items():
         wanted = [picture for picture in pictures if not names or picture.name in names]
         if not wanted:
             continue
         with tempfile.TemporaryDirectory() as place, chromium() as browser:
-            store = make(Path(place))
             name = make.__name__.strip("_")
+            store = copied(made, name, Path(place)) or make(Path(place))
             with serving({name: store}, Settings(tables=Path(place) / "tables")) as address:
                 for picture in wanted:
                     _write(picture, browser, f"{address}#{name}{picture.address}", folder)
+
+
+def copied(made: Path | None, name: str, place: Path) -> Store | None:
+    """A copy of the store of this name in a folder, if it is there."""
+    if made is None or not (made / name).is_dir():
+        return None
+    return Store.open(shutil.copytree(made / name, place / name))
 
 
 def _write(picture: Picture, browser: Browser, address: str, folder: Path) -> None:
@@ -157,9 +281,16 @@ def _write(picture: Picture, browser: Browser, address: str, folder: Path) -> No
     page.wait_for_load_state("networkidle")
     with Image.open(io.BytesIO(page.screenshot())) as image:
         small = image.convert("RGB").quantize(64, dither=Image.Dither.NONE)
+        if "map" in picture.name:  # few pixels have the colour of a label: keep the most frequent colours as they are
+            colours = sorted(image.convert("RGB").getcolors(1 << 24) or [], reverse=True)[:112]
+            palette = Image.new("P", (1, 1))
+            palette.putpalette([part for _, colour in colours for part in colour])
+            small = image.convert("RGB").quantize(palette=palette, dither=Image.Dither.NONE)
         small.save(folder / f"{picture.name}.png", optimize=True)
     page.close()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2:])
+    given = sys.argv[1:]
+    stores = Path(given.pop(given.index("--stores") + 1)) if "--stores" in given else None
+    main(Path(given[0]), [name for name in given[1:] if name != "--stores"], stores)
