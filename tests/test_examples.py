@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import importlib.util
 import io
 import json
@@ -118,20 +119,21 @@ def run_in_shell(command: str, folder: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(shell, cwd=folder, env=environment, text=True, stdout=pipe, stderr=pipe)
 
 
-def test_the_commands_of_the_tutorial_print_what_it_shows(tmp_path: Path) -> None:
+def follow(name: str, folder: Path) -> None:
+    """Type the commands of a page into a shell, and compare what they print with what the page shows."""
     port = free_port()
-    page = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8").replace(":8000", f":{port}")
+    page = (ROOT / "docs" / name).read_text(encoding="utf-8").replace(":8000", f":{port}")
     server, out = None, ""
     try:
         for kind, content in steps(page):
             if content.startswith("ripml serve"):
-                server = run_in_shell(f"exec {content.strip()} --port {port}", tmp_path)
+                server = run_in_shell(f"exec {content.strip()} --port {port}", folder)
                 assert server.stderr is not None
                 out = next(line for line in server.stderr if "Serving" in line)  # printed once it listens
                 with urllib.request.urlopen(f"http://127.0.0.1:{port}/") as answer:
                     assert b"<html" in answer.read()
             elif kind == "sh":
-                with run_in_shell(content, tmp_path) as process:
+                with run_in_shell(content, folder) as process:
                     out, errors = process.communicate()
                 assert process.returncode == 0, f"{content}\n{errors}"
             elif kind == "text":
@@ -145,6 +147,37 @@ def test_the_commands_of_the_tutorial_print_what_it_shows(tmp_path: Path) -> Non
             server.kill()
             server.communicate()
     assert server is not None
+
+
+def test_the_commands_of_the_tutorial_print_what_it_shows(tmp_path: Path) -> None:
+    follow("tutorial.md", tmp_path)
+
+
+def test_the_commands_of_the_page_about_library_records_run_on_some_of_them(tmp_path: Path) -> None:
+    home = data_folder() / "tibkat"
+    with gzip.open(home / "docs.jsonl.gz", "rt", encoding="utf-8") as file:
+        records = list(map(json.loads, file))
+    with gzip.open(home / "names-en.tsv.gz", "rt", encoding="utf-8") as file:
+        names = dict(line.rstrip("\n").split("\t") for line in file)
+    datasets = tmp_path / "llms4subjects" / "shared-task-datasets"  # as the task has it
+    some = [record for record in records if record["split"] == "train"][::200]
+    some += [record for record in records if record["split"] == "test"][::350]
+    for record in some:
+        title, _, abstract = record["text"].partition("\n")
+        subjects = [{"@id": label} for label in record["labels"]]
+        graph = [*({**subject, "sameAs": "…"} for subject in subjects), {"title": title, "abstract": [abstract]}]
+        graph[-1]["dcterms:subject"] = subjects if len(subjects) > 1 else subjects[0]
+        part = {"train": "train", "test": "dev"}[record["split"]]
+        folder = datasets / "TIBKAT/tib-core-subjects/data" / part / record["kind"] / record["lang"]
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{record['id']}.jsonld").write_text(json.dumps({"@graph": graph}), encoding="utf-8")
+    taxonomy = [{"Code": code, "Name": name, "Alternate Name": []} for code, name in names.items()]
+    (datasets / "GND/dataset").mkdir(parents=True)
+    (datasets / "GND/dataset/GND-Subjects-tib-core.json").write_text(json.dumps(taxonomy), encoding="utf-8")
+    follow("library.md", tmp_path)
+    lines = (tmp_path / "records.jsonl").read_text(encoding="utf-8").splitlines()
+    known = {record["id"]: set(record["labels"]) for record in some if record["split"] == "train"}
+    assert {row["id"]: set(row["labels"]) for row in map(json.loads, lines)} == known
 
 
 @pytest.mark.parametrize("name", ["bounds", "ensembles", "solvers", "startup", *WITH_DATA])
