@@ -1,4 +1,4 @@
-"""What goes wrong for a new user, and how it is told: the steps of the first pages, empty texts, unknown labels, evidence."""
+"""What goes wrong for a new user, and how it is told: steps of first pages, empty texts, unknown labels, evidence."""
 
 from __future__ import annotations
 

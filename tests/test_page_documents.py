@@ -86,7 +86,7 @@ def test_every_script_is_found_and_odd_queries_are_no_errors(visit: Visitor) -> 
         page.fill("#documents-query", query)
         expect(page.locator(".documents-row")).to_have_count(len(found))
         ids(page, found)
-    expect(page.get_by_role("heading", name="No document is like that.")).to_be_visible()
+    expect(page.get_by_role("heading", name="No document matches.")).to_be_visible()
     page.get_by_role("button", name="Clear search and filters").click()
     expect(page.locator(".documents-row")).to_have_count(len(QUESTIONS) + 3)
     for query in ('"', "-", '"unfinished', "*", "';--"):

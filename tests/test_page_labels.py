@@ -179,7 +179,7 @@ def test_a_label_is_renamed_and_retired_by_keys_and_both_are_undone_one_after_th
 
 def test_a_label_that_is_not_found_can_be_added_with_words_and_taken_back(visit: Visitor, store: Store) -> None:
     page = visit("?q=quaternions")
-    expect(page.locator("#labels-none")).to_contain_text("No label is called so.")
+    expect(page.locator("#labels-none")).to_contain_text("No label has this name.")
     page.click("#labels-add-typed")
     page.fill("#labels-new-words", "quaternions\nhypercomplex numbers")
     page.get_by_role("button", name="Add", exact=True).click()

@@ -174,7 +174,7 @@ export class Figures {
     if (place < 0) sentence.textContent = `At ${level}, too few are so sure to promise anything.`;
     else {
       const [part, right] = [percent(curve.share[place]), percent(curve.precision[place])];
-      if (this.#applied === "rows") sentence.replaceChildren(strong(part), " of documents need nobody, and ", strong(right), " of their tags are right.");
+      if (this.#applied === "rows") sentence.replaceChildren(strong(part), " of documents need no review, and ", strong(right), " of their tags are right.");
       else sentence.replaceChildren(strong(part), " of all right tags are applied by themselves, and ", strong(right), " of the applied ones are right.");
       sentence.dataset.place = place;
     }
@@ -199,7 +199,7 @@ export class Figures {
     const fits = this.#data.fits ?? [];
     $("quality-fits").closest("section").hidden = !fits.length;
     if (!fits.length) return;
-    const wanted = `documents that need nobody, ${percent(START)} right`;
+    const wanted = `documents that need no review, ${percent(START)} right`;
     const last = fits.at(-1);
     const of = `${count(last.documents, "document")} with ${count(last.labels, "label")}${last.time ? `, ${day(last.time)}` : ""}`;
     $("quality-fits-about").textContent =
@@ -315,7 +315,7 @@ export class Figures {
 
 const what = (applied) =>
   applied === "rows"
-    ? { title: "Documents that need nobody", level: "confidence", share: "documents that need nobody" }
+    ? { title: "Documents that need no review", level: "confidence", share: "documents that need no review" }
     : { title: "Tags that are applied by themselves", level: "score", share: "right tags that are applied" };
 
 function months(place, entries, title, { name, value, colour, write }, head, cells) {

@@ -237,7 +237,7 @@ export default class Documents {
     const all = ![...this.#query].some(([name, value]) => value && name !== "sort");
     $("documents-invite").hidden = !none;
     $("documents-how").hidden = none && all;
-    $("documents-lead").textContent = all ? "No documents yet." : "No document is like that.";
+    $("documents-lead").textContent = all ? "No documents yet." : "No document matches.";
     $("documents-advice").textContent = all
       ? "Everything that the model learns appears here, and can be found by its words."
       : "Every word has to occur in the text. Try fewer words, the beginning of one as in auto*, or other filters.";

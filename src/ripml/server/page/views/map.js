@@ -379,7 +379,7 @@ export default class MapView {
         const about = Object.assign(element("p", this.#about(one)), { className: "hint", dir: "auto" });
         return element("li", "", Object.assign(element("a", "", excerpt, about), { href: this.#address(one.id) }));
       });
-      $("map-middle").replaceChildren(...(rows.length ? rows : [element("li", "Nothing is here. Move or zoom out.")]));
+      $("map-middle").replaceChildren(...(rows.length ? rows : [element("li", "There is nothing here. Move or zoom out.")]));
     } catch (error) {
       this.#page.failed(error, () => this.#list());
     }

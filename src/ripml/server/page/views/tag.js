@@ -306,7 +306,7 @@ export default class Tag {
       await navigator.clipboard.writeText(text);
       this.#page.toast(`${count(labels.length, "tag")} copied.`);
     } catch {
-      this.#page.failed(new Error("The browser does not allow to copy here. Open the page at localhost or over HTTPS."));
+      this.#page.failed(new Error("The browser does not allow copying here. Open the page at localhost or over HTTPS."));
     }
   }
 
