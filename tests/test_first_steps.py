@@ -144,6 +144,7 @@ def test_every_option_that_a_message_names_exists() -> None:
     for path in source.rglob("*.py"):
         if path.name == "report.py":  # a page, whose style has names that begin so
             continue
+        known.update(re.findall(r"var\((--[a-z-]+)", path.read_text()))  # of the styles of notebooks
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 named |= {option: str(path) for option in re.findall(r"(?<![\w-])--[a-z][a-z-]+", node.value)}
