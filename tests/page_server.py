@@ -85,9 +85,11 @@ def serving(stores: Mapping[str, Store], settings: Settings | None = None) -> It
         thread = threading.Thread(target=server.run, args=([listener],))
         thread.start()
         ready.wait(30)
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
-        server.should_exit = True
-        thread.join()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
+        finally:
+            server.should_exit = True
+            thread.join()
 
 
 @contextmanager

@@ -803,6 +803,7 @@ def test_an_array_that_is_missing_or_of_a_wrong_type_shape_or_range_is_named(kin
             assert named in sentence, (name, saved, sentence)
 
 
+EARLIER = {"guarantee_tags", "guarantee_documents"}  # with one row less, those of an earlier version
 CURVES = {"calibration", "guarantee_sets", "guarantee_tags", "guarantee_documents"}
 
 
@@ -811,7 +812,8 @@ def test_arrays_of_contradicting_lengths_are_refused(kind: str) -> None:
     parameters, arrays = _state_with(kind)
     for name, array in arrays.items():
         for axis in range(array.ndim - (name in CURVES)):  # which may have any number of points
-            shorter = np.take(array, range(array.shape[axis] - 1), axis)
+            fewer = 2 if name in EARLIER and axis == 0 else 1
+            shorter = np.take(array, range(array.shape[axis] - fewer), axis)
             with pytest.raises(ModelFolderError, match="the model's parameters and arrays do not fit together: "):
                 RIPML.from_state(parameters, {**arrays, name: shorter})
 

@@ -255,8 +255,8 @@ class Guarantees:
             "guarantee_levels": self.carried_levels,
             "guarantee_ends": self.carried_ends,
             "guarantee_tags": self.tags.to_array(),
-            "guarantee_beyond": self.beyond,
             "guarantee_documents": self.documents.to_array(),
+            **({"guarantee_beyond": self.beyond} if len(self.beyond) else {}),
         }
 
     @classmethod
@@ -271,10 +271,9 @@ class Guarantees:
         rows = int(found["guarantee_rows"][0])
         level, mean_found, size = found["guarantee_sets"]
         tags, documents = (Curve.from_array(found[f"guarantee_{name}"]) for name in ("tags", "documents"))
-        beyond = found.get("guarantee_beyond", np.zeros(0))  # folders of earlier versions have none
-        if len(beyond) not in (0, 8, N_WEIGHTS):  # early ones have none for labels without a near row
+        beyond = found.get("guarantee_beyond", np.zeros(0))
+        if len(beyond) not in (0, N_WEIGHTS):
             raise ValueError(f"there are {len(beyond)} weights of labels beyond the candidates, and not {N_WEIGHTS}")
-        beyond = np.pad(beyond, (0, N_WEIGHTS - len(beyond))) if len(beyond) else beyond
         return cls(rows, level, mean_found, size, found["guarantee_levels"], ends, tags, documents, beyond)
 
 

@@ -201,7 +201,7 @@ class Model:
             raise ParameterError(
                 f"solver={word!r} stops short of the exact solution, so rows cannot be learnt or forgotten exactly; "
                 "fit with solver='primal' or 'dual', or kernel='rbf', which do. Of many texts, keep the most frequent "
-                "words, as a Store does by itself: features=TfIdf(max_features=8000)."
+                "words, as a Store does by itself: features=TfIdf(max_features=4000)."
             )
 
     @property

@@ -33,6 +33,8 @@ __all__ = ["Recipe", "Refit", "fit_documents", "suggestable"]
 
 _log = logging.getLogger("ripml")
 
+_WORDS = 6000  # features of many texts: a change of one takes a twentieth of a second
+
 Documents = Sequence[tuple[int, State]]
 
 
@@ -194,6 +196,7 @@ def fit_documents(
     text = text_features(features, model) if data.X is None and data.texts is not None else None
     most = most_features(model.stages(), int(np.count_nonzero(np.diff(data.Y.indptr))))
     if most is not None and text is not None:
+        most = min(most, _WORDS)
         _log.info("the features are at most %s, so that texts are learnt and forgotten exactly", f"{most:,}")
         text = text.narrowed(most)
     elif most is not None and data.X is not None and data.X.shape[1] > most:
