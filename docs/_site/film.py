@@ -14,14 +14,15 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from pictures import copied, laws
 from PIL import Image, ImageDraw
 from playwright.sync_api import Locator, Page
 
 from ripml import datasets
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 from page_server import chromium, serving
+from pictures import copied, laws
 
 SCALE: Final = 0.8  # of the page in the film
 WIDTH, HEIGHT, CAPTION = 1024, 656, 44
