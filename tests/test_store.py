@@ -34,6 +34,7 @@ from ripml.store.database import write_schema
 from ripml.store.journal import Draft, Label, State, all_documents, all_labels, delta_since
 from ripml.tagging.documents import DocumentModel
 from ripml.tagging.rules import Rules
+from ripml.text import TfIdf
 
 FORMS = ["text", "lists", "objects"]
 
@@ -1001,6 +1002,11 @@ def test_a_store_of_many_texts_keeps_the_features_with_which_it_can_learn_exactl
         assert_is_that_of_its_documents(store, 1e-4)  # scores are float32
         store.refit()
         assert store.model.model.model_.exact
+    few = TfIdf(min_df=1, max_features=25)  # more than a store takes by itself, and exact
+    monkeypatch.setattr("ripml.store.recipe._WORDS", 10)
+    with Store.create(folder.parent / "few", example(70), preset(random_state=0, n_jobs=1), features=few) as store:
+        assert store.model.text is not None
+        assert store.model.text.recipe() == few.recipe()
     rows = Dataset(X=csr_array(np.eye(60, dtype=np.float32)), Y=csr_array(np.ones((60, 1))), label_names=["a"], name="")
     with pytest.raises(ParameterError, match=r"got 60 rows with 60 features\. Use n_clusters, or fewer features\."):
         Store.create(folder.parent / "rows", rows, preset(random_state=0, n_jobs=1))

@@ -156,7 +156,7 @@ class FittedDecoder(ABC):
     def surroundings(self, cluster: Cluster, X: Any, left_out: LeftOut | None = None) -> Surroundings:
         """What is known about all labels of a block of feature rows; `left_out` says which training rows these are.
 
-        Only of decoders that `leaves_out` says so of.
+        Only for decoders whose `leaves_out` is true.
         """
         raise NotImplementedError(f"{type(self).__name__} says nothing of labels beyond the candidates")
 
@@ -184,7 +184,7 @@ class FittedDecoder(ABC):
     def left_out_scores(self, cluster: Cluster, left_out: LeftOut, quick: bool, n_jobs: int | None) -> Any:
         """Scores, CSR (r, L), of training rows that are left out; `quick`, by the regression and its neighbours alone.
 
-        Only of decoders that `leaves_out` says so of.
+        Only for decoders whose `leaves_out` is true.
         """
         raise NotImplementedError(f"{type(self).__name__} leaves no rows out")
 

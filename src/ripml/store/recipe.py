@@ -195,11 +195,11 @@ def fit_documents(
     """
     text = text_features(features, model) if data.X is None and data.texts is not None else None
     most = most_features(model.stages(), int(np.count_nonzero(np.diff(data.Y.indptr))))
-    if most is not None and text is not None:
+    if most is not None and text is not None and text.narrowed(most).recipe() != text.recipe():
         most = min(most, _WORDS)
         _log.info("the features are at most %s, so that texts are learnt and forgotten exactly", f"{most:,}")
         text = text.narrowed(most)
-    elif most is not None and data.X is not None and data.X.shape[1] > most:
+    if most is not None and data.X is not None and data.X.shape[1] > most:
         raise ParameterError(
             f"rows cannot be learnt or forgotten exactly where more than {CLOSED_FORM_LIMIT:,} of them have as many "
             f"features; got {len(data):,} rows with {data.X.shape[1]:,} features. Use n_clusters, or fewer features."
